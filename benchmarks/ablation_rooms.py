@@ -31,11 +31,11 @@ from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import settings as variants
-from neaptide.schedule.order.incremental import settings as edits
-from neaptide.schedule.order.incremental.reschedule import reschedule
-from neaptide.schedule.order.incremental.settling import settle
 from neaptide.schedule.order.portfolio import best_order
 from neaptide_corpus.layouts import training_shaped
+from neaptide_peers.incremental import settings as edits
+from neaptide_peers.incremental.reschedule import reschedule
+from neaptide_peers.incremental.settling import settle
 from order_edit_cases import EDIT_KINDS, TUNING, random_edit
 from recompute_cases import generated
 

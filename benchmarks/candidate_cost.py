@@ -27,11 +27,11 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.ops.copies import CLONE
-from neaptide.planner.candidates.judge import judge_candidate
-from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide_corpus.training_steps import transformer_step
+from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.standing import Standing
 
 T = TypeVar("T")
 

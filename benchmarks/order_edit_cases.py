@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from neaptide.schedule.order.from_graph import order_problem
-from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide_corpus.conv_backward import Update
@@ -26,6 +25,7 @@ from neaptide_corpus.training_networks import (
     vgg16,
 )
 from neaptide_corpus.training_steps import conv_step, transformer_step
+from neaptide_peers.incremental.edit import Edit
 from order_problem_edits import fission, fuse, recompute, split
 
 EDIT_KINDS: Final = ("rewrite", "recompute", "fission")

@@ -18,10 +18,10 @@ from typing import Any, Final
 from bench_record import say, table
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.reschedule import reschedule
-from neaptide.schedule.order.incremental.settling import Settled, settle
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide_peers.incremental.reschedule import reschedule
+from neaptide_peers.incremental.settling import Settled, settle
 from order_edit_cases import EDIT_KINDS, FIRST_SEED, REPORTED, TUNING, random_edit
 
 Row = dict[str, Any]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.sharing import is_created_by
+from neaptide_peers.incremental.edit import Edit
 
 
 def recompute(problem: OrderProblem, storage: int) -> Edit | None:

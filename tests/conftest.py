@@ -27,9 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
 # No command and no public function needs what they test, unless a peer is asked for by name: they are slow tests.
-BESIDE = tuple(
-    HERE / name for name in ("peers", "corpus", "planner/candidates", "schedule/order/incremental")
-)
+BESIDE = (HERE / "peers", HERE / "corpus")
 gc.disable()  # nothing that is collected here is garbage
 
 

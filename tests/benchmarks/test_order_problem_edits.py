@@ -6,16 +6,9 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from schedule.order.order_problems import (
-    EDIT_KINDS,
-    fission,
-    fuse,
-    literal_bytes,
-    random_edit,
-    random_problem,
-    recompute,
-    split,
-)
+from order_problem_edits import fission, fuse, recompute, split
+from peers.incremental.random_order_edits import EDIT_KINDS, random_edit
+from schedule.order.order_problems import literal_bytes, random_problem
 
 
 def chain(*sizes):

@@ -19,15 +19,12 @@ from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError, VerifyError
 from neaptide.ir.body_orders import BodyOrder, body_orders, body_schedules
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.edit import GraphEdit, NodeDraft
-from neaptide.ir.nodes import MergeMap, Ref, SliceMap
+from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.candidates.judge import judge_candidate
-from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
@@ -35,7 +32,6 @@ from neaptide.planner.plan_graph import PlanRequest
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
-from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.staying import evaluated_with_stays
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -309,29 +305,3 @@ def test_orders_that_name_no_body_are_no_schedules():
     for wrong in (BodyOrder((), ()), BodyOrder((-1,), ()), BodyOrder((loop, inner), (count,))):
         with pytest.raises(VerifyError):
             body_schedules(graph, (wrong,))
-
-
-def test_a_change_beside_a_planned_loop_is_judged_with_its_body():
-    graph, pricing = nested(), priced()
-    node = loop_of(graph)
-    bodies = BodyPlanner(pricing, LIMITS).bodies(graph, Budget("min"))
-    standing = Standing(graph, pricing, bodies=bodies)
-    edit = GraphEdit(graph)
-    was = graph.values[node.outputs[0]]
-    copy = edit.fresh("copy", was.dtype, was.shape)
-    rows = graph.values[graph.inputs[0]]
-    first = edit.fresh("first", rows.dtype, rows.shape)
-    edit.insert_before(0, NodeDraft("aten.clone.default", (rows.id,), (first,), (Ref(0),)))
-    edit.replace_uses(rows.id, first, [0])
-    edit.insert_after(node.id, NodeDraft("aten.clone.default", (was.id,), (copy,), (Ref(0),)))
-    edit.replace_uses(was.id, copy, [node.id + 1])
-    edited = edit.finish()
-    found = judge_candidate(standing, edited)
-    assert not found.refusal
-    (loop,) = found.bodies()
-    assert edited.node_of[loop] == node.id
-    step = Pricing(pricing.cost, REGISTRY).problem(edited.graph, found.bodies())
-    assert found.peak_with_workspace_bytes == Evaluator(step, found.sequence()).peak
-    assert found.seconds == step.sequence_seconds(found.sequence())
-    assert step == pricing.after(graph, edited, found.bodies())
-    assert step.workspace[loop] < pricing.problem(edited.graph).workspace[loop]

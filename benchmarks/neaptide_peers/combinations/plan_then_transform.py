@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from neaptide.planner.candidates.judge import judge_candidate
-from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.variants.processes.task import PlanTask
 from neaptide.planner.variants.variant import Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
+from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.standing import Standing
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.combinations.transformed import Numbers, best_transformed
 

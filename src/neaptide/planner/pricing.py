@@ -152,7 +152,7 @@ class Pricing:
     def after(self, before: Graph, edited: Edited, bodies: Bodies = NO_BODIES) -> StepProblem:
         """The integer problem of an edited graph: what `problem(edited.graph)` is, but only what is new is priced.
 
-        Compiling it is O(size of the graph); a change is judged without that by `planner.candidates`.
+        Compiling it is O(size of the graph).
 
         Args:
             before: the graph that was edited.

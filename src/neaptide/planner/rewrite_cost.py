@@ -28,8 +28,7 @@ class RewriteCost:
 def rewrite_cost(before: PlannedSequence, after: PlannedSequence) -> RewriteCost:
     """The cost of a change, from two graphs in program order (`planner.strategies.program_order.baseline`). O(1).
 
-    It is exact for the cost model that priced both. Where many changes of one graph are judged in one sequence,
-    `planner.candidates.judge.judge_candidate` finds bytes and seconds behind each of them without compiling it.
+    It is exact for the cost model that priced both.
 
     Args:
         before: the graph as it was.

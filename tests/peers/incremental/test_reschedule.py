@@ -8,16 +8,17 @@ from example_counts import examples
 from neaptide.errors import VerifyError
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.adapted_order import adapted_order
-from neaptide.schedule.order.incremental.reschedule import reschedule
-from neaptide.schedule.order.incremental.settling import settle
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide_corpus.nas_networks import nas_network
 from neaptide_corpus.rand_wire import rand_wire
 from neaptide_corpus.random_orders import layered, local
-from schedule.order.order_problems import EDIT_KINDS, brute_force, random_edit, random_problem
+from neaptide_peers.incremental.adapted_order import adapted_order
+from neaptide_peers.incremental.reschedule import reschedule
+from neaptide_peers.incremental.settling import settle
+from peers.incremental.random_order_edits import EDIT_KINDS, random_edit
+from schedule.order.order_problems import brute_force, random_problem
 
 CORPUS = {
     "darts": lambda: from_mapping(nas_network("darts_imagenet")),

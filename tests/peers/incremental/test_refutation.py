@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.correspondence import Correspondence
-from neaptide.schedule.order.incremental.reachable import reachable_below
-from neaptide.schedule.order.incremental.recalling import RecallingSearch
-from neaptide.schedule.order.incremental.refutation import Refutation, recall, refutation_of, unseen_bound
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import SearchEnd
 from neaptide.schedule.order.steps import to_steps
-from schedule.order.order_problems import EDIT_KINDS, brute_force, random_edit, random_problem
+from neaptide_peers.incremental.correspondence import Correspondence
+from neaptide_peers.incremental.reachable import reachable_below
+from neaptide_peers.incremental.recalling import RecallingSearch
+from neaptide_peers.incremental.refutation import Refutation, recall, refutation_of, unseen_bound
+from peers.incremental.random_order_edits import EDIT_KINDS, random_edit
+from schedule.order.order_problems import brute_force, random_problem
 
 KINDS = st.sampled_from(EDIT_KINDS)
 MANY = 10**6

@@ -13,15 +13,15 @@ from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.planner.candidates.reorder import reorder_candidate, settled_order
-from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_step import step_order_problem
-from neaptide.schedule.order.incremental.edit import edit_of
 from neaptide.schedule.order.portfolio import best_order
 from neaptide_corpus.training_steps import conv_step, toy_registry
+from neaptide_peers.candidates.reorder import reorder_candidate, settled_order
+from neaptide_peers.candidates.standing import Standing
+from neaptide_peers.incremental.edit import edit_of
 from random_edits import edited_graphs
 from schedule.order.order_problems import brute_force, literal_bytes
 from seen_cost import SeenCost

@@ -16,11 +16,11 @@ from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.ir.schedule import Schedule
 from neaptide.planner import pricing as pricing_module
-from neaptide.planner.candidates.judge import judge_candidate
-from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide_corpus.training_steps import toy_registry, transformer_step
+from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.standing import Standing
 from random_edits import edited_graphs
 from seen_cost import SeenCost
 from strategies import graphs, node_orders, segmented

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neaptide.planner.candidates.change import Change
+from neaptide_peers.candidates.change import Change
 
 
 class Places:

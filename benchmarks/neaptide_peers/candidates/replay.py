@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neaptide.ir.nodes import Access
-from neaptide.planner.candidates.change import Change
-from neaptide.planner.candidates.places import Places
 from neaptide.schedule.problem import Role
 from neaptide.schedule.transfers import TO_END
+from neaptide_peers.candidates.change import Change
+from neaptide_peers.candidates.places import Places
 
 
 @dataclass(slots=True)

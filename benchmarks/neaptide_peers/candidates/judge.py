@@ -11,12 +11,12 @@ from neaptide.analysis.loops import Bodies
 from neaptide.analysis.sizes import main_device, node_device
 from neaptide.ir.dependencies import ordered_effects
 from neaptide.ir.edit import Edited
-from neaptide.planner.candidates.change import Change
-from neaptide.planner.candidates.places import Places
-from neaptide.planner.candidates.replay import NotLegalError, StorageReplay, plain_span
-from neaptide.planner.candidates.standing import Ints, Standing
 from neaptide.planner.prices import NodePrice
 from neaptide.schedule.evaluate import Evaluator
+from neaptide_peers.candidates.change import Change
+from neaptide_peers.candidates.places import Places
+from neaptide_peers.candidates.replay import NotLegalError, StorageReplay, plain_span
+from neaptide_peers.candidates.standing import Ints, Standing
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from neaptide.ir.edited import Edited
 from neaptide.outcome import Limits, Outcome
-from neaptide.planner.candidates.change import Change
-from neaptide.planner.candidates.standing import Standing
 from neaptide.schedule.order.from_step import step_order_problem
-from neaptide.schedule.order.incremental.edit import edit_of
-from neaptide.schedule.order.incremental.reschedule import Rescheduled, reschedule
-from neaptide.schedule.order.incremental.settling import Settled, settle
 from neaptide.schedule.order.portfolio import best_order
+from neaptide_peers.candidates.change import Change
+from neaptide_peers.candidates.standing import Standing
+from neaptide_peers.incremental.edit import edit_of
+from neaptide_peers.incremental.reschedule import Rescheduled, reschedule
+from neaptide_peers.incremental.settling import Settled, settle
 
 
 def settled_order(standing: Standing, limits: Limits) -> Settled:
@@ -30,7 +30,7 @@ def reorder_candidate(
 ) -> Outcome[Rescheduled]:
     """Order a changed graph again: each node once, from the best order of the graph before.
 
-    What has been proved of that holds where the change does not reach; see `schedule.order.incremental.reschedule`. The
+    What has been proved of that holds where the change does not reach; see `neaptide_peers.incremental.reschedule`. The
     answer is an order of the node ids of the changed graph. At least O(size of the graph).
 
     Args:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from neaptide.schedule.order.incremental.edit import Edit
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import touched
+from neaptide_peers.incremental.edit import Edit
 
 
 class Correspondence:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.lower import cut_bound, hill_bound
 from neaptide.schedule.order.evaluate import OrderProfile, evaluate_order
-from neaptide.schedule.order.incremental.adapted_order import adapted_order, stretch
-from neaptide.schedule.order.incremental.carried import carried_bound
-from neaptide.schedule.order.incremental.edit import Edit
-from neaptide.schedule.order.incremental.reachable import reachable_below
-from neaptide.schedule.order.incremental.recalling import RecallingSearch, take_turns
-from neaptide.schedule.order.incremental.refutation import recall, unseen_bound
-from neaptide.schedule.order.incremental.settings import SETTINGS
-from neaptide.schedule.order.incremental.settling import Settled
 from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.improve import improve_peak, solve_window
 from neaptide.schedule.order.settings import OrderSettings
 from neaptide.schedule.order.steps import Steps, to_steps
+from neaptide_peers.incremental.adapted_order import adapted_order, stretch
+from neaptide_peers.incremental.carried import carried_bound
+from neaptide_peers.incremental.edit import Edit
+from neaptide_peers.incremental.reachable import reachable_below
+from neaptide_peers.incremental.recalling import RecallingSearch, take_turns
+from neaptide_peers.incremental.refutation import recall, unseen_bound
+from neaptide_peers.incremental.settings import SETTINGS
+from neaptide_peers.incremental.settling import Settled
 
 
 @dataclass(frozen=True, slots=True)

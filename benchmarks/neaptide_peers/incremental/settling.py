@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bounds.lower import cut_bound, op_bounds
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.incremental.reachable import reachable_below
-from neaptide.schedule.order.incremental.recalling import RecallingSearch, take_turns
-from neaptide.schedule.order.incremental.refutation import Refutation, refutation_of
-from neaptide.schedule.order.incremental.settings import SETTINGS
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import SearchEnd
 from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.incremental.reachable import reachable_below
+from neaptide_peers.incremental.recalling import RecallingSearch, take_turns
+from neaptide_peers.incremental.refutation import Refutation, refutation_of
+from neaptide_peers.incremental.settings import SETTINGS
 
 
 @dataclass(frozen=True, slots=True)

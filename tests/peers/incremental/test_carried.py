@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.schedule.order.incremental.carried import carried_bound
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide_peers.incremental.carried import carried_bound
 from schedule.order.order_problems import brute_force, random_problem
 
 

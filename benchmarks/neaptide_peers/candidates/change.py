@@ -10,8 +10,8 @@ from neaptide.analysis.loops import Bodies
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.planner.candidates.standing import Ints, Standing
 from neaptide.schedule.problem import Role
+from neaptide_peers.candidates.standing import Ints, Standing
 
 _NONE: dict[int, bool] = {}
 

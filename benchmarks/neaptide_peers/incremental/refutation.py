@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 from neaptide.schedule.order.bounds.lower import rest_bytes
-from neaptide.schedule.order.incremental.correspondence import Correspondence, is_same_op
-from neaptide.schedule.order.incremental.edit import Edit
-from neaptide.schedule.order.incremental.recalling import Recall, RecallingSearch
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import is_created_by, touched
+from neaptide_peers.incremental.correspondence import Correspondence, is_same_op
+from neaptide_peers.incremental.edit import Edit
+from neaptide_peers.incremental.recalling import Recall, RecallingSearch
 
 _SEVERAL: Final = 2
 

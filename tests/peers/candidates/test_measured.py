@@ -14,10 +14,10 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.ops import registry
-from neaptide.planner.candidates.judge import judge_candidate
-from neaptide.planner.candidates.standing import Standing
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
+from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.standing import Standing
 
 REGISTRY = registry()
 

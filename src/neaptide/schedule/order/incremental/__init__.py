@@ -1,1 +1,0 @@
-"""Ordering again after an edit, with the proofs that survive it."""
