@@ -28,15 +28,15 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions import contraction
 from neaptide.schedule.order.regions.lattice import LatticeResult, Region, dominant_segments
 from neaptide.schedule.order.regions.parts import PartKind, kind_of, summarise_parts
-from neaptide.schedule.order.regions.pumpkins import Pumpkin, count_splits, order_by_phase_split
 from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.regions.segments import Segment
-from neaptide.schedule.order.regions.structured import STRUCTURES
 from neaptide.schedule.order.steps import Steps, to_steps
 from neaptide_corpus.conv_backward import Update
 from neaptide_corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
 from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
 from neaptide_corpus.training_networks import TRAINING_STEPS
+from neaptide_peers.orders.structures import STRUCTURES
+from neaptide_peers.structures.pumpkins import Pumpkin, count_splits, order_by_phase_split
 
 Row = dict[str, Any]
 
@@ -88,7 +88,7 @@ def measure(case: Sequence[str], repeats: int, time_limit_s: float) -> Row:
         **{f"{key}_{name}": value for name, some in rows.items() for key, value in _median(some).items()},
         **_reduction(problem),
         **_trees(problem),
-        "methods": {name: _alone(name, problem, time_limit_s) for name in STRUCTURES},
+        "methods": {name: _alone(name, problem, time_limit_s) for name in STRUCTURES if name != "dominant"},
     }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.regions.lattice import Region
+from neaptide.schedule.order.regions.lattice import Region, level_of
 from neaptide.schedule.order.regions.segments import Segment
-from neaptide.schedule.order.regions.splits import play
 from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.structures.stretches import play
 
 
 def random_problem(
@@ -115,3 +115,44 @@ def random_region(rng: random.Random, count: int) -> Region:
     delta = tuple(rng.randint(-9, 9) for _ in range(count))
     rise = tuple(max(0, change) + rng.choice([0, rng.randint(0, 12)]) for change in delta)
     return Region(rise, delta, before, couplings)
+
+
+def levels_of(region: Region, order: Sequence[int]) -> list[int]:
+    """Valleys and hills of an order of a region's items, from 0."""
+    points = [0]
+    for length, item in enumerate(order, start=1):
+        points += (points[-1] + region.rise[item], level_of(region, set(order[:length])))
+    return points
+
+
+def profile(segments: Iterable[Segment], start: int = 0) -> list[int]:
+    """Bytes as an alternating sequence valley, hill, valley, ..., valley.
+
+    >>> profile([Segment(5, 2, 0), Segment(4, -1, 1)], start=10)
+    [10, 15, 12, 16, 11]
+    """
+    points = [start]
+    for segment in segments:
+        points += (points[-1] + segment.rise, points[-1] + segment.delta)
+    return points
+
+
+def dominates(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Whether the first profile may stand in for the second in every sum with other profiles.
+
+    There must be a monotone pairing (start with start, end with end, every step moves on in one or both) in which
+    the first is never above the second. O(len(first) x len(second)); Jin et al., appendix C.
+
+    >>> dominates([0, 5, 1], [0, 6, 3, 4, 1]), dominates([0, 5, 1], [0, 4, 1])
+    (True, False)
+    """
+    if not first or not second:
+        return not first and not second
+    reachable = [False] * len(second)
+    for row, low in enumerate(first):
+        diagonal = row == 0
+        for column, high in enumerate(second):
+            came = diagonal or reachable[column] or (column > 0 and reachable[column - 1])
+            diagonal = reachable[column] if row else False
+            reachable[column] = came and low <= high
+    return reachable[-1]

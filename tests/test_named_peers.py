@@ -19,6 +19,7 @@ from neaptide.named_peers import (
     RECORDED,
     RULES,
     STRATEGIES,
+    STRUCTURES,
     WITH_STAYS,
     peer,
 )
@@ -69,6 +70,7 @@ def test_a_peer_is_had_by_name(room, name, function):
 def test_all_rules_that_are_named_are_there():
     assert tuple(peer("layouts", "rules").RULES) == (*RULES, *GRID)
     assert tuple(peer("orders", "lists").LISTS) == LISTS
+    assert tuple(peer("orders", "structures").STRUCTURES) == STRUCTURES
 
 
 def test_no_default_answer_loads_a_peer():

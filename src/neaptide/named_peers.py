@@ -54,6 +54,9 @@ MAGIS: Final = "magis"
 LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
 """Orders made at once, of `orders.lists`."""
 
+STRUCTURES: Final = ("tree", "series_parallel", "pumpkin", "dominant")
+"""Orders of problems that have one structure as a whole, of `orders.structures`."""
+
 CP_WINDOWS: Final = "cp_windows"
 """The way to order operations that needs OR-tools."""
 ORDERS: Final = ("serenity_dp", "hierarchical", CP_WINDOWS)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from neaptide.errors import UsageError
-from neaptide.named_peers import CP_WINDOWS, LISTS, ORDERS, peer
+from neaptide.named_peers import CP_WINDOWS, LISTS, ORDERS, STRUCTURES, peer
 from neaptide.outcome import LimitGuard, Limits, Outcome, left_out
 from neaptide.schedule.order.bounds.escape import escape_bound
 from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_problem_bound
@@ -18,7 +18,6 @@ from neaptide.schedule.order.heuristics import LIST_METHODS, ListMethod, program
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import SolvedPart
 from neaptide.schedule.order.regions.reduce import Reduced, ReductionStats, reduce
-from neaptide.schedule.order.regions.structured import STRUCTURES, Method, dominant_order
 from neaptide.schedule.order.result import Certificate, FoundOrder, MethodResult, OrderResult
 from neaptide.schedule.order.search.beam import beam_order
 from neaptide.schedule.order.search.bitset_lattice import Lattice
@@ -27,7 +26,6 @@ from neaptide.schedule.order.search.improve import improve_peak
 from neaptide.schedule.order.settings import DEFAULT, OrderSettings
 
 _ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})  # those that need closures
-DOMINANT: Final = "dominant"
 _FIRST_LISTS: Final = tuple(name for name in LIST_METHODS if name != "program_order")
 _BOUND: Final = "bound"  # computed whatever methods are named
 
@@ -60,7 +58,7 @@ def best_order(
 
     Raises:
         UsageError: for an unknown method.
-        MissingExtra: `cp_windows` is asked for and not installed.
+        MissingExtra: a method of others is asked for and not installed.
     """
     if methods is not None and ALL in methods:
         methods = METHODS
@@ -74,6 +72,14 @@ class FindOrder(Protocol):
     def __call__(
         self, problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, lower_bytes: int = 0
     ) -> FoundOrder: ...
+
+
+class Structure(Protocol):
+    """A peer: proves an order of a problem that has one structure as a whole, or says what breaks it."""
+
+    def __call__(
+        self, problem: OrderProblem, limits: Limits, interrupt: threading.Event | None
+    ) -> Outcome[tuple[int, ...]]: ...
 
 
 class _Portfolio:
@@ -158,12 +164,12 @@ class _Portfolio:
 
     def _structures(self) -> list[tuple[str, Callable[[], None]]]:
         """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
-        solvers: dict[str, Method] = {**STRUCTURES, DOMINANT: partial(dominant_order, solver=best_order)}
-        return [(name, partial(self._structure, name, solver)) for name, solver in solvers.items()]
+        return [(name, partial(self._structure, name)) for name in STRUCTURES]
 
-    def _structure(self, name: str, solver: Method) -> None:
+    def _structure(self, name: str) -> None:
         before, work = self.guard.seconds(), self.guard.work
-        outcome = solver(self.problem, self._share().limits, self.interrupt)
+        solve: Structure = peer("orders", "structures").STRUCTURES[name]
+        outcome = solve(self.problem, self._share().limits, self.interrupt)
         self.guard.exhausted(outcome.work)
         peak = self._offer(outcome.value, is_core=False)
         self.exhausted = self.exhausted or outcome.termination.is_proved
@@ -428,7 +434,6 @@ METHODS: Final[tuple[str, ...]] = (
     *LIST_METHODS,
     *LISTS,
     *STRUCTURES,
-    DOMINANT,
     "reduction",
     "windows",
     "beam",

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.schedule.order.bounds.cuts import lowest_downset
 from neaptide.schedule.order.regions import lattice
-from neaptide.schedule.order.regions.lattice import dominant_segments, level_of, levels_of, peak_bound
-from neaptide.schedule.order.regions.segments import canonical, dominates, flatten, peak_rise, profile
-from small_orders import linear_extensions, random_region
+from neaptide.schedule.order.regions.lattice import dominant_segments, level_of, peak_bound
+from neaptide.schedule.order.regions.segments import canonical, flatten, peak_rise
+from small_orders import dominates, levels_of, linear_extensions, profile, random_region
 
 seeds = st.integers(0, 2**32)
 

@@ -4,16 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.schedule.order.regions.merge import UpHeap, merge_independent
-from neaptide.schedule.order.regions.segments import (
-    Segment,
-    canonical,
-    dominates,
-    flatten,
-    peak_rise,
-    profile,
-)
-from small_orders import linear_extensions, random_chain
+from neaptide.schedule.order.regions.merge import merge_independent
+from neaptide.schedule.order.regions.segments import Segment, canonical, flatten
+from small_orders import dominates, linear_extensions, profile, random_chain
 
 
 @settings(max_examples=examples(150))
@@ -32,15 +25,3 @@ def test_merged_profiles_dominate_every_interleaving(seed: int) -> None:
     assert dominates(best, profile([steps[op] for op in order]))
     for other in linear_extensions(before):
         assert dominates(best, profile([steps[op] for op in other]))
-
-
-def test_up_heap_drains_in_liu_order() -> None:
-    first, second = UpHeap(), UpHeap()
-    first.append(10, 2, 0)
-    first.append(4, 3, 1)
-    second.append(7, 1, 2)
-    both = first.absorb(second)
-    assert both.level == 6
-    segments = both.drain()
-    assert [flatten(s.ops) for s in segments] == [(0,), (2,), (1,)]
-    assert peak_rise(segments) == 10

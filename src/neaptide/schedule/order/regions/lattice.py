@@ -384,11 +384,3 @@ def level_of(region: Region, downset: set[int]) -> int:
     """Bytes of a downset above those of the empty one."""
     freed = sum(nbytes for nbytes, items in region.couplings if downset.issuperset(items))
     return sum(region.delta[item] for item in downset) - freed
-
-
-def levels_of(region: Region, order: Sequence[int]) -> list[int]:
-    """Valleys and hills of an order of a region's items, from 0."""
-    points = [0]
-    for length, item in enumerate(order, start=1):
-        points += (points[-1] + region.rise[item], level_of(region, set(order[:length])))
-    return points

@@ -1,4 +1,4 @@
-"""Profiles as valleys and hills, which profile dominates which, and the canonical two-sided form.
+"""Profiles as valleys and hills, and their canonical two-sided form.
 
 A stretch of ops that runs in a fixed order is, to everything that runs beside it, a sequence of segments: each lifts
 the bytes by `rise` while it runs and leaves them changed by `delta`. Most ops vanish into a neighbour: what remains
@@ -55,39 +55,6 @@ def peak_rise(segments: Iterable[Segment]) -> int:
     return peak
 
 
-def profile(segments: Iterable[Segment], start: int = 0) -> list[int]:
-    """Bytes as an alternating sequence valley, hill, valley, ..., valley.
-
-    >>> profile([Segment(5, 2, 0), Segment(4, -1, 1)], start=10)
-    [10, 15, 12, 16, 11]
-    """
-    points = [start]
-    for segment in segments:
-        points += (points[-1] + segment.rise, points[-1] + segment.delta)
-    return points
-
-
-def dominates(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether the first profile may stand in for the second in every sum with other profiles.
-
-    There must be a monotone pairing (start with start, end with end, every step moves on in one or both) in which
-    the first is never above the second. O(len(first) x len(second)); Jin et al., appendix C.
-
-    >>> dominates([0, 5, 1], [0, 6, 3, 4, 1]), dominates([0, 5, 1], [0, 4, 1])
-    (True, False)
-    """
-    if not first or not second:
-        return not first and not second
-    reachable = [False] * len(second)
-    for row, low in enumerate(first):
-        diagonal = row == 0
-        for column, high in enumerate(second):
-            came = diagonal or reachable[column] or (column > 0 and reachable[column - 1])
-            diagonal = reachable[column] if row else False
-            reachable[column] = came and low <= high
-    return reachable[-1]
-
-
 def canonical(segments: Sequence[Segment]) -> list[Segment]:
     """Join segments until only those are left that matter to anything running beside them.
 
@@ -121,8 +88,3 @@ def _fold(segments: Iterable[tuple[int, int, Rope]], *, mirrored: bool) -> list[
             ops = (ops, before_ops) if mirrored else (before_ops, ops)  # noqa: PLW2901
         folded.append((rise, delta, ops))
     return folded
-
-
-def series(first: Sequence[Segment], second: Sequence[Segment]) -> list[Segment]:
-    """One profile after the other, canonical."""
-    return canonical([*first, *second])

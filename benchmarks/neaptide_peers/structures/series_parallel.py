@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.merge import merge_independent
-from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import Segment, canonical
 from neaptide.schedule.order.steps import Steps
+from neaptide_peers.structures.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from neaptide.outcome import TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.regions.refusal import Refusal
-from neaptide.schedule.order.regions.segments import dominates, flatten, profile
-from neaptide.schedule.order.regions.series_parallel import compose
-from neaptide.schedule.order.regions.structured import series_parallel_order
+from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus import series_parallel as generators
-from small_orders import all_orders, best_peak, from_edges, profile_of, random_problem
+from neaptide_peers.orders.structures import series_parallel_order
+from neaptide_peers.structures.refusal import Refusal
+from neaptide_peers.structures.series_parallel import compose
+from small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of, random_problem
 
 seeds = st.integers(0, 2**32)
 

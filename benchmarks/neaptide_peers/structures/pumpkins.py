@@ -17,9 +17,9 @@ from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
 from neaptide.schedule.order.regions.merge import merge_independent
-from neaptide.schedule.order.regions.refusal import Refusal, refuse_pins
 from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, peak_rise
 from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.structures.refusal import Refusal, refuse_pins
 
 
 @dataclass(frozen=True, slots=True)

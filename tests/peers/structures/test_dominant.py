@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.regions.dominant import dominant
-from neaptide.schedule.order.regions.refusal import Refusal
-from neaptide.schedule.order.regions.segments import dominates, flatten, profile
+from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.orders.serenity_dp import downset_dp
-from small_orders import all_orders, best_order, profile_of, random_problem
+from neaptide_peers.structures.dominant import dominant
+from neaptide_peers.structures.refusal import Refusal
+from small_orders import all_orders, best_order, dominates, profile, profile_of, random_problem
 
 
 def by_downsets(problem: OrderProblem) -> tuple[int, ...]:

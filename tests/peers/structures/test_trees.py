@@ -9,11 +9,12 @@ from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.reduce import reduce
-from neaptide.schedule.order.regions.refusal import Refusal
-from neaptide.schedule.order.regions.segments import dominates, profile
-from neaptide.schedule.order.regions.trees import order_in_tree, tree_of
+from neaptide.schedule.order.regions.segments import flatten, peak_rise
 from neaptide.schedule.order.steps import to_steps
-from small_orders import all_orders, best_peak, from_edges, profile_of, random_problem
+from neaptide_peers.structures.refusal import Refusal
+from neaptide_peers.structures.trees import order_in_tree, tree_of
+from neaptide_peers.structures.up_heap import UpHeap
+from small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of, random_problem
 
 seeds = st.integers(0, 2**32)
 
@@ -119,3 +120,15 @@ def test_what_breaks_a_tree_is_named() -> None:
 def test_circle_is_refused() -> None:
     with pytest.raises(VerifyError, match="circle"):
         order_in_tree([1, 0], [1, 1], [0, 0])
+
+
+def test_up_heap_drains_in_liu_order() -> None:
+    first, second = UpHeap(), UpHeap()
+    first.append(10, 2, 0)
+    first.append(4, 3, 1)
+    second.append(7, 1, 2)
+    both = first.absorb(second)
+    assert both.level == 6
+    segments = both.drain()
+    assert [flatten(s.ops) for s in segments] == [(0,), (2,), (1,)]
+    assert peak_rise(segments) == 10

@@ -14,17 +14,18 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.lower import per_op_bound
 from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.dominant import OracleStopped, dominant
-from neaptide.schedule.order.regions.pumpkins import order_pumpkin, pumpkin_of
 from neaptide.schedule.order.regions.reduce import reduce
-from neaptide.schedule.order.regions.refusal import Refusal
 from neaptide.schedule.order.regions.segments import flatten
-from neaptide.schedule.order.regions.series_parallel import compose
-from neaptide.schedule.order.regions.trees import tree_of
 from neaptide.schedule.order.result import OrderResult
 from neaptide.schedule.order.settings import DEFAULT
 from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.structures.dominant import OracleStopped, dominant
+from neaptide_peers.structures.pumpkins import order_pumpkin, pumpkin_of
+from neaptide_peers.structures.refusal import Refusal
+from neaptide_peers.structures.series_parallel import compose
+from neaptide_peers.structures.trees import tree_of
 
 Order = tuple[int, ...]
 Method = Callable[[OrderProblem, Limits, threading.Event | None], Outcome[Order]]
@@ -120,7 +121,7 @@ def dominant_order(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
-    solver: Solver,
+    solver: Solver = best_order,
 ) -> Outcome[Order]:
     """An order that dominates every other one: it may stand in for them whatever runs beside it.
 
@@ -162,6 +163,10 @@ def _refused(problem: OrderProblem, guard: LimitGuard, refusal: Refusal) -> Outc
 
 
 STRUCTURES: Final[Mapping[str, Method]] = MappingProxyType(
-    {"tree": tree_order, "series_parallel": series_parallel_order, "pumpkin": pumpkin_order}
+    {
+        "tree": tree_order,
+        "series_parallel": series_parallel_order,
+        "pumpkin": pumpkin_order,
+        "dominant": dominant_order,
+    }
 )
-"""Methods by name that need no solver."""

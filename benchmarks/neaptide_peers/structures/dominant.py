@@ -11,10 +11,10 @@ from enum import Enum
 
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.regions.refusal import refuse_pins
 from neaptide.schedule.order.regions.segments import Segment, canonical
-from neaptide.schedule.order.regions.splits import play, restrict
 from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.structures.refusal import refuse_pins
+from neaptide_peers.structures.stretches import play, restrict
 
 Oracle = Callable[[OrderProblem], Sequence[int]]
 """Gives an order with the lowest peak there is. Without one within its limits it raises `OracleStopped`."""

@@ -9,8 +9,9 @@ from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.regions.lattice import levels_of
-from neaptide.schedule.order.regions.pumpkins import (
+from neaptide.schedule.order.regions.segments import Segment
+from neaptide_peers.orders.structures import pumpkin_order
+from neaptide_peers.structures.pumpkins import (
     Pumpkin,
     count_splits,
     order_by_phase_split,
@@ -18,10 +19,8 @@ from neaptide.schedule.order.regions.pumpkins import (
     pumpkin_of,
     pumpkin_region,
 )
-from neaptide.schedule.order.regions.refusal import Refusal
-from neaptide.schedule.order.regions.segments import Segment
-from neaptide.schedule.order.regions.structured import pumpkin_order
-from small_orders import best_peak, from_edges, linear_extensions, random_problem
+from neaptide_peers.structures.refusal import Refusal
+from small_orders import best_peak, from_edges, levels_of, linear_extensions, random_problem
 
 
 def random_pumpkin(rng: random.Random, chains: int, longest: int) -> Pumpkin:

@@ -12,16 +12,15 @@ from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
-from neaptide.schedule.order.regions.segments import dominates
-from neaptide.schedule.order.regions.structured import (
+from neaptide_corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
+from neaptide_peers.orders.structures import (
     STRUCTURES,
     dominant_order,
     pumpkin_order,
     series_parallel_order,
     tree_order,
 )
-from neaptide_corpus.series_parallel import Buffers, in_tree, out_tree, pumpkin, series_parallel
-from small_orders import all_orders, best_peak, profile_of, random_problem
+from small_orders import all_orders, best_peak, dominates, profile_of, random_problem
 
 
 @settings(max_examples=examples(60), deadline=None)
