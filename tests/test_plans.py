@@ -125,6 +125,13 @@ def test_a_field_that_nobody_reads_is_refused(place, named):
     assert raised.value.next_step
 
 
+def test_what_earlier_versions_told_readers_is_passed_over():
+    document = json.loads(PLAN.to_json())
+    document["plan"]["programs"][0]["closer"] = {"label": "in 2 parts", "peak_bytes": 100, "seconds": 0.5}
+    document["checksum"] = checksum(document["plan"])
+    assert Plan.from_json(json.dumps(document)) == PLAN
+
+
 def test_a_missing_file_and_an_unwritable_one_are_plan_errors(tmp_path):
     with pytest.raises(PlanError, match="cannot be read"):
         Plan.load(tmp_path / "nothing.json")

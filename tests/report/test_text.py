@@ -233,15 +233,6 @@ def test_a_comparison_within_a_time_says_that_nothing_lower_was_found_in_it():
     assert "the search was for time" not in text
 
 
-def test_what_parts_would_do_clearly_better_is_one_line():
-    closer = TriedVariant("forward and backward in 4 parts along dim 0 of batch_0", 150 * MIB, 0.7)
-    text = plan_text(samples.plan(samples.program(closer=closer)))
-    line = next(line for line in text.splitlines() if "numerics=" in line)
-    assert 'With numerics="close" (--numerics close): at most 150.00 MiB in 700 ms' in line
-    assert "in 4 parts along dim 0 of batch_0" in line
-    assert "numerics=" not in plan_text(samples.plan())
-
-
 def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
     record = PartsRecord(
         ("forward and backward along dim 0 of batch_0: 8 long, 300 MiB made in parts",),

@@ -10,7 +10,6 @@ from neaptide.errors import UsageError
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.budget import Budget
-from neaptide.runtime import prepared_step
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.search_options import SearchOptions
@@ -177,10 +176,9 @@ def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch):
     assert asked == [(0, 100), (1, 1)]
 
 
-def test_what_only_a_report_tells_is_left_out_of_a_plan_that_runs_at_once(monkeypatch):
+def test_what_only_a_report_tells_is_left_out_of_a_plan_that_runs_at_once():
     step, batch = steps.mlp()
     prepared = prepare(step, (batch,), run_operations=False)
     options = SearchOptions(Budget("60%"), limits=LIMITS)
     assert prepared.plan(options).plan.axes
-    monkeypatch.setattr(prepared_step, "with_closer", None)
     assert not prepared.plan(replace(options, explains=False)).plan.axes

@@ -19,7 +19,7 @@ from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.schedule import HostStay
 from neaptide.plans.content import check_content
 from neaptide.plans.copies_record import CopiesRecord
-from neaptide.plans.parts_record import PartsRecord, TriedVariant
+from neaptide.plans.parts_record import PartsRecord
 from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
 from neaptide.plans.shapes_record import ShapesRecord
 from neaptide.plans.trials_record import TrialsRecord
@@ -211,8 +211,6 @@ class PlannedProgram:
             order.
         bodies: in what order the bodies of loops run; program order for those without one.
         parts: what a search over variants looked at; None where none was made.
-        closer: what `numerics="close"` would do better, priced before anything is recomputed; None where nothing is
-            known to be better.
         trials: the plans that were run to choose this one; None where it was chosen by predictions.
     """
 
@@ -232,7 +230,6 @@ class PlannedProgram:
     captured: CapturedGraph | None = None
     bodies: tuple[BodyOrder, ...] = ()
     parts: PartsRecord | None = None
-    closer: TriedVariant | None = None
     trials: TrialsRecord | None = None
     copies: CopiesRecord | None = None
 

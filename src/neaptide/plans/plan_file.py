@@ -18,6 +18,8 @@ _FAMILY: Final = "neaptide.plan/"
 # Plans of format 1 run the graph that was captured; what they say means the same in format 2.
 _READ: Final = ("neaptide.plan/1", FORMAT)
 _PARTS: Final = frozenset({"format", "checksum", "plan"})
+# Earlier versions wrote them for readers; nothing was decided by them.
+_ONLY_TOLD: Final = frozenset({"closer"})
 
 
 def file_text(content: Any) -> str:
@@ -111,7 +113,7 @@ def _strangers(content: object, known: object, path: str) -> Iterator[str]:
             here = f"{path}.{key}" if path else str(key)
             if key in known:
                 yield from _strangers(item, known[key], here)
-            else:
+            elif key not in _ONLY_TOLD:
                 yield here
     elif isinstance(content, list) and isinstance(known, list | tuple):
         for number, (item, other) in enumerate(zip(content, known, strict=True)):

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from neaptide.plans import TriedVariant
 from neaptide.units import format_bytes, format_seconds
 
 NOTHING: Final = "-"
@@ -119,13 +118,3 @@ def bounds_line(any_plan: int, order_alone: int, *, is_rewritten: bool) -> str:
     """How low plans can go: of the graph that is planned, and no other."""
     of = " of the rewritten graph" if is_rewritten else ""
     return f"Lower bound: {format_bytes(any_plan)} for any plan{of}, {format_bytes(order_alone)} for order alone."
-
-
-def closer_line(closer: TriedVariant | None) -> str | None:
-    """What parts would do clearly better than a plan that keeps the bits."""
-    if closer is None:
-        return None
-    return (
-        f'With numerics="close" (--numerics close): at most {format_bytes(closer.peak_bytes)} in '
-        f"{format_seconds(closer.seconds)}, predicted for {closer.label} before anything is recomputed."
-    )

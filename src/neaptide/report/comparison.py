@@ -14,7 +14,6 @@ from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord
 from neaptide.report.arena_text import arena_lines
-from neaptide.report.cells import closer_line
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
@@ -135,7 +134,6 @@ def compare_programs(
             *_rewrite_notes(variants),
             *_arena_notes(variants),
             *_behind_notes(prepared, rows),
-            *_closer_notes(first),
             *_pace_notes(pace),
             *(
                 ()
@@ -210,11 +208,6 @@ def cost_notes(
     else:
         line = f"{told}operations may have been timed beside other work; `neaptide profile TARGET --refresh` times them again"
     return (line,)
-
-
-def _closer_notes(first: StepPlan | None) -> tuple[str, ...]:
-    line = None if first is None else closer_line(first.plan.programs[0].closer)
-    return () if line is None else (line.rstrip("."),)
 
 
 def _behind_notes(prepared: PreparedStep, rows: Sequence[ComparisonRow]) -> tuple[str, ...]:

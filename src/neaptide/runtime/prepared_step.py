@@ -39,7 +39,6 @@ from neaptide.runtime.searched_variant import (
     as_variant,
     before_results_on_operands,
     searched_variant,
-    with_closer,
     with_results_on_operands,
 )
 from neaptide.runtime.step_plan import StepPlan
@@ -221,15 +220,13 @@ class PreparedStep(CostedStep):
                 met,
             )
         else:
-            searched, request, watch = planned, asked(planned), Stopwatch()
+            request, watch = asked(planned), Stopwatch()
             pricing = self.pricing(planned.graph)
             first = replace(options, limits=before_results_on_operands(planned, options, pricing))
             found = self._with_bodies(planned.graph, pricing, request, first)
             planned, found = with_results_on_operands(
                 planned, asked, found, options, self.pricing, watch.seconds()
             )
-            if index == 0 and options.explains:
-                found = with_closer(searched, request, found, self.quick_pricing, self.part_costs)
         return self._judged(planned, found, options)
 
     def usual_program_of(

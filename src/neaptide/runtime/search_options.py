@@ -39,7 +39,7 @@ class SearchOptions:
         bodies: what the body of each loop may use, as `planner.loop_bodies.BodyPlanner.plan` means it. None: what is
             left where it runs.
         workers: processes that plan variants side by side, as `planner.variants.search.plan_variants` means it.
-        explains: whether a report is made of the plan. It then tells axes, and what `numerics="close"` would bring.
+        explains: whether a report is made of the plan. It then tells axes.
     """
 
     budget: Budget

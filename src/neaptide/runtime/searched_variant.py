@@ -15,7 +15,6 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.choices import Choices
-from neaptide.planner.variants.closer import closer_variant
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
@@ -193,30 +192,6 @@ def with_results_on_operands(
     if better is None:
         return planned, found
     return planned.rewritten(better.edited, (better.rewrite,)), better.found
-
-
-def with_closer(
-    planned: PlannedGraph, asked: PlanRequest, found: GraphPlan, pricing: Pricing, costs: PartCosts
-) -> GraphPlan:
-    """A plan that keeps the bits, with what parts would do clearly better where it is too high or takes longer than it must.
-
-    Args:
-        planned: the program as it was captured.
-        asked: what the plan was asked for.
-        found: the plan of it, or of what follows from it.
-        pricing: of any graph, at once.
-        costs: of parts, to rank variants by.
-    """
-    made = found.program
-    assert asked.budget_bytes is not None
-    is_over = made.predictions.peak_with_workspace_bytes > asked.budget_bytes
-    takes_longer = bool(made.moves.recomputations) or made.predictions.exposed_seconds > 0
-    if planned.rewrites or asked.atomic or not (is_over or takes_longer):
-        return found
-    written = baseline(pricing.problem(planned.graph))
-    goal = Goal.of(asked.budget, asked.budget_bytes, written.seconds)
-    closer = closer_variant(planned.graph, pricing, made, goal, planned.objection, costs)
-    return replace(found, program=replace(made, closer=closer))
 
 
 def _may_lie_on_operands(options: SearchOptions) -> bool:

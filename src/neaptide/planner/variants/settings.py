@@ -31,8 +31,6 @@ class VariantSettings:
         doubt: what an estimate may be too long by, as a share of the step, for each doubling of the parts that were priced
             exactly, and before any were; at most what other estimates were off by that were priced.
         least_share: of a peak, what recomputation leaves at the least, whatever the time.
-        priced: variants that are priced beside a plan that keeps the bits, for one line of the report.
-        clearly: what is at most this share of the bytes, or of the time, of that plan is clearly better.
         lowest_share: of the time for a front, what the search for the lowest peak gets; the rest is shared by the limits of time
             in between.
     """
@@ -52,8 +50,6 @@ class VariantSettings:
     most_choices: int = 40
     doubt: float = 0.03
     least_share: float = 0.1
-    priced: int = 3
-    clearly: float = 0.9
     lowest_share: float = 0.3
 
 
