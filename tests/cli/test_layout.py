@@ -180,18 +180,6 @@ def test_ladder_of_a_graph(call, tmp_path):
         assert word in shown
 
 
-@pytest.mark.slow
-def test_the_ladder_says_what_norms_would_save(call, tmp_path):
-    pytest.importorskip("torch")
-    content = json.loads(call("layout", "zoo:vit@tiny", "--ladder", "--json").out)["norms_from_output"]
-    assert content["norms"] >= content["recoverable"] > 0
-    assert content["recovered_peak_bytes"] <= content["peak_bytes"]
-    shown = call("layout", "zoo:vit@tiny", "--ladder").out
-    assert (
-        f"{content['recoverable']} of {content['norms']} norms could go backward from their output" in shown
-    )
-
-
 def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
     (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
     seen = []
@@ -200,7 +188,7 @@ def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
         seen.append(limits)
         return best_layout(problem, limits, interrupt)
 
-    monkeypatch.setattr("neaptide.layout.in_place.ladder.best_layout", searched)
+    monkeypatch.setattr("neaptide_peers.layouts.ladder.best_layout", searched)
     for options in ((), ("--time-limit", "3s", "--seed", "5"), ("--work-limit", "700")):
         assert call("layout", "graph.json", "--ladder", *options).code == 0
     assert seen == [Limits(time_s=20.0), Limits(time_s=3.0, seed=5), Limits(work=700)]

@@ -17,7 +17,6 @@ from neaptide.layout.heuristics.orders import by_life, by_size, order_by, progra
 from neaptide.layout.heuristics.placement import Fit, place, place_below
 from neaptide.layout.heuristics.rules import RULES as OWN_RULES
 from neaptide.layout.heuristics.rules import Rule
-from neaptide.layout.heuristics.tags import place_tags
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
@@ -26,6 +25,7 @@ from neaptide_peers.layouts.hill_climb import climb_layout
 from neaptide_peers.layouts.inductor_pool import place_inductor
 from neaptide_peers.layouts.orders import BufferKeys
 from neaptide_peers.layouts.shared_objects import place_breadth_objects, place_executorch
+from neaptide_peers.layouts.tags import place_tags
 
 
 def place_program_order(problem: LayoutProblem, guard: LimitGuard | None = None, *, fit: Fit) -> Layout:

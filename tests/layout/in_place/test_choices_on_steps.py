@@ -8,12 +8,12 @@ import torch
 from neaptide.ir.nodes import Named, Ref
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.in_place.choices import choose_in_place
-from neaptide.layout.in_place.ladder import memory_ladder
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.in_place import listed
 from neaptide.ops.structural import CONSTANT_OP, host_function
 from neaptide.zoo.spec import factory
+from neaptide_peers.layouts.ladder import memory_ladder
 from overwriting import bits, overwrite
 from recorded_steps import record_step
 from torch_programs import SEED

@@ -7,14 +7,14 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
-from neaptide.layout.heuristics.tags import NO_TAG
-from neaptide.layout.in_place import ladder
 from neaptide.layout.in_place.choices import choose_in_place
-from neaptide.layout.in_place.ladder import memory_ladder, schedule_tags
 from neaptide.layout.in_place.shared_buffers import share
 from neaptide.layout.result import Layout
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide_peers.layouts import ladder
+from neaptide_peers.layouts.ladder import memory_ladder, schedule_tags
+from neaptide_peers.layouts.tags import NO_TAG
 from strategies import graphs
 
 TOY = OpRegistry([OpSpec("toy.mix", in_place=(0, 1, 2)), OpSpec("toy.expand_like", in_place=(0,))])

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
@@ -16,7 +17,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
-from neaptide.layout.heuristics.tags import TagPlan, TagStep, allocate_tags
 from neaptide.layout.in_place.choices import InPlaceChoice, choose_in_place
 from neaptide.layout.in_place.instance_uses import instance_uses
 from neaptide.layout.in_place.shared_buffers import share
@@ -25,10 +25,10 @@ from neaptide.layout.result import Layout
 from neaptide.layout.settings import DEFAULT
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
+from neaptide_peers.layouts.tags import TagPlan, TagStep, allocate_tags
 
 
-@dataclass(frozen=True, slots=True)
-class LadderRow:
+class LadderRow(NamedTuple):
     """One rung.
 
     Attributes:

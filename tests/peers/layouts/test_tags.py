@@ -2,7 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import random_problem
-from neaptide.layout.heuristics.tags import (
+from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide.layout.validate import check_layout
+from neaptide_peers.layouts.tags import (
     NO_TAG,
     TagAction,
     TagStep,
@@ -10,8 +12,6 @@ from neaptide.layout.heuristics.tags import (
     place_tags,
     steps_of_problem,
 )
-from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.layout.validate import check_layout
 
 # exp(a * b + 3): the example of the lecture. Values: a, b, a * b, + 3, exp.
 NAMES = ("a", "b", "a * b", "+ 3", "exp")
