@@ -1,4 +1,4 @@
-"""Arenas of programs for all shapes: `python benchmarks/arena_by_shape.py [--quote]`.
+"""Arenas of programs for all shapes: `python benchmarks/arena_by_shape.py`.
 
 Training steps are captured once, with a batch and a length that vary, and planned for a share of what the largest shape needs.
 At shapes that are drawn from the ranges stand beside each other
@@ -10,7 +10,7 @@ At shapes that are drawn from the ranges stand beside each other
 
 Then the step runs at some of the shapes: its loss must have eager's bits, its measured peak of storages must be the predicted one
 with what the block has beyond the arena of the shape, and its processor time stands beside that of the same program without an arena, in turns. The result is
-`results/arena_by_shape.json`; its table is put into `docs/explanation/points.md`, with `--quote` alone without anything measured.
+`results/arena_by_shape.json`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_record import RESULTS, markdown, recorded, run_part, save, say, table
-from quote_bars import quote_into
+from bench_record import RESULTS, recorded, run_part, save, say, table
 
 if TYPE_CHECKING:
     from neaptide.runtime.planned_graph import PlannedVariant
@@ -40,9 +39,6 @@ DRAWN: Final = 40
 RUN: Final = 6  # shapes at which the step runs
 PAIRS: Final = 15
 REPEATS: Final = 30
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "points.md"
-BEGIN: Final = "<!-- arena_by_shape:begin -->"
-END: Final = "<!-- arena_by_shape:end -->"
 COLUMNS: Final = (
     "step",
     "limit",
@@ -217,37 +213,27 @@ def lines(result: Row) -> list[tuple[str, ...]]:
     return found
 
 
-def in_markdown(result: Row) -> str:
-    """The table of the page."""
-    text = markdown(COLUMNS, lines(result))
-    return "\n".join([*text, "", f"{DRAWN} shapes for each row; made {result['made'][:10]}, one thread."])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--quote", action="store_true", help="only put the result into the page")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(measured(*asked.one)))
         return
-    path = asked.output / "arena_by_shape.json"
-    if not asked.quote:
-        rows = []
-        for model in asked.models:
-            for share in SHARES:
-                say(f"{model} {share}")
-                part = run_part("arena_by_shape.py", "--one", model, share, timeout_s=900)
-                rows.append({"model": model, "share": share} | part)
-                say(str(rows[-1]))
-        result = recorded(rows, seed=SEED, repeats=PAIRS, shapes=DRAWN)
-        print(table(COLUMNS, lines(result)))
-        save("arena_by_shape", result, asked.output)
-    quote_into(PAGE, in_markdown(json.loads(path.read_text(encoding="utf-8"))), BEGIN, END)
+    rows = []
+    for model in asked.models:
+        for share in SHARES:
+            say(f"{model} {share}")
+            part = run_part("arena_by_shape.py", "--one", model, share, timeout_s=900)
+            rows.append({"model": model, "share": share} | part)
+            say(str(rows[-1]))
+    result = recorded(rows, seed=SEED, repeats=PAIRS, shapes=DRAWN)
+    print(table(COLUMNS, lines(result)))
+    save("arena_by_shape", result, asked.output)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ Each zoo model is captured on the meta device, so that no kernel runs. All axes 
 batch is followed from the inputs that have it (`follow`); both are pure Python on the captured graph. A node of forward or
 backward is classified where a row of the op table decides what becomes of it: it runs in parts, needs the whole axis or a
 complete sum, or does not depend on the axis. It is not where it depends on the axis and no row says anything. Seconds are
-processor time, the median of the repeats. The result is `results/axes_cost.json`; its table is put into
-`docs/explanation/axes.md`, with `--quote` alone without measuring again.
+processor time, the median of the repeats. The result is `results/axes_cost.json`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import RESULTS, markdown, recorded, run_part, save, say, table
+from bench_record import RESULTS, recorded, run_part, save, say, table
 from neaptide import zoo
 from neaptide.analysis.axes.carried import Carried, Why
 from neaptide.analysis.axes.follow import follow
@@ -28,11 +27,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.values import Kind
 from neaptide.ops import registry
 from neaptide.runtime.capturing import capture
-from quote_bars import quote_into
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "axes.md"
-BEGIN: Final = "<!-- axes_cost:begin -->"
-END: Final = "<!-- axes_cost:end -->"
 SEED: Final = 0
 REPEATS: Final = 5
 PART_SECONDS: Final = 600
@@ -108,16 +103,6 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [row["spec"], *counts, f"{share:.1%}", f"{row['seconds']:.3f}", f"{row['all_axes_seconds']:.3f}"]
 
 
-def quote(result: dict[str, Any]) -> None:
-    """Put the table into the page on axes."""
-    lines = markdown(COLUMNS, map(cells, result["rows"]))
-    lines += [
-        "",
-        f"Measured {result['made'][:10]} on {result['machine']['cpu']}, one thread, processor time.",
-    ]
-    quote_into(PAGE, "\n".join(lines), BEGIN, END)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -126,14 +111,10 @@ def main() -> None:
     parser.add_argument("--size", default="small", choices=["tiny", "small"])
     parser.add_argument("--repeats", type=int, default=REPEATS, help="of each analysis")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     parser.add_argument("--one", metavar="SPEC", help="measure one model here and print JSON")
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(measure(asked.one, asked.repeats)))
-        return
-    if asked.quote:
-        quote(json.loads((RESULTS / "axes_cost.json").read_text(encoding="utf-8")))
         return
     rows = []
     for model in asked.models:
@@ -146,8 +127,6 @@ def main() -> None:
     print(table(COLUMNS, [cells(row) for row in rows]))
     result = recorded(rows, seed=SEED, repeats=asked.repeats, size=asked.size)
     save("axes_cost", result, asked.output)
-    if asked.output == RESULTS and asked.size == "small":
-        quote(result)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ Columns, as shares of the peak of program order:
 * MAGIS (`magis`): its own search for parts and recomputation at once; work is states there, simulated or judged;
 * ours: `numerics="close"`.
 
-`quote_coordinated.py` puts the table into the page.
+`quote_results.py` puts the counts into the page.
 """
 
 from __future__ import annotations

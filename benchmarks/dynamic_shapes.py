@@ -16,8 +16,8 @@ padding do not count. Peaks are predicted for all batches, and measured for the 
 exact where both are the same to the byte. "Above the exact plan" is by how much the peak of a batch is above that of a plan
 made for its shape alone with the same bytes, for some shapes. Times and peaks are two parts of each number of samples, with a
 process of its own for each; every part is kept in `results/parts/` as soon as it is there, and `--keep` takes it from there:
-peaks may be made beside other work, and times afterwards where it is quiet. The result is `results/dynamic_shapes.json`; its table is put into
-`docs/explanation/dynamic-shapes.md`, with `--quote` alone without anything measured.
+peaks may be made beside other work, and times afterwards where it is quiet. The result is `results/dynamic_shapes.json`; `quote_results.py`
+puts its table into `docs/reference/results.md`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,10 @@ from typing import Any, Final
 
 from bench_record import MIB, RESULTS, markdown, recorded, run_part, save, say, table
 from dynamic_shapes_cases import ALLOWED, BY_SHAPE, MODEL, POINTS, SEED, TIME_LIMIT_S, peaks, timed
-from quote_bars import quote_into
 
 SAMPLES: Final = (7, 8, 9)
 PARTS: Final = {"peaks": peaks, "timed": timed}
 PART_S: Final = 3600.0
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "dynamic-shapes.md"
-BEGIN: Final = "<!-- dynamic_shapes:begin -->"
-END: Final = "<!-- dynamic_shapes:end -->"
 COLUMNS: Final = (
     "samples",
     "program",
@@ -140,7 +136,6 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="make these only")
     parser.add_argument("--keep", action="store_true", help="take parts that an earlier run has kept")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    parser.add_argument("--quote", action="store_true", help="put the kept result into the page")
     parser.add_argument(
         "--one", nargs=4, metavar=("PART", "SAMPLES", "SHARE", "FIRST"), help=argparse.SUPPRESS
     )
@@ -149,28 +144,23 @@ def main() -> None:
         name, samples, share, first_peak = asked.one
         print(json.dumps(PARTS[name](int(samples), float(share), asked.batches, int(first_peak))))
         return
-    path = asked.output / "dynamic_shapes.json"
-    if not asked.quote:
-        rows: list[Row] = []
-        first = 0
-        for samples, share in zip(asked.samples, ALLOWED, strict=True):
-            found = {}
-            for name in asked.parts:
-                found[name] = part(
-                    name, samples, share, first, asked.batches, asked.output / "parts", keep=asked.keep
-                )
-                first = first or found[name]["first_peak_bytes"]
-            if set(found) == set(PARTS):
-                rows.append(joined(found))
-        if not rows:
-            say("the other parts are still to be made: --keep takes those that are there")
-            return
-        result = recorded(rows, seed=SEED, repeats=1, model=MODEL, time_limit_s=TIME_LIMIT_S)
-        save(path.stem, result, asked.output)
-    result = json.loads(path.read_text(encoding="utf-8"))
+    rows: list[Row] = []
+    first = 0
+    for samples, share in zip(asked.samples, ALLOWED, strict=True):
+        found = {}
+        for name in asked.parts:
+            found[name] = part(
+                name, samples, share, first, asked.batches, asked.output / "parts", keep=asked.keep
+            )
+            first = first or found[name]["first_peak_bytes"]
+        if set(found) == set(PARTS):
+            rows.append(joined(found))
+    if not rows:
+        say("the other parts are still to be made: --keep takes those that are there")
+        return
+    result = recorded(rows, seed=SEED, repeats=1, model=MODEL, time_limit_s=TIME_LIMIT_S)
+    save("dynamic_shapes", result, asked.output)
     print(table(COLUMNS, lines(result)))
-    if asked.output == RESULTS:
-        quote_into(PAGE, in_markdown(result), BEGIN, END)
 
 
 if __name__ == "__main__":

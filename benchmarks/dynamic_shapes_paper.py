@@ -4,7 +4,7 @@ Llama-2-1B of BladeDISC++ (arXiv 2412.16985, 3): Llama-2-7B with four layers, 14
 `a100-40g`. Captured on the meta device, so nothing is run: peaks are counted exactly, with workspace by formula; seconds are
 those of the preset, without captures and plans. Texts are those of `neaptide_corpus.text_lengths`. The device has as many bytes
 beyond the highest peak of 14 samples without a plan as 40 GB are beyond 38.2, and plans may use what BladeDISC++ used.
-The result is `results/dynamic_shapes_paper.json`; its table is put into `docs/explanation/dynamic-shapes.md`.
+The result is `results/dynamic_shapes_paper.json`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import GIB, RESULTS, markdown, recorded, save, say, table
-from dynamic_shapes import PAGE
+from bench_record import GIB, RESULTS, recorded, save, say, table
 from dynamic_shapes_cases import ALLOWED, DEVICE_SHARE
-from quote_bars import quote_into
 
 SEED: Final = 0
 DEVICE: Final = "a100-40g"
@@ -25,8 +23,6 @@ SAMPLES: Final = (14, 16, 18)
 LONGEST: Final = 750
 MODEL: Final = "llama@paper,layers=4,width=4096,heads=32,kv_heads=32,inner=11008,vocab=32000"
 TIME_LIMIT_S: Final = 20.0
-BEGIN: Final = "<!-- dynamic_shapes_paper:begin -->"
-END: Final = "<!-- dynamic_shapes_paper:end -->"
 COLUMNS: Final = ("samples", "program", "tokens / s", "peak (GiB)", "of the device", "padding")
 
 Row = dict[str, Any]
@@ -119,15 +115,6 @@ def lines(result: Row) -> list[tuple[str, ...]]:
     ]
 
 
-def in_markdown(result: Row) -> str:
-    """The table of the page."""
-    text = markdown(COLUMNS, lines(result))
-    batches = result["rows"][0]["batches"]
-    return "\n".join(
-        [*text, "", f"{batches} batches of each kind, predicted {result['made'][:10]} for `{DEVICE}`."]
-    )
-
-
 def main() -> None:
     """All numbers of samples."""
     parser = argparse.ArgumentParser(
@@ -144,8 +131,6 @@ def main() -> None:
     result = recorded(rows, seed=SEED, repeats=1, device=DEVICE, model=MODEL)
     print(table(COLUMNS, lines(result)))
     save("dynamic_shapes_paper", result, asked.output)
-    if asked.output == RESULTS:
-        quote_into(PAGE, in_markdown(result), BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ steps in parts (`preset_utilisation.py`). Columns, as shares of the peak of prog
 * published: MAGIS, measured on the card (Chen et al., ASPLOS 2024, figure 9 as read from the plot), within +5 and +10 %.
 
 `bound` is what no plan in parts along the axes that were found goes below, in any time. Points of a network and a limit take
-the place of earlier ones in `benchmarks/results/fission_paper.json`.
+the place of earlier ones in `benchmarks/results/fission_paper.json`; `quote_results.py` puts some of
+them into the page.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_record import RESULTS, recorded, save, table
 from model_rows import measured_rows
 from neaptide import zoo
-from quote_bars import quote_into
 
 if TYPE_CHECKING:
     from neaptide.runtime.prepared_step import PreparedStep
@@ -54,9 +54,6 @@ PUBLISHED: Final[Mapping[str, Mapping[int, float]]] = {
 COLUMNS: Final = ("parts alone", "parts, then recompute", *SEARCHES)
 RESULT: Final = "fission_paper"
 PART_S: Final = 7200.0
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
-BEGIN: Final = "<!-- fission_paper:begin -->"
-END: Final = "<!-- fission_paper:end -->"
 
 
 def planned(spec: str, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:
@@ -213,35 +210,6 @@ def cells(row: Mapping[str, Any], latency: int) -> list[str]:
     ]
 
 
-def in_markdown(result: Mapping[str, Any]) -> str:
-    """The table of the page on rewrites."""
-    heads = ("step", "more time", *COLUMNS, "published", "bound")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for row in result["rows"]:
-        if "failure" in row:
-            lines.append(f"| {row['spec']} | failed |" + " - |" * (len(heads) - 2))
-            continue
-        lines += [
-            "| " + " | ".join((row["spec"], f"{latency} %", *cells(row, latency))) + " |"
-            for latency in row["latencies"]
-        ]
-    limits = sorted(
-        {p["time_limit_s"] for row in result["rows"] for p in row.get("points", ()) if "time_limit_s" in p}
-    )
-    searches = " to ".join(f"{limit:.0f}" for limit in dict.fromkeys((*limits[:1], *limits[-1:])))
-    ran = {row["spec"].partition("@")[0]: row.get("latencies", ()) for row in result["rows"]}
-    left = [
-        f"{name} at " + ", ".join(f"+{latency} %" for latency in missing)
-        for name in PUBLISHED
-        if (missing := [latency for latency in LATENCIES if latency not in ran.get(name, ())])
-    ]
-    lines += [
-        "",
-        f"Predicted {result['made'][:10]}; searches of {searches} s. Not run: {'; '.join(left) or 'nothing'}.",
-    ]
-    return "\n".join(lines)
-
-
 def main() -> None:
     """All networks, or one here."""
     parser = argparse.ArgumentParser(
@@ -274,8 +242,6 @@ def main() -> None:
     result = recorded(with_earlier(earlier, rows), seed=SEED, repeats=1, device=DEVICE)
     print(text(result))
     save(RESULT, result, asked.output)
-    if asked.output == RESULTS:
-        quote_into(PAGE, in_markdown(result), BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ eager's within the rounds. Plans are made and chosen as in `fission_runs.py`: on
 every other round chooses, and the others are reported.
 A prediction is exact where the peak of the storages and the peak with workspace are both the measured ones to the byte.
 
-The result is `results/inference_runs.json`; its table is put into `docs/explanation/rewrites.md`, with `--quote` alone without
-anything measured.
+The result is `results/inference_runs.json`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from bench_record import MIB, RESULTS, markdown, recorded, run_part, save, say, table
+from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
 from chosen_rounds import chosen_for, measured_beside, parted, rounds_of_both, tried
 from neaptide.runtime.contestant_process import KEEPING_HEAP
-from quote_bars import quote_into
 
 SEED: Final = 0
 ROUNDS: Final = 9
@@ -34,9 +31,6 @@ LATENCIES: Final = (0, 5, 10)
 WIDTH: Final = 16
 DEPTH: Final = 6
 PART_S: Final = 1800.0
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
-BEGIN: Final = "<!-- inference_runs:begin -->"
-END: Final = "<!-- inference_runs:end -->"
 COLUMNS: Final = (
     "image",
     "more time",
@@ -150,16 +144,8 @@ def shown(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def quote(result: dict[str, Any]) -> None:
-    """Put the table into the page on rewrites."""
-    machine = result["machine"]
-    lines = markdown(COLUMNS, map(shown, result["rows"]))
-    lines += ["", f"Measured {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread."]
-    quote_into(PAGE, "\n".join(lines), BEGIN, END)
-
-
 def main() -> None:
-    """Measure, print, keep and quote."""
+    """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", type=int, nargs="*", default=list(IMAGES))
     parser.add_argument("--one", type=int)
@@ -167,11 +153,7 @@ def main() -> None:
         "--rounds", type=int, default=ROUNDS, help="timed rounds that are reported; as many choose"
     )
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of a front")
-    parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     asked = parser.parse_args()
-    if asked.quote:
-        quote(json.loads((RESULTS / "inference_runs.json").read_text(encoding="utf-8")))
-        return
     if asked.one is not None:
         print(json.dumps(measured(asked.one, asked.rounds, asked.time_limit)))
         return
@@ -191,7 +173,6 @@ def main() -> None:
     print(table(COLUMNS, [shown(row) for row in rows]))
     result = recorded(rows, seed=SEED, repeats=asked.rounds, time_limit_s=asked.time_limit)
     say(f"written to {save('inference_runs', result, RESULTS)}")
-    quote(result)
 
 
 if __name__ == "__main__":

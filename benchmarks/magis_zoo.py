@@ -5,7 +5,7 @@ as MAGIS's simulator counts them (`neaptide_peers.magis`). For a latency of +5 %
 share of eager's, of: the whole step in 2, 4, 8, 16 or 32 parts; MAGIS's released search and MAGIS's paper, as published;
 MAGIS's search as written here; ours, the outer search over regions in parts with recomputation inside and around them.
 Rows of a net take the place of earlier ones in `benchmarks/results/magis_zoo.json`. Each net runs in a process of its own
-on one thread, and both limits on time are wall time: on a busy machine give more. `quote_magis_zoo.py` puts the table
+on one thread, and both limits on time are wall time: on a busy machine give more. `quote_results.py` puts the table
 into the documentation.
 """
 

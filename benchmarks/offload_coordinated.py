@@ -10,7 +10,7 @@ program order:
 
 Parts and offload without recomputation cannot be asked for: whatever plans a graph may recompute. Nothing is run: peaks and times
 are predictions. Each search has the same limit of work, so its plan is the same on every machine. Each net runs in a process
-of its own on one thread, and its row is kept as soon as it is there. `quote_offload.py` puts the table into the page.
+of its own on one thread, and its row is kept as soon as it is there. `quote_results.py` puts the table into the page.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Models of the zoo on the meta device, for an A100 with its own link and with one
 each lies at a part of the way from the peak of program order down to the least bytes that any schedule needs. Recomputations
 are searched for once without a host. The search with one begins with that plan, so its time is that of both. Seconds are
 of the processor. Nothing is run, so seconds of steps are predictions. Each model has a process of its own, and its row is
-kept as soon as it is there. `quote_offload.py` puts the table into the page.
+kept as soon as it is there.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def said(result: Mapping[str, Any]) -> str:
-    """What stands below the table, beside the machine."""
+    """What stands below the table."""
     made = [row for row in result["rows"] if "failure" not in row]
     missing = sorted(set(zoo.names()) - {row["spec"].partition("@")[0] for row in made})
     most = [max(ratio(row, link) for link, _ in RATES) for row in made]
@@ -157,7 +157,7 @@ def main() -> int:
     )
     result = recorded(rows, seed=SEED, repeats=1, device=DEVICE, share=SHARE, work=asked.work)
     save(RESULT, result, asked.output)
-    print(table(COLUMNS, lines(rows)))
+    print(table(COLUMNS, lines(rows)), said(result), sep="\n\n")
     return 0
 
 

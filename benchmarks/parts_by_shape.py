@@ -1,4 +1,4 @@
-"""Lowest peaks over a grid of shapes, with parts by shape: `python benchmarks/parts_by_shape.py [--quote]`.
+"""Lowest peaks over a grid of shapes, with parts by shape: `python benchmarks/parts_by_shape.py`.
 
 Training steps are captured once, with a batch and a length that vary. Beside each other stand, at each shape of a grid, the
 lowest predicted peaks with workspace of
@@ -9,23 +9,20 @@ lowest predicted peaks with workspace of
 
 Then the step is planned for the lowest peak found at the largest shape, and run at shapes of the grid. The measured peak of
 storages must be the predicted one, and the loss within a tolerance of eager's. Decisions are timed at shapes that are drawn from
-the upper part of the ranges, under limits between the lowest peak and program order's, in processor time. The result is `results/parts_by_shape.json`; its table
-is put into `docs/explanation/dynamic-shapes.md`, with `--quote` alone without anything measured.
+the upper part of the ranges, under limits between the lowest peak and program order's, in processor time. The result is `results/parts_by_shape.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import statistics
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_record import RESULTS, markdown, recorded, save, say, table
-from quote_bars import quote_into
+from bench_record import RESULTS, markdown, recorded, save, say
 
 if TYPE_CHECKING:
     from neaptide.planner.points.choice import Choice
@@ -49,9 +46,6 @@ SHARES: Final = (
     90,
 )  # of the way from the lowest peak at the largest shape to that in program order
 KIB: Final = 1024
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "dynamic-shapes.md"
-BEGIN: Final = "<!-- parts_by_shape:begin -->"
-END: Final = "<!-- parts_by_shape:end -->"
 COLUMNS: Final = (
     "step",
     "batch x length",
@@ -223,7 +217,7 @@ def _exact(ran: Row) -> str:
 
 
 def in_markdown(result: Row) -> str:
-    """The table of the page."""
+    """The table, and what decisions take."""
     text = markdown(COLUMNS, lines(result))
     rows = result["rows"]
     least = [min(row["recompute_peak_bytes"], *row["fixed_peak_bytes"].values()) for row in rows]
@@ -250,16 +244,11 @@ def main() -> None:
     )
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    parser.add_argument("--quote", action="store_true", help="put the kept result into the page")
     asked = parser.parse_args()
-    path = asked.output / "parts_by_shape.json"
-    if not asked.quote:
-        rows = [row for model in asked.models for row in measured(model)]
-        save(path.stem, recorded(rows, seed=SEED, repeats=1, range=RANGE), asked.output)
-    result = json.loads(path.read_text(encoding="utf-8"))
-    print(table(COLUMNS, lines(result)))
-    if asked.output == RESULTS:
-        quote_into(PAGE, in_markdown(result), BEGIN, END)
+    rows = [row for model in asked.models for row in measured(model)]
+    result = recorded(rows, seed=SEED, repeats=1, range=RANGE)
+    save("parts_by_shape", result, asked.output)
+    print(in_markdown(result))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""What is recomputed beside DTR on the whole zoo: `python benchmarks/points_zoo.py [--models mlp lstm] [--quote]`.
+"""What is recomputed beside DTR on the whole zoo: `python benchmarks/points_zoo.py [--models mlp lstm]`.
 
 Each model is captured once at size tiny (`mlp` with twelve layers: in three, nothing lies idle at the peak), with a batch that varies, and a length where there is one. At shapes that are drawn
 from the ranges, and budgets between 95 % and 50 % of what a shape needs above its residents, `least_cost_cover` decides in
 the program with points, and DTR with its whole neighbourhoods evicts on the fly (Kirisame et al. 2021), on paper, in the same
 order, with the same bytes. Both are told what an execution costs: in one comparison its floating-point operations, in the
 other its estimated seconds, which are what programs with points count. Compared are cases in which both keep the budget.
-The result is `results/points_zoo.json`; its table is put into `docs/explanation/points.md`, with `--quote` alone without
-anything measured.
+The result is `results/points_zoo.json`.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import RESULTS, markdown, recorded, run_part, save, say, table
-from quote_bars import quote_into
+from bench_record import RESULTS, markdown, recorded, run_part, save, say
 
 SEED: Final = 0
 SHAPES: Final = 3
@@ -46,9 +44,6 @@ CASES: Final = {
     "lstm": {"batch": {1: (1, 64)}},
 }
 COSTS: Final = ("flops", "seconds")
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "points.md"
-BEGIN: Final = "<!-- points_zoo:begin -->"
-END: Final = "<!-- points_zoo:end -->"
 COLUMNS: Final = (
     "model",
     "budgets kept (by FLOPs / by seconds / DTR / of)",
@@ -180,7 +175,7 @@ OURS: Final = tuple(f"ours_by_{cost}" for cost in COSTS)
 
 
 def in_markdown(result: Row) -> str:
-    """The table of the page."""
+    """The table, and how often no more is recomputed."""
     text = markdown(COLUMNS, lines(result))
     told = []
     for cost in COSTS:
@@ -203,26 +198,21 @@ def main() -> None:
     )
     parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    parser.add_argument("--quote", action="store_true", help="put the kept result into the page")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(measured(asked.one)))
         return
-    path = asked.output / "points_zoo.json"
-    if not asked.quote:
-        rows = []
-        for name in asked.models:
-            say(name)
-            row = run_part("points_zoo.py", "--one", name, timeout_s=1800)
-            if failure := row.get("failure"):
-                raise SystemExit(failure)
-            rows.append(row)
-        save(path.stem, recorded(rows, seed=SEED, repeats=1, shares=SHARES, device=DEVICE), asked.output)
-    result = json.loads(path.read_text(encoding="utf-8"))
-    print(table(COLUMNS, lines(result)))
-    if asked.output == RESULTS:
-        quote_into(PAGE, in_markdown(result), BEGIN, END)
+    rows = []
+    for name in asked.models:
+        say(name)
+        row = run_part("points_zoo.py", "--one", name, timeout_s=1800)
+        if failure := row.get("failure"):
+            raise SystemExit(failure)
+        rows.append(row)
+    result = recorded(rows, seed=SEED, repeats=1, shares=SHARES, device=DEVICE)
+    save("points_zoo", result, asked.output)
+    print(in_markdown(result))
 
 
 if __name__ == "__main__":

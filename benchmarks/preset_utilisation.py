@@ -4,7 +4,7 @@ The measured figures are those of MAGIS (Chen et al., ASPLOS 2024, figures of se
 32 parts take so much longer. Which number of parts a published point belongs to is our reading of its peak. The recorded
 graphs in `FOLDER/magis_zoo` say how long each operation takes by the roofline alone; each runs in parts here, under the
 preset `rtx3090`, which was fitted to these figures, and under the same preset without its loss of small calls. Prints and
-records both, and writes the table into the page on seconds.
+records both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from bench_record import recorded, save, table
 from neaptide.cost.devices import Device
 from neaptide.cost.presets import get_device
 from neaptide.cost.roofline import seconds
-from quote_bars import quoted
 
 # Loss of time by number of parts, as published.
 PUBLISHED: Final[Mapping[str, Mapping[int, float]]] = {
@@ -35,9 +34,6 @@ PUBLISHED: Final[Mapping[str, Mapping[int, float]]] = {
 }
 # The latencies of the recorded graphs have this much for each call.
 _RECORDED_CALL_S: Final = 5e-6
-_PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "seconds.md"
-_BEGIN: Final = "<!-- preset_utilisation:begin -->"
-_END: Final = "<!-- preset_utilisation:end -->"
 
 
 def works(path: Path) -> list[float]:
@@ -85,26 +81,8 @@ def off_by(found: Sequence[Mapping[str, Any]], column: str) -> float:
     return math.sqrt(sum((row[column] - row["published"]) ** 2 for row in found) / len(found))
 
 
-def in_markdown(found: Sequence[Mapping[str, Any]]) -> str:
-    """The table of the page."""
-    lines = [
-        "| net | parts | measured by MAGIS | roofline and calls alone | preset |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for row in found:
-        plain, preset = row["without_loss_of_small_calls"], row["preset"]
-        lines.append(
-            f"| {row['net']} | {row['parts']} | {row['published']:.0%} | {plain:.1%} | {preset:.1%} |"
-        )
-    plain, preset = off_by(found, "without_loss_of_small_calls"), off_by(found, "preset")
-    lines.append(
-        f"| off by (root of mean square) | | | {100 * plain:.1f} points | {100 * preset:.1f} points |"
-    )
-    return "\n".join(lines)
-
-
 def main() -> None:
-    """Print, record, and write the page."""
+    """Print and record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -119,9 +97,10 @@ def main() -> None:
         for row in found
     ]
     print(table(["net", "parts", "published", "roofline", "preset"], cells))
+    columns = {"roofline": "without_loss_of_small_calls", "preset": "preset"}
+    misses = (f"{name} {100 * off_by(found, column):.1f}" for name, column in columns.items())
+    print(f"off by, in points (root of mean square): {', '.join(misses)}")
     save("preset_utilisation", recorded(found, seed=0, repeats=1))
-    page = _PAGE.read_text(encoding="utf-8")
-    _PAGE.write_text(quoted(page, in_markdown(found), _BEGIN, _END), encoding="utf-8")
 
 
 if __name__ == "__main__":

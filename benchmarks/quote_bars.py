@@ -65,11 +65,6 @@ def made_on(result: Mapping[str, Any]) -> str:
     return f"Made {result['made'][:10]} on {machine['cpu']}, {machine['threads']} thread"
 
 
-def quote_into(page: Path, text: str, begin: str, end: str) -> None:
-    """Write a page anew with `text` between its markers; `ValueError` as of `quoted`."""
-    page.write_text(quoted(page.read_text(encoding="utf-8"), text, begin, end), encoding="utf-8")
-
-
 def fill_in(description: str | None, page: Path, result: Path, filled: Callable[[str, Any], str]) -> int:
     """Write a page anew from a result, or with `--check` say whether it would change; returns the exit code.
 

@@ -3,8 +3,7 @@
 For each step and each rule by itself, and all of them: peak and seconds of program order as shares of those of the captured
 program, and the least peak that recomputation finds within no more time than the captured program takes, and within a tenth
 more. Steps are those of the zoo, of `fission_steps` and of `fused_dropouts`. Prices are those of a preset, and searches have a work limit, so that
-the numbers depend on no machine. The result is `results/rule_gains.json`; its table is put into
-`docs/explanation/rewrites.md`, with `--quote` alone without measuring again. With `--keep` the rows of all steps that are not named
+the numbers depend on no machine. The result is `results/rule_gains.json`. With `--keep` the rows of all steps that are not named
 stay as they were.
 """
 
@@ -19,7 +18,7 @@ from typing import Any, Final
 import fission_steps
 import fused_dropouts
 import neaptide.zoo
-from bench_record import RESULTS, markdown, recorded, save, table
+from bench_record import RESULTS, recorded, save, table
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.graph import Graph
@@ -33,11 +32,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.capturing import capture
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rules import RULES
-from quote_bars import quote_into
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
-BEGIN: Final = "<!-- rule_gains:begin -->"
-END: Final = "<!-- rule_gains:end -->"
 DEVICE: Final = "rtx3090"
 WORK: Final = 500
 LONGER: Final = (0.0, 0.1)
@@ -152,37 +147,20 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [row["step"], rules, str(row["places"]), f"{row['peak']:.3f}", f"{row['seconds']:.3f}", *within]
 
 
-def quote(result: dict[str, Any]) -> None:
-    """Put the table into the page on rewrites."""
-    lines = markdown(COLUMNS, map(cells, result["rows"]))
-    lines += [
-        "",
-        f"Predicted {result['made'][:10]} for {DEVICE}, {result['settings']['work']} units of work a search.",
-    ]
-    quote_into(PAGE, "\n".join(lines), BEGIN, END)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("steps", nargs="*", default=STEPS, help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
-    parser.add_argument("--quote", action="store_true", help="quote what was kept, measure nothing")
     parser.add_argument("--keep", action="store_true", help="keep the rows of steps that are not named")
     asked = parser.parse_args()
-    if asked.quote:
-        quote(json.loads((RESULTS / "rule_gains.json").read_text(encoding="utf-8")))
-        return
     rows = [row for spec in asked.steps for row in measure(spec)]
     if asked.keep:
         before = json.loads((RESULTS / "rule_gains.json").read_text(encoding="utf-8"))["rows"]
         rows = merged(rows, before)
     print(table(COLUMNS, [cells(row) for row in rows]))
-    result = recorded(rows, seed=0, repeats=1, device=DEVICE, work=WORK)
-    save("rule_gains", result, asked.output)
-    if asked.output == RESULTS:
-        quote(result)
+    save("rule_gains", recorded(rows, seed=0, repeats=1, device=DEVICE, work=WORK), asked.output)
 
 
 if __name__ == "__main__":

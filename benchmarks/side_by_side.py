@@ -20,7 +20,6 @@ import fission_steps
 import neaptide.zoo
 from bench_record import RESULTS, recorded, save
 from neaptide.cost.host import usable_cores
-from quote_bars import quote_into
 
 if TYPE_CHECKING:
     from neaptide.runtime.prepared_step import PreparedStep
@@ -31,9 +30,6 @@ WORK: Final = 1000
 LATENCY: Final = "+25%"
 WORKERS: Final = (1, 2)
 STEPS: Final = ("vit@small", "encoder_decoder@small")
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "rewrites.md"
-BEGIN: Final = "<!-- side_by_side:begin -->"
-END: Final = "<!-- side_by_side:end -->"
 _HEAD: Final = (
     "| step | operations | variants | workers | wall | own processor time | workers' processor time |",
     "|---|---|---|---|---|---|---|",
@@ -143,8 +139,6 @@ def main() -> None:
     )
     print(in_markdown(result))
     save("side_by_side", result, asked.output)
-    if asked.output == RESULTS:
-        quote_into(PAGE, in_markdown(result), BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import magis_zoo  # noqa: E402
 import magis_zoo_cases  # noqa: E402
-import quote_magis_zoo  # noqa: E402
 
 
 @pytest.fixture
@@ -63,9 +62,3 @@ def test_what_was_found_for_a_shorter_time_counts_for_a_longer_one():
     row["ours"]["+5%"] = {"peak_share": 0.3, "overhead": 0.04}
     assert magis_zoo.best_found(row, "ours", "+10%")["peak_share"] == 0.18
     assert magis_zoo.best_found(row, "ours", "+5%")["peak_share"] == 0.3
-
-
-def test_the_page_says_what_was_measured():
-    page = quote_magis_zoo.PAGE.read_text(encoding="utf-8")
-    result = json.loads(quote_magis_zoo.RESULT.read_text(encoding="utf-8"))
-    assert quote_magis_zoo.filled(page, result) == page

@@ -1,6 +1,5 @@
 """Recomputation, parts and stays on the host together: what the table says of a step that is small enough for a test."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,8 +9,6 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import offload_coordinated  # noqa: E402
-import quote_offload  # noqa: E402
-from bench_record import RESULTS  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +46,3 @@ def test_nets_that_failed_or_were_not_run_are_told(row):
     said = offload_coordinated.said({"rows": rows, "settings": {"work": 1000}})
     assert "Each search has 1,000 units of work." in said
     assert said.endswith("Not run: unetpp, resnet50, vit, bert, gptneo, btlm.")
-
-
-@pytest.mark.parametrize("table", quote_offload.TABLES, ids=lambda table: table.RESULT)
-def test_the_page_says_what_was_found(table):
-    result = json.loads((RESULTS / f"{table.RESULT}.json").read_text(encoding="utf-8"))
-    page = quote_offload.PAGE.read_text(encoding="utf-8")
-    assert quote_offload.filled(page, result, table=table) == page

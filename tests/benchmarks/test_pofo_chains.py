@@ -1,6 +1,5 @@
-"""The table of chains: what it says of small ones, and that the page quotes it."""
+"""The table of chains: what it says of small ones."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,7 +9,6 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import pofo_chains  # noqa: E402
-import quote_pofo  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +33,3 @@ def test_rows_become_lines(result):
     row = {"ours": {"peak_with_workspace_bytes": 11, "seconds": 3.0}, "baseline_seconds": 2.0}
     assert pofo_chains.added({**row, "budget_bytes": 10}, "ours") is None
     assert pofo_chains.added({**row, "budget_bytes": 11}, "ours") == 0.5
-
-
-def test_the_page_says_what_was_measured():
-    page = quote_pofo.PAGE.read_text(encoding="utf-8")
-    assert quote_pofo.filled(page, json.loads(quote_pofo.RESULT.read_text(encoding="utf-8"))) == page
