@@ -107,8 +107,8 @@ def on_or_below_line(rows: list[dict[str, Any]]) -> str:
     found = [one for model in rows if "failure" not in model for one in envelope(model)]
     same, any_plan = (sum(one[key] for one in found) for key in ("is_on_or_below", "is_on_or_below_any"))
     return (
-        f"On or below what all others come to within the same time: {same} of {len(found)}; on or below any plan of theirs"
-        f" that was reported within that time: {any_plan}."
+        f"`close` is on or below all others within the same time in {same} of {len(found)} cases, and on or below every"
+        f" plan of theirs that was reported within that time in {any_plan}."
     )
 
 
