@@ -8,8 +8,10 @@ import pytest
 
 from neaptide.cli.target_files import write_result
 from neaptide.errors import UsageError
-from neaptide.report.picture_file import write_picture
+from neaptide.report.chart import Axis, Chart, Plot, save_chart
 from neaptide.writing import replacing, write_atomic
+
+CHART = Chart("", "", (Plot(Axis(0, 1), Axis(0, 1)),), ())
 
 
 def test_a_file_is_replaced_and_nothing_is_left_behind(tmp_path):
@@ -76,7 +78,7 @@ def test_results_and_pictures_survive_a_full_disk(tmp_path):
     old.write_bytes(b"what was there")
     for write in (
         lambda: write_result(old, "a new result"),
-        lambda: write_picture(old, lambda: "<svg/>", lambda _: None),
+        lambda: save_chart(old, CHART),
     ):
         with pytest.raises(UsageError) as caught:
             write()
@@ -85,16 +87,17 @@ def test_results_and_pictures_survive_a_full_disk(tmp_path):
     assert list(tmp_path.iterdir()) == [old]
 
 
-def test_a_picture_that_fails_half_way_keeps_the_old_one(tmp_path):
+def test_a_picture_that_fails_half_way_keeps_the_old_one(tmp_path, monkeypatch):
     old = tmp_path / "old.png"
     old.write_bytes(b"what was there")
 
-    def save(path):
+    def save(path, _chart):
         assert path.suffix == ".png"
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr("neaptide.report.chart_png.save_png", save)
     with pytest.raises(UsageError, match="the picture cannot be written"):
-        write_picture(old, str, save)
+        save_chart(old, CHART)
     assert old.read_bytes() == b"what was there"

@@ -5,10 +5,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from neaptide.errors import MissingExtra, UsageError
 from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
-from neaptide.report.curve_picture import curve_lines, curve_svg, save_curve
-from neaptide.report.picture_file import check_picture_path
+from neaptide.report.chart import save_chart
+from neaptide.report.chart_svg import chart_svg
+from neaptide.report.curve_picture import curve_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 CURVE = RecomputeCurve(
@@ -26,48 +26,33 @@ CURVE = RecomputeCurve(
 
 
 def test_lines_are_those_of_plans_within_their_budgets_and_of_finite_bounds():
-    lines = curve_lines(CURVE)
-    assert lines.plans == ((40, 0.5), (58, pytest.approx(0.2)), (100, 0.0))
-    assert [nbytes for nbytes, _ in lines.bounds] == [40, 60, 100]
-    assert (lines.most_bytes, lines.most_overhead, lines.lowest_bound_bytes) == (100, 0.5, 30)
+    (plot,) = curve_chart(CURVE).plots
+    bounds, plans = plot.lines
+    assert plans.points == ((40, 0.5), (58, pytest.approx(0.2)), (100, 0.0))
+    assert [nbytes for nbytes, _ in bounds.points] == [40, 60, 100]
+    assert (plot.x.last, plot.y.last, plot.boxes[0].right) == (100, 0.5, 30)
 
 
 def test_svg_has_a_point_with_its_numbers_for_each_plan():
-    root = ET.fromstring(curve_svg(CURVE, title="a <b> & c\x00"))
+    root = ET.fromstring(chart_svg(curve_chart(CURVE, title="a <b> & c\x00")))
     circles = [c for c in root.iter(f"{SVG}circle") if c.find(f"{SVG}title") is not None]
     tips = [c.find(f"{SVG}title").text for c in circles]
     assert len(tips) == 3
-    assert "+50.00% time" in tips[2]
-    assert "greedy <&>" in tips[2]
+    assert "+50.00% time" in tips[0]
+    assert "greedy <&>" in tips[0]
     places = [(float(c.get("cx")), float(c.get("cy"))) for c in circles]
     # Less memory to the left, more time higher up.
-    assert places == sorted(places, reverse=True, key=lambda place: place[0])
-    assert places == sorted(places, reverse=True, key=lambda place: place[1])
+    assert places == sorted(places, key=lambda place: place[0])
+    assert places == sorted(places, key=lambda place: place[1])
     assert len(list(root.iter(f"{SVG}polyline"))) == 2
 
 
 def test_a_curve_without_time_is_drawn():
     point = CurvePoint(0, 0, 0.0, 0.0, "program_order", ())
-    ET.fromstring(curve_svg(RecomputeCurve((point,), 0, 0.0, 0, 0)))
-
-
-def test_files(tmp_path, monkeypatch):
-    save_curve(tmp_path / "curve.svg", CURVE)
-    assert (tmp_path / "curve.svg").read_text() == curve_svg(CURVE)
-    with pytest.raises(UsageError, match="is no picture"):
-        check_picture_path("curve.pdf")
-    with pytest.raises(UsageError, match="cannot be written"):
-        save_curve(tmp_path / "none" / "curve.svg", CURVE)
-
-    def without_matplotlib(name, *_):
-        raise ImportError(name)
-
-    monkeypatch.setattr("neaptide.report.picture_file.importlib.import_module", without_matplotlib)
-    with pytest.raises(MissingExtra, match="matplotlib"):
-        check_picture_path("curve.png")
+    ET.fromstring(chart_svg(curve_chart(RecomputeCurve((point,), 0, 0.0, 0, 0))))
 
 
 def test_png(tmp_path):
     pytest.importorskip("matplotlib")
-    save_curve(tmp_path / "curve.png", CURVE, title="a curve")
+    save_chart(tmp_path / "curve.png", curve_chart(CURVE, title="a curve"))
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

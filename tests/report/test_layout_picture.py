@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.errors import MissingExtra, UsageError
 from neaptide.ir.values import Kind
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.report.layout_picture import kind_colours, layout_svg, save_picture
+from neaptide.report.chart import save_chart
+from neaptide.report.chart_svg import chart_svg
+from neaptide.report.layout_picture import kind_colours, layout_chart
 from neaptide.report.layout_text import layout_text
-from neaptide.report.picture_file import check_picture_path
 from neaptide_corpus.layouts import random_layout, training_shaped
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -33,6 +33,10 @@ def stacked(problem):
 
 def problem_of(rows):
     return LayoutProblem(tuple(Buffer(**row._asdict()) for row in rows))
+
+
+def layout_svg(*args, **options):
+    return chart_svg(layout_chart(*args, **options))
 
 
 def boxes(svg):
@@ -113,25 +117,5 @@ def test_no_buffers():
 def test_png(tmp_path):
     pytest.importorskip("matplotlib")
     problem = problem_of(random_layout(30, 0))
-    save_picture(tmp_path / "x.png", problem, stacked(problem), title="$x & _y")
+    save_chart(tmp_path / "x.png", layout_chart(problem, stacked(problem), title="$x & _y"))
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_svg_file(tmp_path):
-    save_picture(tmp_path / "x.svg", PROBLEM, PLACED)
-    assert (tmp_path / "x.svg").read_text(encoding="utf-8") == layout_svg(PROBLEM, PLACED)
-    with pytest.raises(UsageError, match="cannot be written"):
-        save_picture(tmp_path / "none" / "x.svg", PROBLEM, PLACED)
-
-
-def test_other_suffixes_and_a_missing_extra_are_told_beforehand(monkeypatch):
-    with pytest.raises(UsageError, match="no picture"):
-        check_picture_path("x.pdf")
-
-    def without_matplotlib(name, *args):
-        raise ImportError(name)
-
-    monkeypatch.setattr("neaptide.report.picture_file.importlib.import_module", without_matplotlib)
-    assert check_picture_path("x.svg").name == "x.svg"
-    with pytest.raises(MissingExtra, match="matplotlib"):
-        check_picture_path("x.png")

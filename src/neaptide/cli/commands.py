@@ -34,7 +34,8 @@ def profile(request: Request) -> int:
     """Predicts what a step uses."""
     from neaptide.cli.targets import find_target
     from neaptide.plans import RangePeaks
-    from neaptide.report.range_picture import save_ranges
+    from neaptide.report.chart import save_chart
+    from neaptide.report.range_picture import range_chart
     from neaptide.report.text import profile_document
 
     require_torch()
@@ -62,7 +63,7 @@ def profile(request: Request) -> int:
     if request.picture is not None and report.ranges is not None:
         fit = report.ranges.fit
         peaks = report.ranges.curves if fit is None else fit.curves
-        save_ranges(request.picture, peaks or RangePeaks(()), title=request.target)
+        save_chart(request.picture, range_chart(peaks or RangePeaks(()), title=request.target))
         console.progress(f"picture saved in {request.picture}")
     _deliver(request, report, lambda: profile_document(report))
     return exit_codes.DONE
@@ -246,8 +247,9 @@ def _compare_shapes(request: Request) -> int:
 def explain(request: Request) -> int:
     """Says in words what a saved plan does, and draws its timeline."""
     from neaptide.plans import Plan
+    from neaptide.report.chart import save_chart
     from neaptide.report.plan_text import steady_program
-    from neaptide.report.streams_picture import save_streams
+    from neaptide.report.streams_picture import streams_chart
     from neaptide.report.text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
@@ -268,7 +270,7 @@ def explain(request: Request) -> int:
     if request.picture is not None and saved.all_shapes is not None:
         _draw_ranges(request, saved)
     elif request.picture is not None:
-        save_streams(request.picture, steady_program(saved), title=saved.name)
+        save_chart(request.picture, streams_chart(steady_program(saved), title=saved.name))
         request.console.progress(f"picture saved in {request.picture}")
     if request.console.as_json:
         request.console.result(saved.to_json().rstrip("\n"))
@@ -280,18 +282,19 @@ def explain(request: Request) -> int:
 def _draw_ranges(request: Request, plan: Plan) -> None:
     """Draw the peak of the usual step over the range of shapes."""
     from neaptide.plans import RangePeaks
-    from neaptide.report.range_picture import save_ranges
+    from neaptide.report.chart import save_chart
+    from neaptide.report.range_picture import range_chart
 
     assert request.picture is not None
     shapes = plan.all_shapes
     peaks = RangePeaks(()) if shapes is None else shapes.programs[0].peaks
-    save_ranges(request.picture, peaks, title=plan.name)
+    save_chart(request.picture, range_chart(peaks, title=plan.name))
     request.console.progress(f"picture saved in {request.picture}")
 
 
 def _check_range_picture(path: Path, settings: Settings) -> None:
     """Refuse, before anything is captured, a picture that cannot be drawn."""
-    from neaptide.report.picture_file import check_picture_path
+    from neaptide.report.chart import check_picture_path
 
     if not settings.dynamic:
         raise UsageError(

@@ -29,7 +29,8 @@ def sweep_variants(request: Request) -> int:
     from neaptide.planner.budget import Budget
     from neaptide.planner.graph_search import check_strategy
     from neaptide.planner.variants import check_variants, inner_strategy
-    from neaptide.report.curve_picture import save_curve
+    from neaptide.report.chart import save_chart
+    from neaptide.report.curve_picture import curve_chart
     from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.searched_front import searched_front
 
@@ -55,7 +56,7 @@ def sweep_variants(request: Request) -> int:
         write_result(request.output, front_csv(front))
         console.progress(f"front saved in {request.output}")
     if request.picture is not None:
-        save_curve(request.picture, _drawn(front), title=request.target)
+        save_chart(request.picture, curve_chart(_drawn(front), title=request.target))
         console.progress(f"picture saved in {request.picture}")
     if console.as_json:
         console.json(front_content(front))

@@ -27,8 +27,8 @@ def layout(request: Request) -> int:
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.best_layout import best_layout
     from neaptide.outcome import Limits
-    from neaptide.report.layout_picture import save_picture
-    from neaptide.report.picture_file import check_picture_path
+    from neaptide.report.chart import check_picture_path, save_chart
+    from neaptide.report.layout_picture import layout_chart
 
     if request.memories is not None:
         return show_memories(request)
@@ -53,7 +53,7 @@ def layout(request: Request) -> int:
             write_result(request.output, write_csv(problem, result.layout))
             console.progress(f"layout saved in {request.output}")
         if request.picture is not None:
-            save_picture(request.picture, problem, result.layout)
+            save_chart(request.picture, layout_chart(problem, result.layout))
             console.progress(f"picture saved in {request.picture}")
     elif request.output is not None or request.picture is not None:
         console.note("there is no layout within the capacity, so nothing is written")

@@ -72,8 +72,8 @@ def sweep(request: Request) -> int:
     from neaptide.outcome import Limits
     from neaptide.planner import CLOSE, DEFAULT_STRATEGY
     from neaptide.planner.recompute.curve.curve import recompute_curve
-    from neaptide.report.curve_picture import save_curve
-    from neaptide.report.picture_file import check_picture_path
+    from neaptide.report.chart import check_picture_path, save_chart
+    from neaptide.report.curve_picture import curve_chart
 
     settings, console = request.settings, request.console
     if request.picture is not None:
@@ -100,7 +100,7 @@ def sweep(request: Request) -> int:
         write_result(request.output, curve_csv(curve))
         console.progress(f"curve saved in {request.output}")
     if request.picture is not None:
-        save_curve(request.picture, curve, title=request.target)
+        save_chart(request.picture, curve_chart(curve, title=request.target))
         console.progress(f"picture saved in {request.picture}")
     if console.as_json:
         console.json(curve_content(curve, outcome))

@@ -1,0 +1,223 @@
+"""Charts as data: axes, lines and boxes. One writer of SVG and one of PNG draw every picture of a report."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Literal, TypeAlias
+
+from neaptide.errors import MissingExtra, UsageError
+from neaptide.extras import how_to_install
+from neaptide.writing import replacing, write_atomic
+
+_MOST_TICKS: Final = 8
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_FACTORS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+_MOST_MARKS: Final = 7  # labels stand apart on a picture of usual width
+_PARTS: Final = 4
+
+Mark: TypeAlias = tuple[float, str]
+"""A value on an axis and its label."""
+
+
+class Colour(StrEnum):
+    """The palette of Okabe and Ito, whose colours stay apart for every common kind of colour vision."""
+
+    BLUE = "#0072B2"
+    ORANGE = "#E69F00"
+    GREEN = "#009E73"
+    VERMILION = "#D55E00"
+    PURPLE = "#CC79A7"
+    SKY = "#56B4E9"
+    YELLOW = "#F0E442"
+    GREY = "#666666"
+    SHADE = "#DDDDDD"
+    BLACK = "#000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A linear axis from `first`, at the left or the bottom, to another value `last`."""
+
+    first: float
+    last: float
+    label: str = ""
+    marks: tuple[Mark, ...] = ()
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, from 0 to 1."""
+        return (value - self.first) / (self.last - self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points (x, y), or with steps at them.
+
+    Attributes:
+        points: at least one.
+        colour: of the palette.
+        is_dashed: or drawn through.
+        is_stepped: each height holds up to the next point.
+        tips: a tooltip for each point, which is drawn as a dot; or none.
+        end: text beside the last point.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    is_dashed: bool = False
+    is_stepped: bool = False
+    tips: tuple[str, ...] = ()
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A bar or a band: from `left` to `right` and from `low` to `high`. One with a tooltip has a dark rim."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+    colour: str
+    tip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Boxes, and lines over them, between two axes; `share` is its part of the height of a chart."""
+
+    x: Axis
+    y: Axis
+    boxes: tuple[Box, ...] = ()
+    lines: tuple[Line, ...] = ()
+    share: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An entry of the legend."""
+
+    label: str
+    colour: str
+    form: Literal["box", "line", "dashes"] = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture.
+
+    Attributes:
+        title: at the top left, and what a reader of the screen is told first.
+        summary: at the top right, likewise.
+        plots: from top to bottom, over one another's x axis.
+        keys: the legend.
+        width: in pixels.
+        height: in pixels.
+        left: margin for the labels of the y axes.
+        right: margin.
+    """
+
+    title: str
+    summary: str
+    plots: tuple[Plot, ...]
+    keys: tuple[Key, ...]
+    width: int = 1000
+    height: int = 600
+    left: int = 95
+    right: int = 30
+
+
+def byte_marks(most_bytes: int) -> tuple[Mark, ...]:
+    """Round numbers of one unit from 0 up to `most_bytes`.
+
+    >>> byte_marks(450 << 20)[-1]
+    (419430400, '400 MiB')
+    """
+    for exponent, unit in enumerate(_UNITS):
+        for factor in _FACTORS:
+            step = factor << (10 * exponent)
+            if most_bytes < step * _MOST_MARKS:
+                count = most_bytes // step + 1
+                return tuple((i * step, f"{i * factor} {unit}" if i else "0") for i in range(count))
+    return ((0, "0"),)
+
+
+def count_marks(first: int, last: int) -> tuple[Mark, ...]:
+    """Round whole numbers in a range, and its ends.
+
+    >>> [value for value, _ in count_marks(16, 4096)]
+    [16, 1000, 2000, 3000, 4096]
+    """
+    step = 1
+    while (last - first) // step >= _MOST_TICKS:
+        step = step * 5 // 2 if str(step).startswith("2") else step * 2
+    inner = range((first // step + 1) * step, last, step)
+    kept = (value for value in inner if min(value - first, last - value) * 2 >= step)
+    return tuple((value, str(value)) for value in (first, *kept, last))
+
+
+def even_values(first: float, last: float) -> tuple[float, ...]:
+    """Both ends and what divides the range between them into equal parts."""
+    return tuple(first + (last - first) * part / _PARTS for part in range(_PARTS + 1))
+
+
+def check_picture_path(path: str | Path) -> Path:
+    """Make sure, before anything long begins, that a picture can be drawn into such a file.
+
+    Raises:
+        UsageError: neither `.svg` nor `.png`.
+        MissingExtra: `.png`, and matplotlib is not installed.
+    """
+    target = Path(path)
+    if target.suffix not in {".svg", ".png"}:
+        raise UsageError(
+            f"{target.name!r} is no picture", where=str(target), next_step="end the name in .svg or .png"
+        )
+    if target.suffix == ".png":
+        matplotlib_module("figure")
+    return target
+
+
+def save_chart(path: str | Path, chart: Chart) -> None:
+    """Draw a chart into a file: `.svg`, or `.png` with the extra `plots`.
+
+    Raises:
+        UsageError: another suffix, or the file cannot be written.
+        MissingExtra: matplotlib is not installed.
+    """
+    from neaptide.report.chart_png import save_png
+    from neaptide.report.chart_svg import chart_svg
+
+    target = check_picture_path(path)
+    try:
+        if target.suffix == ".svg":
+            write_atomic(target, chart_svg(chart))
+        else:
+            with replacing(target) as draft:
+                save_png(draft, chart)
+    except OSError as error:
+        raise UsageError(
+            "the picture cannot be written",
+            where=str(target),
+            why=error.strerror,
+            next_step="write elsewhere",
+        ) from error
+
+
+def matplotlib_module(name: str) -> ModuleType:
+    """A module of matplotlib.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"matplotlib.{name}")
+    except ImportError as error:
+        raise MissingExtra(
+            "matplotlib is not installed",
+            why="pictures in PNG are drawn with it; SVG needs nothing",
+            next_step=f"{how_to_install('plots')}, or end the name in .svg",
+        ) from error
