@@ -10,8 +10,9 @@ import torch
 import neaptide
 from deep_step import QUICK, deep, deep_factory
 from neaptide.errors import UsageError
+from neaptide.report.comparison_text import comparison_document
 from neaptide.report.model import to_json
-from neaptide.report.text import comparison_document, run_document
+from neaptide.report.run_text import run_document
 from neaptide.runtime.arena_plan import ArenaOptions
 
 

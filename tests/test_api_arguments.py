@@ -13,7 +13,7 @@ import neaptide
 from deep_step import QUICK, deep, deep_factory
 from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanError, UsageError
 from neaptide.interruption import cutting, is_beyond_search
-from neaptide.report.text import comparison_document, is_within_budget
+from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
 
 

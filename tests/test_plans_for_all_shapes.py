@@ -13,7 +13,7 @@ import neaptide
 from neaptide.errors import PlanError, PlanMismatch, UsageError
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan, ShapesProgram
-from neaptide.report.text import run_document
+from neaptide.report.run_text import run_document
 from neaptide.runtime import shape_planning
 from neaptide.runtime.meter import measure_step
 from neaptide.runtime.shape_predictions import predicted_at

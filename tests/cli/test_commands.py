@@ -13,7 +13,10 @@ from neaptide.errors import InfeasibleBudget
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
-from neaptide.report.text import comparison_text, plan_text, profile_text, run_text
+from neaptide.report.comparison_text import comparison_document
+from neaptide.report.plan_text import plan_text
+from neaptide.report.profile_text import profile_document
+from neaptide.report.run_text import run_document
 
 TARGET = "train_me.py:factory"
 
@@ -28,7 +31,7 @@ def plan_file(samples, tmp_path):
 def test_profile_prints_the_report_and_keeps_stdout_clean(call, fake_api, samples):
     ending = call("profile", TARGET, "--seed", "7")
     assert ending.code == 0
-    assert ending.out == profile_text(samples.profile()) + "\n"
+    assert ending.out == profile_document(samples.profile()).plain() + "\n"
     for noise in ("loading", "building", "noise of the step"):
         assert noise in ending.err
     name, (step, batch), options = fake_api.calls[0]
@@ -211,7 +214,7 @@ def test_an_interrupt_that_is_ignored_stays_ignored(call, fake_api):
 def test_run(call, fake_api, samples, plan_file):
     ending = call("run", TARGET, "--plan", plan_file, "--verify", "--steps", "2")
     assert ending.code == 0
-    assert ending.out == run_text(samples.run()) + "\n"
+    assert ending.out == run_document(samples.run()).plain() + "\n"
     _, (_, plan), options = fake_api.calls[0]
     assert plan == samples.plan()
     assert (options["verify"], options["steps"]) == (True, 2)
@@ -228,7 +231,7 @@ def test_compare(call, fake_api, samples):
         "compare", TARGET, "--peak", "60%", "--also", "a", "--also", "b", "--no-eager", "--repeats", "2"
     )
     assert ending.code == 0
-    assert ending.out == comparison_text(samples.comparison()) + "\n"
+    assert ending.out == comparison_document(samples.comparison()).plain() + "\n"
     options = fake_api.calls[0][2]
     assert (options["also"], options["eager"], options["repeats"]) == (("a", "b"), False, 2)
     assert options["verify"] is True

@@ -1,6 +1,6 @@
 """Which operands are near: counted in bytes since they were touched last."""
 
-from neaptide.cost.lately_touched import LatelyTouched
+from neaptide.cost.graph_calls import LatelyTouched
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from neaptide.errors import UsageError
+from neaptide.movers.file_mover import TokenBucket
 from neaptide.movers.slow_memory import SlowMemory
-from neaptide.movers.token_bucket import TokenBucket
 
 
 class Clock:

@@ -24,7 +24,7 @@ from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.plan_graph import PlanRequest, plan_graph
 from neaptide.planner.pricing import Pricing
-from neaptide.report.text import plan_document  # `neaptide explain` prints with it
+from neaptide.report.plan_text import plan_document  # `neaptide explain` prints with it
 
 b = GraphBuilder("chain", registry())
 kept, x = [], b.input("x", (256, 256))

@@ -19,7 +19,7 @@ from neaptide.planner.points.largest import LimitedProgram, grows_with, least_by
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.report.fitting_shapes import fitting_shapes
-from neaptide.report.ranges_text import ranges_blocks
+from neaptide.report.profile_text import ranges_blocks
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.for_all_shapes import points_within
 from neaptide.runtime.meter import LiveBytesMeter

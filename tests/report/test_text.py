@@ -6,9 +6,12 @@ import pytest
 
 from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, TerminationRecord, TriedVariant
 from neaptide.report.cells import byte_cell
+from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.report.device_notes import not_counted
 from neaptide.report.model import ShapePeak, ShapeRanges
-from neaptide.report.text import comparison_text, is_within_budget, plan_text, profile_text, run_text
+from neaptide.report.plan_text import plan_text
+from neaptide.report.profile_text import profile_document
+from neaptide.report.run_text import run_document
 
 _spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 samples = importlib.util.module_from_spec(_spec)
@@ -17,18 +20,18 @@ MIB = samples.MIB
 
 
 def test_profile_golden(golden):
-    golden("report/profile.txt", profile_text(samples.profile()) + "\n")
+    golden("report/profile.txt", profile_document(samples.profile()).plain() + "\n")
 
 
 def test_profile_of_a_device_golden(golden):
     report = samples.profile(
         device="rtx4090", capacity_bytes=360 * MIB, fits=False, over_bytes=20 * MIB, workspace_is_known=False
     )
-    golden("report/profile_device.txt", profile_text(report) + "\n")
+    golden("report/profile_device.txt", profile_document(report).plain() + "\n")
 
 
 def test_comparison_golden(golden):
-    golden("report/comparison.txt", comparison_text(samples.comparison()) + "\n")
+    golden("report/comparison.txt", comparison_document(samples.comparison()).plain() + "\n")
 
 
 def test_plan_golden(golden):
@@ -36,7 +39,7 @@ def test_plan_golden(golden):
 
 
 def test_run_golden(golden):
-    golden("report/run.txt", run_text(samples.run()) + "\n")
+    golden("report/run.txt", run_document(samples.run()).plain() + "\n")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_run_golden(golden):
     ],
 )
 def test_profile_says(changes, expected):
-    text = profile_text(samples.profile(**changes))
+    text = profile_document(samples.profile(**changes)).plain()
     for part in expected:
         assert part in text
 
@@ -66,7 +69,7 @@ def test_profile_says(changes, expected):
 def test_a_profile_tells_of_ranges():
     peaks = (ShapePeak({"B": 2, "T": 16}, 1 << 20), ShapePeak({"B": 64, "T": 16}, 1 << 24))
     ranges = ShapeRanges(("B in 2..64", "T in 16.."), ("B == 2*T",), ("B ends there: model.py:3",), peaks)
-    text = profile_text(samples.profile(ranges=ranges))
+    text = profile_document(samples.profile(ranges=ranges)).plain()
     assert "  - B in 2..64" in text
     assert "  - where B == 2*T" in text
     assert "model.py:3" in text
@@ -75,7 +78,7 @@ def test_a_profile_tells_of_ranges():
 
 
 def test_profile_without_rows_has_no_empty_table():
-    assert "alive at the peak" not in profile_text(samples.profile(alive_at_peak=()))
+    assert "alive at the peak" not in profile_document(samples.profile(alive_at_peak=())).plain()
 
 
 @pytest.mark.parametrize(
@@ -111,12 +114,12 @@ def test_comparison_says(changes, within, expected):
     comparison = samples.comparison(**changes)
     assert is_within_budget(comparison) is within
     for part in expected:
-        assert part in comparison_text(comparison)
+        assert part in comparison_document(comparison).plain()
 
 
 def test_comparison_shows_the_groups_that_differ_and_one_column_for_each_program():
     early = samples.planned(name="early_updates", max_abs_diff={"buffers": 0.0, "optimizer_state": 3e-9})
-    text = comparison_text(samples.comparison(rows=(*samples.comparison().rows, early)))
+    text = comparison_document(samples.comparison(rows=(*samples.comparison().rows, early))).plain()
     header = text.splitlines()[2]
     assert [cell.strip() for cell in header.strip("|").split("|")][1:] == [
         "eager",
@@ -126,7 +129,7 @@ def test_comparison_shows_the_groups_that_differ_and_one_column_for_each_program
     ]
     assert "largest buffer difference" in text
     assert "largest optimizer state difference" in text
-    assert "largest buffer difference" not in comparison_text(samples.comparison())
+    assert "largest buffer difference" not in comparison_document(samples.comparison()).plain()
 
 
 def test_a_comparison_that_was_not_run_shows_predictions_only():
@@ -144,7 +147,7 @@ def test_a_comparison_that_was_not_run_shows_predictions_only():
         )
         for row in (samples.BASELINE, samples.planned())
     )
-    text = comparison_text(samples.comparison(rows=rows, device="rtx4090"))
+    text = comparison_document(samples.comparison(rows=rows, device="rtx4090")).plain()
     assert text.startswith("zoo:gpt2@small on rtx4090: predicted, nothing was run\n")
     assert "measured" not in text
     assert "difference" not in text
@@ -156,7 +159,7 @@ def test_numbers_for_a_device_of_another_kind_are_called_predicted_only():
     warning = (
         "Predicted only: captured with CPU kernels (attention takes the CPU path); rtx4090 may run others."
     )
-    assert warning in profile_text(samples.profile(device="rtx4090", captured_on="cpu"))
+    assert warning in profile_document(samples.profile(device="rtx4090", captured_on="cpu")).plain()
     assert warning in plan_text(samples.plan(device="rtx4090", captured_on="cpu"))
     for device, captured_on in (("rtx4090", "cuda"), ("rtx4090", ""), ("this-machine", "cpu")):
         assert "Predicted only" not in plan_text(samples.plan(device=device, captured_on=captured_on))
@@ -218,17 +221,17 @@ def test_a_plan_without_moves_or_programs():
     ],
 )
 def test_run_says(changes, expected):
-    assert expected in run_text(samples.run(**changes))
+    assert expected in run_document(samples.run(**changes)).plain()
 
 
 def test_bounds_of_a_rewritten_graph_say_so():
-    text = comparison_text(samples.comparison(bounds_are_of_rewritten=True))
+    text = comparison_document(samples.comparison(bounds_are_of_rewritten=True)).plain()
     assert "for any plan of the rewritten graph" in text
-    assert "of the rewritten graph" not in comparison_text(samples.comparison())
+    assert "of the rewritten graph" not in comparison_document(samples.comparison()).plain()
 
 
 def test_a_comparison_within_a_time_says_that_nothing_lower_was_found_in_it():
-    text = comparison_text(samples.comparison(is_for_bytes=True))
+    text = comparison_document(samples.comparison(is_for_bytes=True)).plain()
     assert "nothing lower was found within the time" in text
     assert "the search was for time" not in text
 

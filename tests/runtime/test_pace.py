@@ -9,7 +9,7 @@ from deep_step import QUICK, deep_factory
 from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
 from neaptide.planner.budget import Budget
-from neaptide.report.text import comparison_document
+from neaptide.report.comparison_text import comparison_document
 from neaptide.runtime.pace import Pace, PaceReadings
 
 SLOWER = 2.0

@@ -7,9 +7,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.layout.heuristics.orders import order_by
 from neaptide.layout.heuristics.placement import Fit, place
-from neaptide.layout.heuristics.rules import Rule
+from neaptide.layout.heuristics.rules import Rule, order_by
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

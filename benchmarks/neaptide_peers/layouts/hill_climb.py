@@ -9,9 +9,8 @@ from typing import Final
 import numpy as np
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.orders import order_by
-from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf
-from neaptide.layout.heuristics.watched import watched
+from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, watched
+from neaptide.layout.heuristics.rules import order_by
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard, Limits, Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from neaptide.layout.heuristics.end_to_end import lay_end_to_end
-from neaptide.layout.heuristics.watched import watched
+from neaptide.layout.heuristics.placement import watched
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

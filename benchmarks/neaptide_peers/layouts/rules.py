@@ -13,10 +13,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.layout.heuristics.orders import by_life, by_size, order_by, program_order
 from neaptide.layout.heuristics.placement import Fit, place, place_below
 from neaptide.layout.heuristics.rules import RULES as OWN_RULES
-from neaptide.layout.heuristics.rules import Rule
+from neaptide.layout.heuristics.rules import Rule, by_life, by_size, order_by, program_order
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from neaptide.layout.heuristics.end_to_end import lay_end_to_end
-from neaptide.layout.heuristics.watched import watched
+from neaptide.layout.heuristics.placement import watched
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

@@ -35,8 +35,8 @@ def profile(request: Request) -> int:
     from neaptide.cli.targets import find_target
     from neaptide.plans import RangePeaks
     from neaptide.report.chart import save_chart
+    from neaptide.report.profile_text import profile_document
     from neaptide.report.range_picture import range_chart
-    from neaptide.report.text import profile_document
 
     require_torch()
     settings, console = request.settings, request.console
@@ -73,7 +73,7 @@ def plan(request: Request) -> int:
     """Plans a step for a budget."""
     from neaptide.cli.targets import find_target
     from neaptide.plans import Plan
-    from neaptide.report.text import plan_document
+    from neaptide.report.plan_text import plan_document
 
     require_torch()
     settings, console = request.settings, request.console
@@ -133,7 +133,7 @@ def run(request: Request) -> int:
     """Runs a plan on a fresh program."""
     from neaptide.cli.targets import find_target
     from neaptide.plans import Plan
-    from neaptide.report.text import run_document
+    from neaptide.report.run_text import run_document
 
     require_torch()
     settings, console = request.settings, request.console
@@ -162,7 +162,7 @@ def run(request: Request) -> int:
 def compare(request: Request) -> int:
     """Runs eager, the program as captured and a plan side by side."""
     from neaptide.cli.targets import find_target
-    from neaptide.report.text import comparison_document, is_within_budget
+    from neaptide.report.comparison_text import comparison_document, is_within_budget
 
     require_torch()
     settings, console = request.settings, request.console
@@ -212,7 +212,7 @@ def compare(request: Request) -> int:
 def _compare_shapes(request: Request) -> int:
     """Runs a plan for all shapes at a few of them, beside eager and padding."""
     from neaptide.cli.targets import find_target
-    from neaptide.report.text import shapes_comparison_document
+    from neaptide.report.comparison_text import shapes_comparison_document
 
     settings, console = request.settings, request.console
     with console.user_code():
@@ -248,9 +248,8 @@ def explain(request: Request) -> int:
     """Says in words what a saved plan does, and draws its timeline."""
     from neaptide.plans import Plan
     from neaptide.report.chart import save_chart
-    from neaptide.report.plan_text import steady_program
+    from neaptide.report.plan_text import plan_document, steady_program
     from neaptide.report.streams_picture import streams_chart
-    from neaptide.report.text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
         from neaptide.cli.targets import with_factory

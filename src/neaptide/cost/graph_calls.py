@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.loops import Binding, trips
 from neaptide.cost.call_key import call_key
-from neaptide.cost.lately_touched import LatelyTouched
 from neaptide.cost.model import is_host_arithmetic
 from neaptide.cost.op_key import OpCall, digest, has_opaque_operand, op_call
 from neaptide.cost.op_record import OpRecord, OutputFacts
@@ -199,3 +199,45 @@ def keyed_call(
         return None
     call = op_call(graph, node, binding, opaque)
     return KeyedCall(digest(f"{environment}: {call.text()}"), call)
+
+
+class LatelyTouched:
+    """Plays the calls of a graph in order and counts the bytes that they touch.
+
+    Args:
+        graph: the program.
+        binding: values of symbolic dims.
+        cache_bytes: an operand is still in the caches when at most so many bytes were touched since.
+
+    Attributes:
+        binding: values of symbolic dims of what is played next; those of the trips of a loop differ.
+    """
+
+    def __init__(self, graph: Graph, binding: Binding, cache_bytes: int) -> None:
+        self._graph, self.binding, self._cache_bytes = graph, binding, cache_bytes
+        self._touched_bytes = 0
+        self._at: dict[int, int] = {}
+
+    def slots(self, node: Node) -> tuple[int, ...]:
+        """Positions among the node's inputs of what is still in the caches; then plays its call. O(size of the node)."""
+        graph = self._graph
+        if is_pure_view(graph, node) or is_host_arithmetic(graph, node):
+            return ()
+        storages = [graph.values[v].storage for v in node.inputs]
+        oldest = self._touched_bytes - self._cache_bytes
+        near = tuple(
+            i for i, s in enumerate(storages) if s is not None and self._at.get(s, oldest - 1) >= oldest
+        )
+        touched = {s for v in (*node.inputs, *node.outputs) if (s := graph.values[v].storage) is not None}
+        sizes = {s: graph.storages[s].nbytes.evaluate(self.binding) for s in touched}
+        self._touched_bytes += sum(sizes.values())
+        # What is larger than the caches pushes its own front out.
+        self._at.update({s: self._touched_bytes for s, n in sizes.items() if n <= self._cache_bytes})
+        return near
+
+    def forget(self, values: Iterable[int]) -> None:
+        """What is seen under these names from now on is other data."""
+        for value in values:
+            storage = self._graph.values[value].storage
+            if storage is not None:
+                self._at.pop(storage, None)

@@ -12,8 +12,8 @@ from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.exact.decision import Verdict
 from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import LeafSearch
+from neaptide.layout.heuristics.placement import RuleStopped
 from neaptide.layout.heuristics.rules import RULES, Rule
-from neaptide.layout.heuristics.watched import RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.settings import DEFAULT, LayoutSettings

@@ -10,9 +10,7 @@ from neaptide.ir.registry import OpRegistry
 @cache
 def registry() -> OpRegistry:
     """All known operations: ATen, host scalars, neaptide's own, and those the user declared. O(rows), once."""
-    from neaptide.ops import aten, declared, generators, structural
+    from neaptide.ops import aten, declared, structural
     from neaptide.ops.axes import with_axes
 
-    return OpRegistry(
-        with_axes([*aten.rows(), *structural.rows(), *generators.rows(), *declared.declared_rows()])
-    )
+    return OpRegistry(with_axes([*aten.rows(), *structural.rows(), *declared.declared_rows()]))

@@ -15,7 +15,7 @@ from typing import Any
 from neaptide.errors import UnknownOp
 from neaptide.ir.nodes import ADD_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
-from neaptide.ops.traffic import traffic
+from neaptide.ops.traffic import output_traffic, traffic
 
 _OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"
 _MATH = "acos asin atan ceil cos cosh exp floor isfinite isinf isnan log log2 log10 pow sin sinh sqrt tan tanh trunc"
@@ -87,3 +87,7 @@ def rows() -> Iterator[OpSpec]:
     yield OpSpec(name=CONSTANT_OP, traits=frozenset({Trait.FACTORY}))
     for op in HOST_FUNCTIONS:
         yield OpSpec(name=op, traits=frozenset({Trait.HOST_SCALAR}), bytes_moved=no_bytes)
+    # The state of a random generator is read, set, and made of a seed: each takes its place in the order of draws.
+    yield OpSpec(name="neaptide.get_rng_state.default", rng=True, bytes_moved=output_traffic)
+    yield OpSpec(name="neaptide.set_rng_state.default", rng=True)
+    yield OpSpec(name="neaptide.manual_seed.default", rng=True)

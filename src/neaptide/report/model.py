@@ -1,4 +1,4 @@
-"""What a report says, as plain data. `report.text` prints it; `to_json` is what `--json` writes."""
+"""What a report says, as plain data. The `..._text` modules make documents of it, `to_json` what `--json` writes."""
 
 from __future__ import annotations
 

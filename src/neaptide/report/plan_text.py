@@ -19,7 +19,7 @@ from neaptide.report.cells import (
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Document, Table, document
 from neaptide.report.shapes_text import next_line, shapes_document
-from neaptide.report.streams_text import streams_lines
+from neaptide.report.streams import streams_lines
 from neaptide.report.trials_text import trials_lines
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds

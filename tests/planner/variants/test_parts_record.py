@@ -26,7 +26,7 @@ from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import Plan
-from neaptide.report.text import plan_text
+from neaptide.report.plan_text import plan_text
 from neaptide.runtime.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
 from wide_rows import rows_step

@@ -7,11 +7,10 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
-from neaptide.schedule.symbolic.candidates import spliced
+from neaptide.schedule.symbolic.candidates import SampledPeaks, spliced
 from neaptide.schedule.symbolic.lists import list_order
 from neaptide.schedule.symbolic.peaks import largest, peak_of_order, symbolic_bytes_at
 from neaptide.schedule.symbolic.problem import symbolic_problem
-from neaptide.schedule.symbolic.sampled import SampledPeaks
 from neaptide.schedule.symbolic.state import SymbolicState
 from symbolic_graphs import problem_orders, shapes_of, symbolic_graphs
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from neaptide.layout.heuristics.orders import order_by
 from neaptide.layout.heuristics.placement import Fit, place
+from neaptide.layout.heuristics.rules import order_by
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

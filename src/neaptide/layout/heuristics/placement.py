@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neaptide.errors import LayoutProblemError
-from neaptide.layout.heuristics.watched import watched
+from neaptide.errors import LayoutProblemError, NeaptideError
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
 
+T = TypeVar("T")
 Column: TypeAlias = NDArray[np.signedinteger[Any]]
 _MOST_SHORT_RANKS: Final = np.iinfo(np.int16).max
 _NO_FIT: Final = np.iinfo(np.int64).max
+
+
+class RuleStopped(NeaptideError):  # noqa: N818 - what happened is name enough
+    """A rule was stopped before every buffer had its place, so there is no layout of it."""
+
+
+def watched(items: Iterable[T], guard: LimitGuard | None) -> Iterator[T]:
+    """The items one by one, for as long as there is time.
+
+    Work is not charged: a rule runs as a whole or, with a guard without time limit and interrupt, never stops.
+
+    Raises:
+        RuleStopped: the time is over, or the user interrupts.
+    """
+    for item in items:
+        if guard is not None and (reason := guard.check_now()) is not None:
+            raise RuleStopped("a placement rule was stopped before its end", why=f"limit: {reason}")
+        yield item
 
 
 class Fit(StrEnum):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.heuristics.orders import by_life, by_size, program_order
 from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, place_below
+from neaptide.layout.heuristics.rules import by_life, by_size, program_order
 from neaptide.layout.problem import ANYWHERE, LIMIT, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from neaptide.layout.heuristics.end_to_end import lay_end_to_end
-from neaptide.layout.heuristics.orders import program_order
+from neaptide.layout.heuristics.rules import program_order
 from neaptide.layout.pools.spaces import Place, PooledLayout, PooledProblem
 from neaptide.layout.result import Layout
 
