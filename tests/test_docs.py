@@ -1,9 +1,10 @@
 """The documentation is run: code blocks of the README, the tutorials and the how-to pages, and the text form's page.
 
 Blocks of one page share a folder, which holds the example scripts, and their Python blocks share a namespace. A block
-behind `<!-- not run: reason -->` is skipped. `neaptide compare` runs each program in a process of its own: the pages
-that show it are run whole by the slow tests, and without it by the others. Of the output that a page shows, lines outside tables, labels of table
-rows, and what is said of eager and the baseline must be in what the command prints; the rest depends on the machine.
+after `<!-- not run: reason -->` is skipped. `neaptide compare` runs each program in a process of its own: the slow
+tests run the pages that show it whole, the others run them without it. Searches end by work, so that their time does
+not depend on the machine. Of the output that a page shows, lines outside tables, labels of table rows, and the columns
+of eager and the baseline must be in what the command prints; the rest depends on the machine.
 """
 
 import contextlib
@@ -13,9 +14,12 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+import neaptide
 
 torch = pytest.importorskip("torch")
 
@@ -32,6 +36,7 @@ LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 BLOCK = re.compile(r"(<!-- not run: .+? -->\n+)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 STABLE_COLUMNS = {"eager", "baseline"}
+WORK = 2000  # of each search
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("NEAPTIDE_WORK_LIMIT", str(WORK))
+    for name in ("plan", "compile_step"):
+        monkeypatch.setattr(neaptide, name, partial(getattr(neaptide, name), work_limit=WORK))
     before = set(sys.modules)
     path = list(sys.path)
     threads = torch.get_num_threads()
