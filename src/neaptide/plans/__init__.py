@@ -1,4 +1,7 @@
-"""Plans as plain data: what is saved, reviewed as a diff, judged when it is loaded, and applied elsewhere."""
+"""Plans as plain data: what is saved, reviewed as a diff, judged when it is loaded, and applied elsewhere.
+
+No top-level module may have the name of a public function: importing `neaptide/plan.py` would replace `neaptide.plan`.
+"""
 
 from neaptide.plans.copies_record import CopiesRecord, StayCopies, TimedCopy
 from neaptide.plans.parts_record import PartsRecord, TriedVariant
