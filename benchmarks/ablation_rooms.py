@@ -1,6 +1,6 @@
 """Cases of `ablation.py` for the smaller rooms of searches, each with one object of settings.
 
-Stays on the host, eviction while a program runs, several memory spaces, orders of edited problems, and variants of a
+Stays on the host, several memory spaces, orders of edited problems, and variants of a
 graph. Answers are the same on every machine: limits are of work.
 """
 
@@ -20,9 +20,6 @@ from neaptide.layout.pools import settings as pools
 from neaptide.layout.pools.placing import place_in_spaces
 from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.outcome import Limits
-from neaptide.planner.eviction import settings as eviction
-from neaptide.planner.eviction.policy import heuristic
-from neaptide.planner.eviction.simulate import simulate
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload import settings as offload
 from neaptide.planner.offload.host import HostSpace
@@ -68,28 +65,6 @@ def _stays(case: Case) -> Solve:
             "bound": outcome.termination.bound,
             "proved": outcome.termination.is_proved,
             "work": outcome.work,
-        }
-
-    return solve
-
-
-def _evicted(case: Case) -> Solve:
-    """Seconds above the baseline's as a share, of a run that evicts."""
-    family, nodes, seed, share, how = case
-    step = generated(family, int(nodes), int(seed))
-    before = baseline(step)
-    budget = int(float(share) * before.peak_with_workspace_bytes)
-
-    def solve(_: Limits) -> Row:
-        run = simulate(step, range(step.node_count), heuristic(how), budget)
-        made = PlannedSequence.evaluate(step, run.sequence, "")
-        above = run.totals.peak_bytes - budget
-        return {
-            "value": above / budget if above > 0 else made.seconds / before.seconds - 1.0,
-            "missed": above > 0,
-            "bound": None,
-            "proved": False,
-            "work": len(run.sequence),
         }
 
     return solve
@@ -179,17 +154,6 @@ _ROOMS: Final[Mapping[str, _Room]] = MappingProxyType(
             ),
             _stays,
             3_000,
-        ),
-        "eviction_settings": (
-            eviction.SETTINGS,
-            (
-                ("residual", "60", "1", "0.6", "dtr"),
-                ("layered", "60", "1", "0.5", "dtr"),
-                ("transformer", "60", "1", "0.8", "dtr_classes"),
-                ("skips", "60", "1", "0.7", "evict_cheapest"),
-            ),
-            _evicted,
-            1,
         ),
         "pools_settings": (
             pools.SETTINGS,

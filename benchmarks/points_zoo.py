@@ -124,8 +124,8 @@ def ours(plan: Any, sizes: Any, costs: list[float], budget: int) -> tuple[bool, 
 
 def dtr(plan: Any, shape: dict[str, int], costs: list[float], budget: int) -> tuple[bool, list[int], float]:
     """The same of DTR."""
-    from neaptide.planner.eviction.policy import heuristic
-    from neaptide.planner.eviction.simulate import simulate
+    from neaptide_peers.eviction.policy import heuristic
+    from neaptide_peers.eviction.simulate import simulate
 
     problem = replace(plan.shaped.problem_at(shape), seconds=tuple(costs), repeat_seconds=tuple(costs))
     began = time.thread_time()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from neaptide.planner.budget import Budget as Budget
     from neaptide.plans import Plan as Plan
     from neaptide.runtime.arena_plan import ArenaOptions as ArenaOptions
-    from neaptide.runtime.evicting import EvictionOptions as EvictionOptions
 
 __version__: Final = VERSION
 
@@ -45,7 +44,6 @@ _HOME: Final = {
     "profile": "neaptide.api",
     "run": "neaptide.api",
     "ArenaOptions": "neaptide.runtime.arena_plan",
-    "EvictionOptions": "neaptide.runtime.evicting",
     "Budget": "neaptide.planner.budget",
     "Plan": "neaptide.plans",
     "SlowMemory": "neaptide.movers.slow_memory",

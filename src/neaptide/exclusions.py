@@ -67,7 +67,7 @@ class Exclusion:
 
 
 _ONE_OUT: Final = "leave one of them out"
-_NO_PLAN: Final = "what is evicted is decided while the step runs; there is no plan"
+_NO_PLAN: Final = "a policy decides at the calls what is evicted; there is no plan"
 _BY_CALL: Final = "one program for all shapes decides while it runs what is evicted for the shapes of a call"
 _BYTES_ALONE: Final = (
     "give a limit in bytes alone, or leave dynamic out: each shape is then planned by itself"

@@ -122,7 +122,7 @@ def test_the_step_stays_within_the_limit_at_the_largest_shape(captured):
         with LiveBytesMeter([x, *fast.resident()]) as meter:
             fast(x)
     assert meter.peak_bytes <= LIMIT
-    assert fast.points.peak_bytes <= LIMIT
+    assert fast.eviction.peak_bytes <= LIMIT
 
 
 @pytest.mark.parametrize("limit", [pytest.param(4_000, marks=pytest.mark.slow), 12_000, LIMIT])

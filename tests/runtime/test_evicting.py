@@ -1,4 +1,4 @@
-"""Steps that run under eviction: the bits of eager, the bytes of the budget, the decisions of the simulation."""
+"""Steps that run under eviction: the bits of eager within the bytes of the budget, by each policy."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ import neaptide
 from dies_at import DiesAt
 from frontends import steps
 from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
-from neaptide.lower.node_calls import node_calls
-from neaptide.ops import registry
-from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
-from neaptide.planner.eviction.policy import HEURISTICS, heuristic
-from neaptide.planner.eviction.simulate import simulate
-from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.strategies import strategy
+from neaptide.planner.points.decide import POLICIES
+from neaptide.planner.points.script import Way
 from neaptide.runtime import contestants
-from neaptide.runtime.evicting import EvictionOptions
 from neaptide.runtime.evicting_variant import evicting_variant
-from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
@@ -60,80 +53,61 @@ CASES = {
 }
 
 
-def evicting(factory, share, options=None, *, measured=True):
-    step, batch = contestants.build(factory, 0)
-    prepared = prepare(step, (batch,), run_operations=measured)
-    return evicting_variant(prepared, SearchOptions(Budget(share)), options or EvictionOptions())
+@pytest.fixture(scope="module")
+def dropping_out():
+    """The perceptron, ready to be planned with estimated costs, and what eager makes of it."""
+    step, batch = contestants.build(mlp, 0)
+    return prepare(step, (batch,), run_operations=False), verify_eager(mlp, 0)
 
 
-def runner_of(factory, variant):
-    contestant = contestants.planned_contestant("eviction", factory, 0, contestants.rebind(variant))
-    contestant.run()
-    contestant.run()
-    return contestant
+def evicting(prepared, budget, name="dtr"):
+    return evicting_variant(prepared, SearchOptions(budget), name)
+
+
+def script_of(variant):
+    planned = variant.graphs[0]
+    return planned.choice().at({}, planned.limit_bytes).script
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_bits_of_eager_within_the_bytes_of_the_budget(case):
     factory, share = CASES[case]
-    variant = evicting(factory, share)
+    step, batch = contestants.build(factory, 0)
+    variant = evicting(prepare(step, (batch,)), Budget(share))
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
-    runner = runner_of(factory, variant)
+    runner = contestants.planned_contestant("eviction", factory, 0, contestants.rebind(variant))
+    runner.run()
+    runner.run()
     memory = contestants.measure_step(runner.run, runner.resident)
-    allowed = variant.graphs[0].eviction.budget_bytes
+    allowed = variant.graphs[0].limit_bytes
     assert memory.measured_peak_bytes <= allowed
     # A generator's state is read through a tensor that is there for a moment.
     assert memory.measured_allocator_peak_bytes <= allowed + RANDOM_STATE_BYTES
     assert not memory.unregistered
 
 
-@pytest.mark.parametrize("name", HEURISTICS)
-def test_it_decides_as_the_strategy_of_its_name_does_on_paper(name, monkeypatch):
-    variant = evicting(mlp, "70%", EvictionOptions(name), measured=False)
-    step, batch = contestants.build(mlp, 0)
-    variant = contestants.rebind(variant)(step, batch)
-    runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
-    runner(batch)
-    seen = []
-    executable = runner._variants[0].runnable(0).executable
-    functions = executable._functions
-
-    def noting(node, function):
-        def call(*args):
-            seen.append(node)
-            return function(*args)
-
-        return call
-
-    def noted(kind):
-        return tuple((noting(n, call), taken) for n, (call, taken) in enumerate(kind))
-
-    executable._functions = type(functions)(noted(functions.first), noted(functions.again), functions.copies)
-    runner(batch)
-    eviction = variant.graphs[0].eviction
-    run = simulate(eviction.problem, eviction.order, heuristic(name), eviction.budget_bytes)
-    assert tuple(seen) == run.sequence
-    assert runner.eviction == run.totals
-    problem = PlanningProblem(eviction.problem, eviction.budget_bytes, eviction.order)
-    planned = strategy(name)(problem, Limits()).require()
-    assert len(run.sequence) > eviction.problem.node_count
-    assert planned.sequence == run.sequence
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_gives_the_bits_of_eager(name, dropping_out):
+    prepared, eager = dropping_out
+    variant = evicting(prepared, Budget("70%"), name)
+    assert script_of(variant).repeated
+    outcome, _ = verify_planned(mlp, 0, contestants.rebind(variant), eager)
+    assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
 
 
-def test_dropout_draws_the_same_mask_again():
-    variant = evicting(mlp, "55%", measured=False)
-    eviction = variant.graphs[0].eviction
+def test_what_cannot_be_recomputed_waits_on_the_host_where_there_is_room(dropping_out):
+    prepared, eager = dropping_out
+    variant = evicting(prepared, Budget("45%", host="1GiB"))
+    assert {eviction.way for eviction in script_of(variant).evictions} == set(Way)
+    outcome, _ = verify_planned(mlp, 0, contestants.rebind(variant), eager)
+    assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
+
+
+def test_dropout_draws_the_same_mask_again(dropping_out):
+    variant = evicting(dropping_out[0], Budget("55%"))
     graph = variant.captured.programs[0].graph
-    run = simulate(eviction.problem, eviction.order, heuristic("dtr"), eviction.budget_bytes)
-    again = [node for node in run.sequence if graph.nodes[node].effects.rng is not None]
-    assert len(again) > len(set(again))
-
-
-def test_timed_operations_decide_as_well():
-    variant = evicting(mlp, "70%", EvictionOptions(timed=True))
-    outcome, _ = verify_planned(mlp, 0, contestants.rebind(variant), verify_eager(mlp, 0))
-    assert outcome.bitwise_equal
+    assert any(graph.nodes[node].effects.rng is not None for node in script_of(variant).repeated)
 
 
 def test_a_step_is_compiled_with_eviction():
@@ -146,10 +120,11 @@ def test_a_step_is_compiled_with_eviction():
         expected = other(batch)
     assert torch.equal(loss, expected)
     assert fast.plan is None
-    assert fast.eviction is not None
-    assert fast.eviction.evicted
+    totals = fast.eviction
+    assert totals.evicted
+    assert totals.executions == len(fast._variants[0].planned.graphs[0].graph.nodes) + totals.repeated
     assert fast.counts.planned == 3
-    assert "def node_0(" in fast.program_source()
+    assert "point.act(" in fast.program_source()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +139,7 @@ def test_what_needs_a_plan_excludes_eviction(other):
 
 
 def test_an_unknown_way_to_evict_is_refused_at_once():
-    with pytest.raises(UsageError, match="choose one of dtr, dtr_classes"):
+    with pytest.raises(UsageError, match="choose one of least_cost_cover, delta"):
         neaptide.compile_step(lambda x: x, budget="75%", eviction="lifo")
 
 
@@ -175,20 +150,6 @@ def test_a_budget_that_it_cannot_keep_is_refused_before_the_step_runs():
         fast(batch)
     assert caught.value.smallest_peak_bytes >= caught.value.lower_bound_bytes > 0
     assert "run with eviction, it comes to a peak of" in str(caught.value)
-
-
-def test_a_check_that_has_no_time_left_refuses_and_says_so():
-    step, batch = contestants.build(conv, 0)
-    fast = neaptide.compile_step(step, budget="75%", eviction="dtr", time_limit_s=0.0)
-    with pytest.raises(InfeasibleBudget, match="not found out within the time limit") as caught:
-        fast(batch)
-    assert "without eviction" in caught.value.why
-    assert caught.value.smallest_peak_bytes >= caught.value.lower_bound_bytes > 0
-
-
-def test_hyphens_and_underscores_name_the_same():
-    assert neaptide.EvictionOptions("dtr-classes") == neaptide.EvictionOptions("dtr_classes")
-    assert neaptide.EvictionOptions("evict-oldest").heuristic == "evict_oldest"
 
 
 def test_a_step_that_dies_says_where_and_what_it_had_written():
@@ -228,15 +189,3 @@ def test_nothing_is_held_after_a_step():
         assert died() is None
     finally:
         gc.enable()
-
-
-def test_the_functions_of_the_nodes_are_plain_python():
-    step, batch = contestants.build(conv, 0)
-    graph = prepare(step, (batch,), run_operations=False).captured.steady.graph
-    calls = node_calls(graph, registry())
-    lines = calls.program.source.splitlines()
-    assert len(calls.first) == len(calls.again) == len(graph.nodes)
-    assert {n for n in calls.program.line_nodes if n is not None} == set(range(len(graph.nodes)))
-    assert len(lines) == len(calls.program.line_nodes)
-    norm = next(n.id for n in graph.nodes if n.effects.writes and "batch_norm" in n.op)
-    assert calls.first[norm].name != calls.again[norm].name

@@ -101,9 +101,9 @@ def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones():
     for x in batches([(6, 12), (6, 12), (2, 2), (2, 3), (6, 12)]):  # the first call is another program
         with LiveBytesMeter([x, *fast.resident()]) as meter:
             fast(x)
-        if fast.points is not None:
-            evicted[tuple(x.shape[:2])] = fast.points.evicted
-            assert meter.peak_bytes <= fast.points.peak_bytes
+        if fast.eviction is not None:
+            evicted[tuple(x.shape[:2])] = fast.eviction.evicted
+            assert meter.peak_bytes <= fast.eviction.peak_bytes
     assert evicted[6, 12] > 0
     assert evicted[2, 2] == 0
 
@@ -121,7 +121,7 @@ def test_an_arena_is_laid_out_for_each_shape_within_the_limit():
         with LiveBytesMeter([x, *fast.resident()]) as meter:
             fast(x)
         assert fast.arena.live_bytes <= fast.arena.arena_bytes <= fast.resident()[-1].numel()
-        assert meter.peak_bytes <= fast.points.peak_bytes <= limit
+        assert meter.peak_bytes <= fast.eviction.peak_bytes <= limit
     assert fast.arena.written > 10
     way = fast.arena_on_the_way()
     assert [one.shape for one in (way[0], way[-1])] == [{"x_0": 2, "x_1": 2}, {"x_0": 6, "x_1": 12}]
@@ -232,7 +232,7 @@ def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
     twin = copy.deepcopy(model)
     fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (2, 6)}})
     fast(torch.ones(3, WIDTH))
-    assert fast.points is None
+    assert fast.eviction is None
     assert not torch.equal(model.weight, twin.weight)
 
 

@@ -74,7 +74,7 @@ def test_a_limit_that_needs_parts_is_kept_and_numbers_are_those_of_eager():
         with LiveBytesMeter([*batch(shape), *fast.resident()]) as meter:
             found = fast(*batch(shape))
         torch.testing.assert_close(found, eager(*batch(shape)), rtol=1e-5, atol=1e-6)
-        assert meter.peak_bytes <= fast.points.peak_bytes
+        assert meter.peak_bytes <= fast.eviction.peak_bytes
     for own, other in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
     assert fast.counts.replans == 0

@@ -21,7 +21,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
-from neaptide.lower.node_calls import node_calls
+from neaptide.lower.node_functions import FunctionWriter
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -176,7 +176,8 @@ def test_what_a_body_looks_at_beyond_its_operands_has_no_place_in_an_arena(tmp_p
     assert_close(outputs, run_measured(graph, inputs)[:1])
 
 
-def test_eviction_refuses_a_loop_with_one_sentence():
+def test_a_loop_is_never_run_again():
     _, parted = graphs()
-    with pytest.raises(LoweringError, match="a loop cannot be run node by node, as eviction would have it"):
-        node_calls(parted, registry())
+    loop = next(node for node in parted.nodes if node.regions)
+    with pytest.raises(LoweringError, match="a loop cannot be run again"):
+        FunctionWriter(parted, registry()).function(loop, again=True)

@@ -19,7 +19,6 @@ from neaptide.ops import registry
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import POLICIES, least_cost_cover, policy
 from neaptide.planner.points.plan import point_plan
-from neaptide.runtime.evicting import EvictingExecutable, Eviction, EvictionOptions
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.points import PointExecutable
 from neaptide.symbolic.size_expr import SizeExpr
@@ -177,14 +176,6 @@ def test_watched_values_are_copied_whatever_is_evicted():
     assert torch.equal(copies["x"], inputs[0])
     with pytest.raises(LoweringError, match="never made"):
         PointExecutable(plan, registry(), MANY, name="test", watches=[Watch("x", probabilities, 1)])
-
-
-def test_eviction_by_a_heuristic_alone_refuses_dims():
-    graph, sizes = for_all_shapes(), {"B": 2, "T": 3}
-    problem = plan_of(graph, sizes).shaped.problem_at(sizes)
-    eviction = Eviction(problem, tuple(range(len(graph.nodes))), MANY, EvictionOptions())
-    with pytest.raises(LoweringError, match="the program takes B, T"):
-        EvictingExecutable(graph, registry(), eviction, name="test")
 
 
 # -- memory is taken away on the way

@@ -69,7 +69,7 @@ def test_each_shape_gets_its_share_of_the_budget():
     run(fast, model, [(3, 40), (3, 50), (3, 400)], eager, reference)
     assert fast.counts.replans == 1
     own = neaptide.profile(make()[0], batch(3, 400), audit=False).predicted_peak_with_workspace_bytes
-    assert 0 < fast.points.peak_bytes <= 0.95 * own
+    assert 0 < fast.eviction.peak_bytes <= 0.95 * own
 
 
 def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
@@ -222,4 +222,4 @@ def test_no_other_order_is_searched_for_where_that_would_save_less_than_it_takes
     fast = neaptide.compile_step(step, budget="95%")
     run(fast, model, [(3, 9), (3, 20), (3, 12)], eager, reference)
     assert fast.counts.ranges
-    assert fast.points.repeated
+    assert fast.eviction.repeated

@@ -1,8 +1,7 @@
 """Dynamic tensor rematerialization (Kirisame et al., ICLR 2021), simulated: evict greedily when the budget is reached.
 
-The policy sees what has happened, never what comes: it is a peer of planning, and what `eviction="dtr"` does at run
-time (`neaptide.planner.eviction`), where updates are moved forward before. The other heuristics are strategies of this
-module too. The answer is a plan, so it is at or below the bytes of the run: between its last
+The policy sees what has happened, never what comes: it is a peer of planning. `eviction="dtr"` evicts by the same score, in a
+program with points. The other heuristics are strategies of this module too. The answer is a plan, so it is at or below the bytes of the run: between its last
 use and its next recomputation nothing is held.
 """
 
@@ -11,11 +10,11 @@ from __future__ import annotations
 import threading
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.planner.eviction.policy import heuristic
-from neaptide.planner.eviction.simulate import SimulatedRun, SimulationStopped, simulate
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.search import hand_back, start_of
 from neaptide.units import format_bytes
+from neaptide_peers.eviction.policy import heuristic
+from neaptide_peers.eviction.simulate import SimulatedRun, SimulationStopped, simulate
 
 
 def solve_with(
@@ -24,7 +23,7 @@ def solve_with(
     """What a policy does under the budget; the start where that is no better. Work is executions.
 
     Args:
-        name: of the strategy and of the heuristic, one of `neaptide.planner.eviction.policy.HEURISTICS`.
+        name: of the strategy and of the heuristic, one of `neaptide_peers.eviction.policy.HEURISTICS`.
         problem: the program; first executions keep the order of its start.
         limits: of the search.
         interrupt: set it to get the start.

@@ -14,12 +14,12 @@ from neaptide.frontends.dims.dynamic_dims import Dynamic
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.budget import Budget
+from neaptide.planner.points.decide import policy
 from neaptide.plans import Plan
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arguments import check_arena, check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.evicting import EvictionOptions, eviction_options
 from neaptide.runtime.evicting_variant import evicting_variant
 from neaptide.runtime.for_all_shapes import (
     BY_SHAPE,
@@ -108,7 +108,7 @@ def compile_step(
     allow_nondeterministic: bool = False,
     progress: Progress | None = None,
     arena: bool | ArenaOptions = False,
-    eviction: str | EvictionOptions | None = None,
+    eviction: str | None = None,
     rewrites: Sequence[str | Rewrite] = (),
     numerics: str = DEFAULTS.numerics,
     workers: int | None = DEFAULTS.workers,
@@ -129,9 +129,9 @@ def compile_step(
     reach a share of its own; a share
     such as `"60%"` gives a larger batch that share of its own baseline.
 
-    With `eviction="dtr"`, or another name of `planner.eviction.policy.HEURISTICS`, nothing is planned: the step runs in
-    its own order, operation by operation, and when the budget is reached a policy decides what is let go and made
-    again later (Kirisame et al., ICLR 2021). `EvictionOptions` say how.
+    With `eviction="dtr"`, or another name of `planner.points.decide.POLICIES`, nothing is searched for: the step runs in
+    its own order, and where the budget is reached a policy without a look ahead decides what is let go and made again
+    later (Kirisame et al., ICLR 2021).
 
     With `trials=3`, so many plans are made for limits around the one asked for, sharing the time limit. At the first usual
     call they run in turns with the step itself, and what they change is put back from a copy of the
@@ -190,12 +190,13 @@ def compile_step(
         in_place,
     )
     options = replace(options, explains=False, limits=replace(options.limits, runs=RUNS))
-    evicting = eviction_options(eviction)
-    _refuse_exclusions(options, strategy, arena=bool(arena), evicts=evicting is not None)
+    if eviction is not None:
+        policy(eviction)  # a misspelt name is told before the capture, which takes seconds
+    _refuse_exclusions(options, strategy, arena=bool(arena), evicts=eviction is not None)
     if isinstance(dynamic, Mapping):
         options = replace(options, strategy=strategy)
-        check_for_all_shapes(options, arena=bool(arena), evicts=evicting is not None)
-    watches = watches_sizes(dynamic, options, on_mismatch, arena=bool(arena), evicts=evicting is not None)
+        check_for_all_shapes(options, arena=bool(arena), evicts=eviction is not None)
+    watches = watches_sizes(dynamic, options, on_mismatch, arena=bool(arena), evicts=eviction is not None)
     seen = SeenSizes(step, of_shape=options.budget.is_share) if watches else None
     first_bytes = 0
     latest: CapturedStep | None = None
@@ -235,10 +236,9 @@ def compile_step(
             variant = placed(prepared, for_all_shapes(prepared, allowed), arena)
             first_bytes = first_bytes or variant.graphs[0].limit_bytes
             return variant
-        if evicting is not None:
-            variant = evicting_variant(prepared, allowed, evicting)
-            decided = variant.graphs[0].eviction
-            first_bytes = first_bytes or (0 if decided is None else decided.budget_bytes)
+        if eviction is not None:
+            variant = evicting_variant(prepared, allowed, eviction)
+            first_bytes = first_bytes or variant.graphs[0].limit_bytes
             return variant
         if allowed.trials is not None:
             choice = open_choice(prepared, allowed, arena)

@@ -23,7 +23,7 @@ from neaptide.ir.values import Value
 from neaptide.lower.dims import parameters
 from neaptide.lower.loops import write_loop
 from neaptide.lower.names import Names
-from neaptide.lower.node_calls import FunctionWriter, NodeFunction
+from neaptide.lower.node_functions import FunctionWriter, NodeFunction
 from neaptide.lower.places import NOWHERE, ToldPlaces
 from neaptide.lower.program import Program, Watch
 from neaptide.lower.random_states import random_state

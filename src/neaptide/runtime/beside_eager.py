@@ -322,8 +322,6 @@ def _bytes_in_file(
 
 def _limit(planned: PlannedVariant, graph: PlannedGraph, index: int) -> tuple[int | None, int]:
     """Bytes that eager may take beside nothing else, None for as many as it takes; and scratch of its kernels among them."""
-    if graph.eviction is not None:
-        return graph.eviction.budget_bytes, 0
     if planned.plan is None or planned.plan.all_shapes is not None:
         return graph.limit_bytes or None, 0
     made = planned.plan.programs[index]

@@ -20,7 +20,7 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
 from neaptide.ir.with_sizes import with_sizes
-from neaptide.lower.node_calls import FunctionWriter
+from neaptide.lower.node_functions import FunctionWriter
 from neaptide.runtime._torch_private import new_asking_mode, new_fake, quiet_fakes
 from neaptide.symbolic.dims import Dim
 

@@ -20,7 +20,6 @@ from neaptide.ops import registry
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.binding import Binding
 from neaptide.runtime.decided import Decided
-from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.points import PointExecutable
@@ -168,8 +167,6 @@ class LoweredVariant:
         planned = self.planned.graphs[index]
         graph, arena = planned.graph, planned.arena
         name = graph.name or "step"
-        if planned.eviction is not None:
-            return EvictingExecutable(graph, registry(), planned.eviction, name=name, watches=watches)
         if planned.by_shape is not None:
             return ShapeExecutable(graph, planned.by_shape, name=name, watches=watches)
         if planned.points is not None:
@@ -211,6 +208,7 @@ class LoweredVariant:
             registry(),
             points.budget_bytes,
             name=name,
+            policy=points.policy,
             slow=self.planned.slow,
             watches=watches,
             in_parts=beside,

@@ -16,12 +16,12 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.points.choice import Choice
+from neaptide.planner.points.decide import Policy, least_cost_cover
 from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.variants.variant import Decision, Division, division_of
 from neaptide.plans import Plan
 from neaptide.runtime.arena_of_shapes import ArenaOfShapes
 from neaptide.runtime.arena_plan import ArenaPlan
-from neaptide.runtime.evicting import Eviction
 from neaptide.runtime.limit_by_shape import LimitByShape
 from neaptide.runtime.shape_plans import ShapePlans
 from neaptide.transform.applying import apply_rule
@@ -45,6 +45,7 @@ class PointsWithin:
         order_reason: what made the order of first executions, and what is proved of its peak.
         arena: that it runs in, laid out by shape; None for none.
         limit: bytes by shape, at least `budget_bytes`; None where these are the limit of all shapes.
+        policy: what decides.
     """
 
     plan: PointPlan
@@ -52,6 +53,7 @@ class PointsWithin:
     order_reason: str = "program order"
     arena: ArenaOfShapes | None = None
     limit: LimitByShape | None = None
+    policy: Policy = least_cost_cover
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,7 @@ class PlannedGraph:
         saved: ids of the caller's storages that are copied before it runs and put back when it dies before it has
             written others (atomic plans).
         arena: the block that it runs in; None for none.
-        eviction: what decides on the way what is evicted; it then runs node by node in the order given there. None
-            where nothing is.
-        points: where a program for all shapes decides; its order is then that of the points. None for none.
+        points: where a program decides at a call what is evicted; its order is then that of the points. None for none.
         decisions: what a search over variants decided, that the rewrites carry out.
         host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
         in_parts: the same program with regions in parts, whose number is chosen for each shape; both have points, and each call
@@ -86,7 +86,6 @@ class PlannedGraph:
     rewrites: tuple[Rewrite, ...] = ()
     saved: tuple[int, ...] = ()
     arena: ArenaPlan | None = None
-    eviction: Eviction | None = None
     points: PointsWithin | None = None
     decisions: tuple[Decision, ...] = ()
     host_bytes: int | None = None
@@ -107,7 +106,8 @@ class PlannedGraph:
 
     def choice(self) -> Choice:
         """What chooses among the programs with points."""
-        return Choice([points.plan for points in self.with_points])
+        found = self.with_points
+        return Choice([points.plan for points in found], found[0].policy)
 
     @property
     def keeps_bits(self) -> bool:
@@ -117,7 +117,7 @@ class PlannedGraph:
 
     @property
     def limit_bytes(self) -> int:
-        """Bytes that it stays within at every shape; 0 where it is for one shape."""
+        """Bytes that a program which decides at its calls stays within at every shape; 0 for another."""
         return next((made.budget_bytes for made in (self.points, self.by_shape) if made is not None), 0)
 
     @staticmethod

@@ -14,17 +14,15 @@ from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_state import TensorSlot
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.movers.waiting_state import WaitingState
-from neaptide.planner.eviction.run import EvictionTotals
 from neaptide.plans import Plan
 from neaptide.runtime.arena import Arenas
 from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport
 from neaptide.runtime.arena_shape_report import arena_on_the_way, arena_report
 from neaptide.runtime.beside_eager import NEVER, BesideEager, Verified
 from neaptide.runtime.binding import state_tensors
-from neaptide.runtime.evicting import EvictingExecutable
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.points import PointExecutable, PointTotals
+from neaptide.runtime.points import EvictionTotals, PointExecutable
 from neaptide.runtime.replan_warning import ReplansInARow
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.state_on_host import StateOnHost
@@ -274,13 +272,10 @@ class PlannedStep:
 
     @property
     def eviction(self) -> EvictionTotals | None:
-        """What was evicted in the last usual step; None where nothing is, or before the first one."""
-        executable = self._variants[-1].runnable(0).executable if self._variants else None
-        return executable.totals if isinstance(executable, EvictingExecutable) else None
+        """What was evicted in the last usual step of a program that evicts as it runs; None for others, or before one.
 
-    @property
-    def points(self) -> PointTotals | None:
-        """What was evicted in the last usual step of a program for all shapes; None where there is none, or before."""
+        These are the programs of `eviction=`, and those for all shapes.
+        """
         executable = self._variants[-1].runnable(0).executable if self._variants else None
         return executable.totals if isinstance(executable, PointExecutable) else None
 

@@ -1,4 +1,4 @@
-"""Runs one program for all shapes: decides at each call, with exact sizes, what is evicted and how it comes back."""
+"""Runs a program with points: decides at a call, with exact sizes, what is evicted and how it comes back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class PointTotals:
+class EvictionTotals:
     """What happened in a run.
 
     Attributes:
@@ -38,6 +38,7 @@ class PointTotals:
             the whole block.
         evicted: units that were evicted.
         reloaded: of these, units that came back from the host.
+        executions: of nodes, repetitions included.
         repeated: nodes that ran again.
         decisions: that were taken on the way, since the budget had changed.
     """
@@ -45,6 +46,7 @@ class PointTotals:
     peak_bytes: int
     evicted: int
     reloaded: int
+    executions: int
     repeated: int
     decisions: int
 
@@ -105,7 +107,7 @@ class PointExecutable(Executable):
         )
         names = {**made.program.names, made.begin: self._begin}
         super().__init__(replace(made.program, names=names), name=name)
-        self.totals: PointTotals | None = None
+        self.totals: EvictionTotals | None = None
         self.plan = plan
         self.places = places
         self.inside: ArenaAtShape | None = None
@@ -222,9 +224,9 @@ class PointExecutable(Executable):
 
     def _refuse_above(self, budget: int, peak: int, decision: Decision, sizes: Mapping[str, int]) -> None:
         if peak > budget:
+            shape = ", ".join(f"{dim} = {size}" for dim, size in sizes.items())
             raise InfeasibleBudget(
-                f"{self.name} does not stay within {format_bytes(budget)} for "
-                f"{', '.join(f'{dim} = {size}' for dim, size in sizes.items())}",
+                f"{self.name} does not stay within {format_bytes(budget)}{' for ' if shape else ''}{shape}",
                 smallest_peak_bytes=peak,
                 lower_bound_bytes=int(decision.sizes.before[0]),
                 why="too little may be evicted, or recomputing it takes too many bytes"
@@ -340,10 +342,11 @@ class _Points:
                 held[value] = output
         self._repeated += 1
 
-    def totals(self) -> PointTotals:
+    def totals(self) -> EvictionTotals:
         """What has happened, at the end of a run."""
         peak = max(self._peak, self._decision.script.peak_bytes)
         inside, places = self._owner.inside, self._owner.places
         if inside is not None and places is not None:
             peak = inside.peak_with_workspace_bytes - inside.arena_bytes + places.block_bytes
-        return PointTotals(peak, self._evicted, self._reloaded, self._repeated, self._decided)
+        executions = self._owner.plan.shaped.problem.node_count + self._repeated
+        return EvictionTotals(peak, self._evicted, self._reloaded, executions, self._repeated, self._decided)

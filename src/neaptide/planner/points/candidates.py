@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from neaptide.planner.eviction.units import Units
+from neaptide.planner.points.units import Units
 
 MOST_NODES = 64
 """Of a subgraph. What takes more is not worth its while, and would make each decision slow."""
@@ -39,17 +39,8 @@ class Candidate:
 
 def all_candidates(units: Units) -> list[Candidate]:
     """Every gap of every unit, by unit and start. O(uses x size of the subgraphs)."""
-    ends = unit_ends(units)
+    ends = units.unit_ends()
     return [candidate for unit in units.chains for candidate in _gaps(units, unit, ends)]
-
-
-def unit_ends(units: Units) -> dict[int, int]:
-    """By unit, the position from which on it cannot be recomputed; units that always can be are left out."""
-    found: dict[int, int] = {}
-    for position, expired in units.expiring.items():
-        for unit in expired:
-            found[unit] = min(position, found.get(unit, position))
-    return found
 
 
 def _gaps(units: Units, unit: int, ends: dict[int, int]) -> Iterator[Candidate]:

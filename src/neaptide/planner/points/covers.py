@@ -1,4 +1,4 @@
-"""Ways to choose candidates until nothing is above the budget: by what all of them free, or position by position."""
+"""Chooses candidates by what all of them free together, until nothing is above the budget."""
 
 from __future__ import annotations
 
@@ -110,44 +110,3 @@ def _try(search: Search, number: int, before: int, droppable: Bools | None) -> i
         return now
     search.go_back(kept)
     return before
-
-
-def by_bytes(search: Search) -> None:
-    """Position by position, by seconds for each byte."""
-    by_byte = _seconds_by_byte(search)
-    _on_the_fly(search, lambda _position: by_byte)
-
-
-def by_staleness(search: Search) -> None:
-    """Position by position, by seconds for each byte and each second since the last use."""
-    seconds, order = search.situation.sizes.repeat_seconds, search.shaped.units.order
-    clock = np.concatenate(([0.0], np.cumsum([seconds[node] for node in order])))
-    used, by_byte = clock[[c.start for c in search.candidates]], _seconds_by_byte(search)
-
-    def ranks(position: int) -> Floats:
-        stale = clock[position] - used
-        return np.where(stale > 0, by_byte / np.where(stale > 0, stale, 1.0), np.inf)
-
-    _on_the_fly(search, ranks)
-
-
-def _seconds_by_byte(search: Search) -> Floats:
-    found: Floats = np.array(search.cost) / np.maximum(search.nbytes, 1)
-    return found
-
-
-def _on_the_fly(search: Search, ranks: Callable[[int], Floats]) -> None:
-    budget, first = search.situation.budget_bytes, search.situation.start
-    begins, ends = np.array(search.begin, dtype=np.intp), np.array([c.end for c in search.candidates])
-    able = np.isfinite(search.cost) & (np.array(search.nbytes) > 0)
-    able[list(search.chosen)] = False
-    for position in range(first, len(search.during)):
-        while search.during[position] > budget:
-            idle = np.flatnonzero(able & (begins <= position) & (position < ends))
-            idle = idle[np.array([search.fits_host(n) for n in idle.tolist()], dtype=bool)]
-            if not len(idle):
-                break
-            number = int(idle[ranks(position)[idle].argmin()])
-            able[number] = False
-            search.begin[number] = position
-            search.add(number)

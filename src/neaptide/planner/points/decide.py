@@ -16,7 +16,8 @@ from typing import Final, Protocol, TypeAlias
 from neaptide.errors import UsageError
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate
-from neaptide.planner.points.covers import Score, by_bytes, by_staleness, cover
+from neaptide.planner.points.covers import Score, cover
+from neaptide.planner.points.on_the_fly import HEURISTICS, Heuristic, on_the_fly
 from neaptide.planner.points.script import Script, Way
 from neaptide.planner.points.search import Search
 from neaptide.planner.points.shaped import ShapeSizes
@@ -30,7 +31,10 @@ _SCORES: Final[tuple[Score, ...]] = (
 )
 _COVERS: Final[tuple[_Choosing, ...]] = tuple(partial(cover, score=score) for score in _SCORES)
 _APART: Final[tuple[_Choosing, ...]] = tuple(partial(cover, score=score, apart=True) for score in _SCORES)
-_OTHERS: Final[tuple[_Choosing, ...]] = (*_APART, by_bytes, by_staleness)
+_STAYING: Final[tuple[_Choosing, ...]] = tuple(
+    partial(on_the_fly, heuristic=HEURISTICS[name], drops=False) for name in ("delta", "dtr_local")
+)
+_OTHERS: Final[tuple[_Choosing, ...]] = (*_APART, *_STAYING)
 
 
 class Policy(Protocol):
@@ -102,24 +106,18 @@ def script_rank(
     return max(script.peak_bytes - budget_bytes, 0), spent
 
 
-def delta(situation: Situation) -> Script:
-    """Decide as DELTA does (Tang et al. 2022): at each position that is above the budget, evict what is cheapest for
-    its bytes among what is idle there, whatever comes. O(evictions x candidates).
-    """
-    return _Trial(Priced(situation), by_bytes).script
-
-
-def dtr_local(situation: Situation) -> Script:
-    """Decide as DTR does with its local heuristic (Kirisame et al. 2021, section 4.1): like `delta`, but what has not
-    been used for long goes first. O(evictions x candidates).
-    """
-    return _Trial(Priced(situation), by_staleness).script
+def decided_on_the_fly(situation: Situation, heuristic: Heuristic) -> Script:
+    """What is evicted without a look ahead; see `on_the_fly`."""
+    return _Trial(Priced(situation), partial(on_the_fly, heuristic=heuristic, drops=True)).script
 
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
-    {"least_cost_cover": least_cost_cover, "delta": delta, "dtr_local": dtr_local}
+    {
+        "least_cost_cover": least_cost_cover,
+        **{name: partial(decided_on_the_fly, heuristic=found) for name, found in HEURISTICS.items()},
+    }
 )
-"""By name."""
+"""By name: one that looks ahead, and the heuristics of `on_the_fly`."""
 
 
 def policy(name: str) -> Policy:
@@ -130,7 +128,9 @@ def policy(name: str) -> Policy:
     """
     known = name.replace("-", "_")
     if known not in POLICIES:
-        raise UsageError(f"no policy is called {name!r}", next_step=f"choose one of {', '.join(POLICIES)}")
+        raise UsageError(
+            f"no way to evict is called {name!r}", next_step=f"choose one of {', '.join(POLICIES)}"
+        )
     return POLICIES[known]
 
 

@@ -15,6 +15,7 @@ from neaptide.planner.points.parts import Lengths, numbers_of_parts, part_length
 from neaptide.planner.points.script import Eviction, Script
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
 from neaptide.planner.points.situation import Situation
+from neaptide.schedule.problem import StepProblem
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -82,6 +83,7 @@ def point_plan(
     least_budget_bytes: int,
     host: HostSpace | None = None,
     bodies: Bodies = NO_BODIES,
+    known: StepProblem | None = None,
 ) -> PointPlan:
     """Find all points of a program and leave out those that no shape in the ranges of its dims can need.
 
@@ -95,8 +97,9 @@ def point_plan(
         least_budget_bytes: no run is given less from its beginning.
         host: where evicted storages may wait.
         bodies: by loop, the order of its body.
+        known: bytes and seconds of a graph without dims and loops, as measured; None to estimate them.
     """
-    shaped = ShapedProgram(graph, cost, order, sample, bodies)
+    shaped = ShapedProgram(graph, cost, order, sample, bodies, known)
     found = all_candidates(shaped.units)
     store = SizeRelations(graph.dims, graph.relations)
     hot = _above(shaped, least_budget_bytes, store)

@@ -11,9 +11,9 @@ from neaptide.analysis.loop_bytes import LoopBytes
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.sizes import node_device
 from neaptide.cost.model import EstimatedCost
-from neaptide.cost.of_shapes import CostOfShapes
+from neaptide.cost.of_shapes import CostOfShapes, Floats
 from neaptide.ir.graph import Graph
-from neaptide.planner.eviction.units import Units, eviction_units
+from neaptide.planner.points.units import Units, units_of
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.problem import StepProblem
 from neaptide.symbolic.size_expr import SizeExpr
@@ -68,6 +68,7 @@ class ShapedProgram:
         order: of first executions.
         sample: any shape that the program is run on, with lengths of the parts of loops; says on which device bytes count.
         bodies: by loop, the order of its body; program order for those without one.
+        known: bytes and seconds of a graph without dims and loops, as measured; None to estimate them.
 
     Attributes:
         graph: the program.
@@ -84,12 +85,15 @@ class ShapedProgram:
         order: Sequence[int],
         sample: Mapping[str, int],
         bodies: Bodies = NO_BODIES,
+        known: StepProblem | None = None,
     ) -> None:
         self.graph, self.bodies = graph, bodies
         self.loops = frozenset(node.id for node in graph.nodes if node.regions)
-        priced = cost.under(sample)
-        self.problem: StepProblem = Pricing(priced, cost.registry, binding=sample).problem(graph, bodies)
-        units = eviction_units(self.problem, order)
+        self._known_seconds = None if known is None else np.array(known.seconds)
+        self.problem: StepProblem = known or Pricing(
+            cost.under(sample), cost.registry, binding=sample
+        ).problem(graph, bodies)
+        units = units_of(self.problem, order)
         self.units: Units = replace(units, refused=units.refused | self.loops.intersection(units.chains))
         problem, device = self.problem, self.problem.device
         owned = set(graph.input_storages())
@@ -104,6 +108,10 @@ class ShapedProgram:
             else zero
             for node in graph.nodes
         )
+        if known is not None:
+            self.storage_sizes = tuple(map(SizeExpr.const, known.storage_bytes))
+            self.workspace_sizes = tuple(map(SizeExpr.const, known.workspace))
+            self.resident_size = SizeExpr.const(known.resident_bytes)
         self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.resident_size])
         self._cost = CostOfShapes(graph, cost, bodies)
         self._bodies = {
@@ -139,7 +147,7 @@ class ShapedProgram:
         during[:count] += workspace[self._order]
         made = np.zeros(count + 1, dtype=np.int64)
         np.add.at(made, self._born, nbytes[self._created])
-        once = self._cost.seconds(binding)
+        once = self._seconds(binding)
         again = (once + self._extra_seconds).tolist()
         return ShapeSizes(nbytes.tolist(), workspace.tolist(), float(once.sum()), again, during, alive - made)
 
@@ -158,7 +166,7 @@ class ShapedProgram:
             SymbolicError: a dim has no value.
         """
         sizes = self.at(binding)
-        seconds = self._cost.seconds(binding)
+        seconds = self._seconds(binding)
         resident = self.resident_size.evaluate(binding)
         return replace(
             self.problem,
@@ -174,3 +182,6 @@ class ShapedProgram:
     def flops(self, binding: Mapping[str, int]) -> Ints:
         """Floating-point operations of each node."""
         return self._cost.flops(binding)
+
+    def _seconds(self, binding: Mapping[str, int]) -> Floats:
+        return self._cost.seconds(binding) if self._known_seconds is None else self._known_seconds

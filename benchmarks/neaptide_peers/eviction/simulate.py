@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from neaptide.errors import NeaptideError
-from neaptide.planner.eviction.policy import Heuristic
-from neaptide.planner.eviction.run import EvictionRun, EvictionTotals, Observed
-from neaptide.planner.eviction.units import eviction_units
 from neaptide.schedule.problem import StepProblem
+from neaptide_peers.eviction.policy import Heuristic
+from neaptide_peers.eviction.run import EvictionRun, EvictionTotals, Observed
+from neaptide_peers.eviction.units import eviction_units
 
 
 @dataclass(frozen=True, slots=True)

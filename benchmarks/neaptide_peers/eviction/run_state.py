@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.planner.eviction.units import Units
+from neaptide_peers.eviction.units import RunUnits
 
 
 class RunState:
@@ -23,7 +23,7 @@ class RunState:
         evictable: units that hold bytes and may be evicted when they are not locked.
     """
 
-    def __init__(self, units: Units) -> None:
+    def __init__(self, units: RunUnits) -> None:
         problem = units.problem
         count = problem.node_count
         self.units = units

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from neaptide.planner.eviction.run_state import RunState
-from neaptide.planner.eviction.settings import SETTINGS
+from neaptide_peers.eviction.run_state import RunState
+from neaptide_peers.eviction.settings import SETTINGS
 
 
 class Neighbourhoods(Protocol):

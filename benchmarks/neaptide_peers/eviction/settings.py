@@ -10,8 +10,6 @@ from typing import Final
 class EvictionSettings:
     """Settings of a run.
 
-    `benchmarks/ablation.py eviction_settings` measures what half and twice of each number cost and win.
-
     Attributes:
         most_executions: for each node of the program, on average; then nothing is evicted any more: it only thrashes.
         most_changes: without a question between them: then all that is remembered of neighbourhoods is forgotten, which is

@@ -1,7 +1,6 @@
 """A program run node by node under a budget in bytes: it evicts what does not fit and recomputes what is needed.
 
-The decisions are the same whether a machine runs the nodes or only writes them down, as long as it reports the same
-bytes and seconds. Three rules make them legal in a program that writes in place:
+Three rules make them legal in a program that writes in place:
 
 * A unit is recomputed by its creator and its writers, which read their operands again. So it is recomputed, if it is
   gone, just before one of these operands is overwritten, and stays from then on.
@@ -16,10 +15,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from neaptide.planner.eviction.policy import EvictionPolicy, Heuristic
-from neaptide.planner.eviction.run_state import RunState
-from neaptide.planner.eviction.settings import SETTINGS
-from neaptide.planner.eviction.units import Units
+from neaptide_peers.eviction.policy import EvictionPolicy, Heuristic
+from neaptide_peers.eviction.run_state import RunState
+from neaptide_peers.eviction.settings import SETTINGS
+from neaptide_peers.eviction.units import RunUnits
 
 Task: TypeAlias = Generator["Task", None, None]
 """Work that waits for other work; run by a loop, since chains of evicted units are longer than Python's stack."""
@@ -78,7 +77,7 @@ class EvictionRun:
         machine: runs the nodes.
     """
 
-    def __init__(self, units: Units, chosen: Heuristic, budget_bytes: int, machine: Machine) -> None:
+    def __init__(self, units: RunUnits, chosen: Heuristic, budget_bytes: int, machine: Machine) -> None:
         self._units = units
         self._problem = units.problem
         self._budget = budget_bytes

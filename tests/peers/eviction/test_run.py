@@ -12,16 +12,16 @@ from chain_play import chain_step
 from neaptide.analysis.legality import check_schedule
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.planner.eviction.policy import HEURISTICS, heuristic
-from neaptide.planner.eviction.run import EvictionRun, Observed
-from neaptide.planner.eviction.settings import SETTINGS
-from neaptide.planner.eviction.simulate import SimulationStopped, simulate
-from neaptide.planner.eviction.units import eviction_units
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.strategies import program_order, strategy
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide_peers.eviction.policy import HEURISTICS, heuristic
+from neaptide_peers.eviction.run import EvictionRun, Observed
+from neaptide_peers.eviction.settings import SETTINGS
+from neaptide_peers.eviction.simulate import SimulationStopped, simulate
+from neaptide_peers.eviction.units import eviction_units
 from planner_problems import compiled, judge
 from strategies import graphs, node_orders
 

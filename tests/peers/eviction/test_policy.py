@@ -6,13 +6,13 @@ import pytest
 
 from chain_play import chain_step
 from neaptide.errors import UsageError
-from neaptide.planner.eviction.neighbourhoods import ClassNeighbourhoods, ExactNeighbourhoods
-from neaptide.planner.eviction.policy import HEURISTICS, EvictionPolicy, heuristic
-from neaptide.planner.eviction.run_state import RunState
-from neaptide.planner.eviction.units import eviction_units
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry
+from neaptide_peers.eviction.neighbourhoods import ClassNeighbourhoods, ExactNeighbourhoods
+from neaptide_peers.eviction.policy import HEURISTICS, EvictionPolicy, heuristic
+from neaptide_peers.eviction.run_state import RunState
+from neaptide_peers.eviction.units import eviction_units
 
 
 def pool_behind(step, position):

@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Final
 
 from neaptide.errors import UsageError
-from neaptide.planner.eviction.neighbourhoods import (
+from neaptide_peers.eviction.neighbourhoods import (
     ClassNeighbourhoods,
     ExactNeighbourhoods,
     Neighbourhoods,
     NoNeighbourhoods,
 )
-from neaptide.planner.eviction.run_state import RunState
+from neaptide_peers.eviction.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True)
