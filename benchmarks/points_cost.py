@@ -29,7 +29,19 @@ RANGE = {"batch": {0: (1, 64), 1: (2, 64)}}
 DEVICE = "rtx3090"
 MODELS = ("gpt2@tiny,seq=64", "llama@tiny,seq=64", "bert@tiny,seq=64", "gptneo@tiny,seq=64")
 SIMULATED = "dtr on paper"
-COLUMNS = ("model", "nodes", "new (ms)", "highest", "seen (us)", "fits", "kept", "delta", "dtr local", "dtr", SIMULATED)
+COLUMNS = (
+    "model",
+    "nodes",
+    "new (ms)",
+    "highest",
+    "seen (us)",
+    "fits",
+    "kept",
+    "delta",
+    "dtr local",
+    "dtr",
+    SIMULATED,
+)
 
 
 def measure(spec: str, repeats: int) -> dict[str, Any]:
