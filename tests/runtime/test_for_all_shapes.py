@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import neaptide
+from neaptide.api.search_options import placed
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, StepMismatch, UsageError
 from neaptide.ops import registry
@@ -21,6 +22,7 @@ from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
@@ -68,60 +70,97 @@ def batches(shapes=SHAPES):
     return [torch.randn(*shape, WIDTH) for shape in shapes]
 
 
-def assert_same_bits(fast, model, eager, reference, data):
-    for x in data:
+class Twins:
+    """A step that is planned for a range, and the same in eager; both do each step."""
+
+    def __init__(self, dropout, **options):
+        step, self.model = make(dropout)
+        self.eager, self.reference = make(dropout)
+        self.fast = neaptide.compile_step(step, **{"budget": "80%", "dynamic": DYNAMIC, **options})
+        self.counts = self.fast.counts
+
+    def step(self, x):
+        """A step of both; gives the most bytes that were live in the planned one."""
         torch.manual_seed(2)
-        found = fast(x)
+        with LiveBytesMeter([x, *self.fast.resident()]) as meter:
+            found = self.fast(x)
         torch.manual_seed(2)
-        assert torch.equal(found, eager(x))
-    for own, other in zip(model.parameters(), reference.parameters(), strict=True):
-        assert torch.equal(own, other)
+        assert torch.equal(found, self.eager(x))
+        return meter.peak_bytes
+
+    def have_the_same_bits(self, shapes):
+        """Steps of both at some shapes; gives how many were planned again."""
+        before = self.counts.replans
+        for x in batches(shapes):
+            self.step(x)
+        for own, other in zip(self.model.parameters(), self.reference.parameters(), strict=True):
+            assert torch.equal(own, other)
+        assert self.counts.eager == 0
+        return self.counts.replans - before
 
 
-@pytest.mark.parametrize(
-    ("budget", "dropout", "strategy"),
-    [
-        pytest.param("100%", 0.0, "default", marks=pytest.mark.slow),
-        ("80%", 0.25, "default"),
-        pytest.param("80%", 0.25, "by_shape", marks=pytest.mark.slow),
-    ],
-)
-def test_every_shape_has_the_bits_of_eager_and_is_planned_once(budget, dropout, strategy):
-    (step, model), (eager, reference) = make(dropout), make(dropout)
-    fast = neaptide.compile_step(step, budget=budget, dynamic=DYNAMIC, strategy=strategy)
-    assert_same_bits(fast, model, eager, reference, batches())
-    assert fast.counts.replans == 0
-    assert fast.counts.planned == len(SHAPES)
+@pytest.fixture(scope="module")
+def twins():
+    """A tight limit; the first steps of the optimizer, which are another program, are over."""
+    found = Twins(0.25)
+    assert found.have_the_same_bits([(3, 5)]) == 0
+    return found
 
 
-def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones():
+@pytest.fixture(scope="module")
+def in_arena():
+    """In an arena; the first steps of the optimizer are over."""
+    found = Twins(0.25, budget="90%", arena=True)
+    assert found.fast.arena is None
+    assert not found.fast.arena_on_the_way()
+    assert found.have_the_same_bits([(3, 5)]) == 0
+    return found
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    """A step, and its capture for the range."""
     step, _ = make()
-    fast = neaptide.compile_step(step, budget="80%", dynamic=DYNAMIC)
+    (x,) = batches(((6, 12),))
+    return step, prepare(step, (x,), run_operations=False, dynamic=DYNAMIC)
+
+
+def planned(prepared, budget, arena=False, **options):
+    step, captured = prepared
+    variant = placed(captured, for_all_shapes(captured, SearchOptions(Budget(budget))), arena)
+    return PlannedStep(step, contestants.never_again, variant, **options)
+
+
+def test_every_shape_has_the_bits_of_eager_and_is_planned_once(twins):
+    assert twins.have_the_same_bits(SHAPES) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("budget", "dropout", "strategy"), [("100%", 0.0, "default"), ("80%", 0.25, "by_shape")]
+)
+def test_other_budgets_and_strategies_have_the_bits_of_eager(budget, dropout, strategy):
+    twins = Twins(dropout, budget=budget, strategy=strategy)
+    assert twins.have_the_same_bits(SHAPES) == 0
+    assert twins.counts.planned == len(SHAPES)
+
+
+def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones(twins):
     evicted = {}
-    for x in batches([(6, 12), (6, 12), (2, 2), (2, 3), (6, 12)]):  # the first call is another program
-        with LiveBytesMeter([x, *fast.resident()]) as meter:
-            fast(x)
-        if fast.eviction is not None:
-            evicted[tuple(x.shape[:2])] = fast.eviction.evicted
-            assert meter.peak_bytes <= fast.eviction.peak_bytes
+    for x in batches([(6, 12), (2, 2), (2, 3), (6, 12)]):
+        assert twins.step(x) <= twins.fast.eviction.peak_bytes
+        evicted[tuple(x.shape[:2])] = twins.fast.eviction.evicted
     assert evicted[6, 12] > 0
     assert evicted[2, 2] == 0
 
 
-def test_an_arena_is_laid_out_for_each_shape_within_the_limit():
-    (step, model), (eager, reference) = make(0.25), make(0.25)
-    fast = neaptide.compile_step(step, budget="90%", dynamic=DYNAMIC, arena=True)
-    assert fast.arena is None
-    assert not fast.arena_on_the_way()
-    data = batches()
-    assert_same_bits(fast, model, eager, reference, data)
-    assert fast.counts.replans == 0
+def test_an_arena_is_laid_out_for_each_shape_within_the_limit(in_arena):
+    fast = in_arena.fast
+    assert in_arena.have_the_same_bits(SHAPES) == 0
     limit = fast._variants[-1].planned.graphs[0].limit_bytes
-    for x in (data[1], data[2], data[1]):
-        with LiveBytesMeter([x, *fast.resident()]) as meter:
-            fast(x)
+    for x in batches([(6, 12), (2, 2), (6, 12)]):
+        assert in_arena.step(x) <= fast.eviction.peak_bytes <= limit
         assert fast.arena.live_bytes <= fast.arena.arena_bytes <= fast.resident()[-1].numel()
-        assert meter.peak_bytes <= fast.eviction.peak_bytes <= limit
     assert fast.arena.written > 10
     way = fast.arena_on_the_way()
     assert [one.shape for one in (way[0], way[-1])] == [{"x_0": 2, "x_1": 2}, {"x_0": 6, "x_1": 12}]
@@ -129,12 +168,10 @@ def test_an_arena_is_laid_out_for_each_shape_within_the_limit():
     assert all(one.peak_with_workspace_bytes <= limit for one in way)
 
 
-def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step():
-    step, _ = make()
-    whole = ArenaOptions(whole_range=True)
-    fast = neaptide.compile_step(step, budget="90%", dynamic=DYNAMIC, arena=whole)
+def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step(prepared):
+    fast = planned(prepared, "90%", ArenaOptions(whole_range=True))
     data = batches([(2, 2), (2, 2), (5, 6), (6, 12)])
-    fast(data[0])  # another program
+    fast(data[0])  # another program, if it is the first step of the optimizer
     fast(data[1])
     block = fast.resident()[-1]
     assert block.numel() == max(one.arena_bytes for one in fast.arena_on_the_way())
@@ -144,22 +181,21 @@ def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step():
         assert fast.resident()[-1] is block
 
 
-def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="90%", dynamic=DYNAMIC, arena=True)
-    assert_same_bits(fast, model, eager, reference, batches([(3, 5), (1, 5), (6, 12), (1, 5)]))
-    assert fast.counts.replans == 1
+def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own(in_arena):
+    assert in_arena.have_the_same_bits([(3, 5), (1, 5), (6, 12), (1, 5)]) == 1
 
 
-def test_gradients_can_be_watched():
-    step, model = make()
-    fast = neaptide.compile_step(step, budget="80%", dynamic=DYNAMIC)
+def test_gradients_can_be_watched(twins):
     for x in batches([(6, 12), (6, 12)]):
-        before = [p.detach().clone() for p in model.parameters()]
-        _, seen = fast.run_watched(x)
-        expected = copy.deepcopy(model)
+        before = [p.detach().clone() for p in twins.model.parameters()]
+        torch.manual_seed(2)
+        _, seen = twins.fast.run_watched(x)
+        torch.manual_seed(2)
+        twins.eager(x)
+        expected = copy.deepcopy(twins.model)
         for own, old in zip(expected.parameters(), before, strict=True):
             own.data.copy_(old)
+        torch.manual_seed(2)
         (expected(x).square().sum() / (x.shape[0] * x.shape[1])).backward()
         found = {name.partition(".grad@")[0]: gradient for name, gradient in seen.items()}
         assert len(found) == len(before)
@@ -168,28 +204,20 @@ def test_gradients_can_be_watched():
             assert torch.equal(gradient, parameter.grad)
 
 
-def test_other_shapes_are_planned_by_themselves():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC)
-    data = batches([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)])
-    assert_same_bits(fast, model, eager, reference, data)
-    assert fast.counts.replans == 2
-    assert fast.counts.planned == len(data)
+def test_other_shapes_are_planned_by_themselves(twins):
+    assert twins.have_the_same_bits([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)]) == 2
 
 
-def test_other_shapes_can_be_an_error_that_names_the_range():
-    step, _ = make()
-    fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC, on_mismatch="error")
+def test_other_shapes_can_be_an_error_that_names_the_range(prepared):
+    fast = planned(prepared, "100%", on_mismatch="error")
     fast(batches()[0])
     with pytest.raises(StepMismatch, match="the size x_0 is 9, was 2 to 6"):
         fast(torch.zeros(9, 4, WIDTH))
 
 
-def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once():
-    step, _ = make()
-    fast = neaptide.compile_step(step, budget="5KiB", dynamic=DYNAMIC)
+def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once(prepared):
     with pytest.raises(InfeasibleBudget, match="largest shapes"):
-        fast(torch.zeros(2, 2, WIDTH))
+        planned(prepared, "5KiB")
 
 
 @pytest.mark.parametrize(
@@ -211,24 +239,30 @@ def test_what_no_program_for_all_shapes_can_have_is_refused(options):
         neaptide.compile_step(make()[0], **{"budget": "80%", "dynamic": DYNAMIC, **options})
 
 
-def test_a_range_needs_an_end():
-    fast = neaptide.compile_step(make()[0], budget="80%", dynamic={"x": {0: (2, None)}})
-    with pytest.raises(UsageError, match="has no end"):
-        fast(torch.zeros(3, 4, WIDTH))
-
-
-def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
+def linear(loss_of):
     torch.manual_seed(0)
     model = nn.Linear(WIDTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x):
-        loss = sum(model(x[place]).sum() for place in range(x.shape[0]))
+        loss = loss_of(model, x)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()
 
+    return step, model
+
+
+def test_a_range_needs_an_end():
+    step, _ = linear(lambda model, x: model(x).sum())
+    fast = neaptide.compile_step(step, budget="80%", dynamic={"x": {0: (2, None)}})
+    with pytest.raises(UsageError, match="has no end"):
+        fast(torch.zeros(3, WIDTH))
+
+
+def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
+    step, model = linear(lambda model, x: sum(model(x[place]).sum() for place in range(x.shape[0])))
     twin = copy.deepcopy(model)
     fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (2, 6)}})
     fast(torch.ones(3, WIDTH))
@@ -236,15 +270,13 @@ def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
     assert not torch.equal(model.weight, twin.weight)
 
 
-def test_a_step_for_all_shapes_is_verified_like_any_other():
+def test_a_step_for_all_shapes_is_verified_like_any_other(prepared):
     def factory():
         step, _ = make()
         (x,) = batches(((6, 12),))
         return step, x
 
-    step, x = contestants.build(factory, 0)
-    prepared = prepare(step, (x,), run_operations=False, dynamic=DYNAMIC)
-    variant = for_all_shapes(prepared, SearchOptions(Budget("80%")))
+    variant = for_all_shapes(prepared[1], SearchOptions(Budget("80%")))
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
 
@@ -252,7 +284,7 @@ def test_a_step_for_all_shapes_is_verified_like_any_other():
 @pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
-    (step, model), (eager, reference) = make(dropout), make(dropout)
+    step, _ = make(dropout)
     said = []
     prepared = prepare(
         step, (batches(((6, 12),))[0],), run_operations=False, dynamic=DYNAMIC, progress=said.append
@@ -263,5 +295,4 @@ def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
     _, best = orders_for_range(shaped, Limits())
     for_all_shapes(prepared, SearchOptions(Budget("100%")))
     assert any(best.reason in line for line in said)
-    fast = neaptide.compile_step(step, budget="100%", dynamic=DYNAMIC)
-    assert_same_bits(fast, model, eager, reference, batches())
+    assert Twins(dropout, budget="100%").have_the_same_bits(SHAPES) == 0
