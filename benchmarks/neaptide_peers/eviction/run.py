@@ -1,4 +1,4 @@
-"""A program run node by node under a budget in bytes: it evicts what does not fit and recomputes what is needed.
+"""A program run on paper, node by node, under a budget in bytes: it evicts what does not fit and recomputes what is needed.
 
 Three rules make them legal in a program that writes in place:
 
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
+from neaptide.errors import NeaptideError
 from neaptide_peers.eviction.policy import EvictionPolicy, Heuristic
 from neaptide_peers.eviction.run_state import RunState
 from neaptide_peers.eviction.settings import SETTINGS
@@ -24,29 +25,8 @@ Task: TypeAlias = Generator["Task", None, None]
 """Work that waits for other work; run by a loop, since chains of evicted units are longer than Python's stack."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What an execution was seen to take.
-
-    Attributes:
-        nbytes: of the storages that it created, in order.
-        seconds: that it took.
-    """
-
-    nbytes: Sequence[int]
-    seconds: float
-
-
-class Machine(Protocol):
-    """Runs nodes and drops storages."""
-
-    def execute(self, node: int, *, again: bool) -> Observed:
-        """Run a node; all that it needs is there."""
-        ...
-
-    def drop(self, storage: int) -> None:
-        """Let go of a storage and of everything that views it."""
-        ...
+class SimulationStopped(NeaptideError):  # noqa: N818 - what happened is name enough
+    """A simulated run was stopped from outside, so there is no sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +54,24 @@ class EvictionRun:
         chosen: what is evicted first.
         budget_bytes: highest peak with workspace, what the caller owns included. It is passed where nothing is left to
             evict.
-        machine: runs the nodes.
+        has_time: asked before each execution.
+
+    Attributes:
+        sequence: nodes as they have run; a repeated one is a recomputation.
     """
 
-    def __init__(self, units: RunUnits, chosen: Heuristic, budget_bytes: int, machine: Machine) -> None:
+    def __init__(
+        self,
+        units: RunUnits,
+        chosen: Heuristic,
+        budget_bytes: int,
+        has_time: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.sequence: list[int] = []
         self._units = units
         self._problem = units.problem
         self._budget = budget_bytes
-        self._machine = machine
+        self._has_time = has_time
         self._state = RunState(units)
         self._policy = EvictionPolicy(self._state, chosen)
         self._changed: Callable[[int], None] = self._policy.neighbourhoods.changed
@@ -94,12 +84,15 @@ class EvictionRun:
         self._spare: list[int] = []
         self._peak = units.problem.resident_bytes
         self._evicted = 0
-        self._executions = 0
         self._most_executions = SETTINGS.most_executions * units.problem.node_count
         self._gave_up = False
 
     def run(self) -> EvictionTotals:
-        """Run the whole program. O(executions x units that are there) and the walks of the policy."""
+        """Run the whole program. O(executions x units that are there) and the walks of the policy.
+
+        Raises:
+            SimulationStopped: there is no time.
+        """
         state = self._state
         for position, node in enumerate(self._units.order):
             if position in self._units.expiring:
@@ -108,7 +101,7 @@ class EvictionRun:
             self._release(position)
         self._finish(self._hand_back())
         assert state.position == self._problem.node_count
-        return EvictionTotals(self._peak, self._evicted, self._executions, self._gave_up)
+        return EvictionTotals(self._peak, self._evicted, len(self.sequence), self._gave_up)
 
     @staticmethod
     def _finish(task: Task) -> None:
@@ -127,7 +120,7 @@ class EvictionRun:
         locked = self._lock(self._problem.operands[node])
         yield from self._provide(self._problem.operands[node])
         created = self._problem.created[node]
-        need = sum(self._state.nbytes[s] for s in created) + self._problem.workspace[node]
+        need = sum(self._problem.storage_bytes[s] for s in created) + self._problem.workspace[node]
         self._make_room(need)
         self._execute(node, again=again)
         self._unlock(locked)
@@ -166,13 +159,13 @@ class EvictionRun:
     def _execute(self, node: int, *, again: bool) -> None:
         state, problem = self._state, self._problem
         created = problem.created[node]
-        seen = self._machine.execute(node, again=again)
-        self._executions += 1
-        self._gave_up = self._gave_up or self._executions > self._most_executions
-        state.learn(node, seen.seconds, again=again)
-        state.note_run(node, seen.seconds)
-        for storage, nbytes in zip(created, seen.nbytes, strict=True):
-            state.put(storage, nbytes)
+        if not self._has_time():
+            raise SimulationStopped("a simulated run was stopped before its end")
+        self.sequence.append(node)
+        self._gave_up = self._gave_up or len(self.sequence) > self._most_executions
+        state.note_run(node, problem.repeat_seconds[node] if again else problem.seconds[node])
+        for storage in created:
+            state.put(storage)
             self._instance[storage] += 1
         self._peak = max(self._peak, state.used_bytes + problem.workspace[node])
         for value in problem.results[node]:
@@ -217,7 +210,6 @@ class EvictionRun:
                     self._drop(storage)
 
     def _drop(self, storage: int) -> None:
-        self._machine.drop(storage)
         self._state.take(storage)
         self._changed(self._problem.creator[storage])
 
@@ -255,7 +247,7 @@ class EvictionRun:
             made_from_it, missed = self._dependents(self._units.readers[storage])
             there = sum(state.bytes_there(other) for other in made_from_it if other in state.evictable)
             # Keeping it is better than keeping more for its sake.
-            if missed or there > state.nbytes[storage]:
+            if missed or there > self._problem.storage_bytes[storage]:
                 self._lingering[storage] = None
                 return
             for other in made_from_it:

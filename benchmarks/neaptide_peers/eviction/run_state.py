@@ -14,8 +14,6 @@ class RunState:
         clock: seconds of all executions so far.
         used_bytes: of all storages that hold bytes, those of the caller included.
         present: by storage, whether it holds bytes.
-        nbytes: by storage, as predicted until its creator has run, then as measured.
-        node_seconds: by node, of a repetition: as predicted, or as last measured where that differs.
         cost: by unit, seconds to recompute it when all its operands hold bytes.
         last_access: by unit, the clock when it was last computed or read.
         locks: by unit, how many executions in preparation need it.
@@ -31,8 +29,6 @@ class RunState:
         self.clock = 0.0
         self.used_bytes = problem.resident_bytes
         self.present = [False] * len(problem.storage_bytes)
-        self.nbytes = list(problem.storage_bytes)
-        self.node_seconds = list(problem.repeat_seconds)
         self.cost = [0.0] * count
         self.last_access = [0.0] * count
         self.locks = [0] * count
@@ -68,14 +64,14 @@ class RunState:
 
     def bytes_there(self, unit: int) -> int:
         """Bytes that an eviction of a unit frees."""
-        return sum(self.nbytes[s] for s in self.units.problem.created[unit] if self.present[s])
+        nbytes = self.units.problem.storage_bytes
+        return sum(nbytes[s] for s in self.units.problem.created[unit] if self.present[s])
 
-    def put(self, storage: int, nbytes: int) -> None:
+    def put(self, storage: int) -> None:
         """A storage has been made."""
         unit = self.units.problem.creator[storage]
         self.present[storage] = True
-        self.nbytes[storage] = nbytes
-        self.used_bytes += nbytes
+        self.used_bytes += self.units.problem.storage_bytes[storage]
         if unit not in self.lost and not self.is_kept(unit):
             self.evictable[unit] = None
 
@@ -83,7 +79,7 @@ class RunState:
         """A storage no longer holds bytes."""
         unit = self.units.problem.creator[storage]
         self.present[storage] = False
-        self.used_bytes -= self.nbytes[storage]
+        self.used_bytes -= self.units.problem.storage_bytes[storage]
         if not any(self.present[s] for s in self.units.problem.created[unit]):
             self.evictable.pop(unit, None)
 
@@ -91,14 +87,6 @@ class RunState:
         """A unit can no longer be recomputed: what holds bytes of it stays until its last use."""
         self.lost.add(unit)
         self.evictable.pop(unit, None)
-
-    def learn(self, node: int, seconds: float, *, again: bool) -> None:
-        """Expect a repetition of a node to take as long as an execution just took, where that was not known before."""
-        problem = self.units.problem
-        known = problem.repeat_seconds[node] if again else problem.seconds[node]
-        if seconds != known:
-            extra = 0.0 if again else problem.repeat_seconds[node] - problem.seconds[node]
-            self.node_seconds[node] = seconds + extra
 
     def note_run(self, node: int, seconds: float) -> None:
         """A node has run once more; the units that it reads and makes have been accessed."""
@@ -117,6 +105,7 @@ class RunState:
             self.evictable.pop(unit, None)
 
     def price(self, unit: int) -> None:
-        """Add up the cost of a unit anew: a writer of it has run, or its times are known better."""
+        """Add up the cost of a unit anew: a writer of it has run."""
         chain = self.units.chains[unit]
-        self.cost[unit] = sum(self.node_seconds[n] for n in chain if n == unit or self.has_run(n))
+        seconds = self.units.problem.repeat_seconds
+        self.cost[unit] = sum(seconds[n] for n in chain if n == unit or self.has_run(n))

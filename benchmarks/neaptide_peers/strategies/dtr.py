@@ -14,7 +14,8 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.search import hand_back, start_of
 from neaptide.units import format_bytes
 from neaptide_peers.eviction.policy import heuristic
-from neaptide_peers.eviction.simulate import SimulatedRun, SimulationStopped, simulate
+from neaptide_peers.eviction.run import SimulationStopped
+from neaptide_peers.eviction.simulate import SimulatedRun, simulate
 
 
 def solve_with(

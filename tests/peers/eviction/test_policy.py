@@ -21,7 +21,7 @@ def pool_behind(step, position):
     for node in range(position):
         state.note_run(node, step.seconds[node])
         for storage in step.created[node]:
-            state.put(storage, step.storage_bytes[storage])
+            state.put(storage)
         state.position += 1
         if step.created[node]:
             state.price(node)
@@ -37,7 +37,7 @@ def evict(state, unit, *watching):
 
 def restore(state, unit, *watching):
     for storage in state.units.problem.created[unit]:
-        state.put(storage, state.nbytes[storage])
+        state.put(storage)
     for neighbourhoods in watching:
         neighbourhoods.changed(unit)
 

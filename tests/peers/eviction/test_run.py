@@ -18,10 +18,9 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide_peers.eviction.policy import HEURISTICS, heuristic
-from neaptide_peers.eviction.run import EvictionRun, Observed
+from neaptide_peers.eviction.run import SimulationStopped
 from neaptide_peers.eviction.settings import SETTINGS
-from neaptide_peers.eviction.simulate import SimulationStopped, simulate
-from neaptide_peers.eviction.units import eviction_units
+from neaptide_peers.eviction.simulate import simulate
 from planner_problems import compiled, judge
 from strategies import graphs, node_orders
 
@@ -100,52 +99,3 @@ def test_it_can_be_stopped():
     step = chain_step(10)
     with pytest.raises(SimulationStopped):
         simulate(step, range(20), heuristic("dtr"), 500, lambda: False)
-
-
-class Larger:
-    """A machine on which everything turns out twice as large as planned."""
-
-    def __init__(self, step):
-        self.step, self.held, self.most = step, {}, 0
-
-    def execute(self, node, *, again):
-        sizes = [2 * self.step.storage_bytes[s] for s in self.step.created[node]]
-        self.held.update(zip(self.step.created[node], sizes, strict=True))
-        self.most = max(self.most, sum(self.held.values()))
-        return Observed(sizes, self.step.seconds[node])
-
-    def drop(self, storage):
-        del self.held[storage]
-
-
-def test_the_bytes_that_are_seen_count():
-    step = chain_step(30)
-    machine = Larger(step)
-    totals = EvictionRun(eviction_units(step, range(60)), heuristic("dtr"), 4000, machine).run()
-    assert totals.peak_bytes == machine.most
-    # The first time that something is made its size is not known: it goes over by what was not foreseen.
-    assert machine.most <= 4000 + 100
-
-
-class Slow:
-    """A machine on which one node takes longer than is known beforehand."""
-
-    def __init__(self, step, slow):
-        self.step, self.slow, self.dropped = step, slow, []
-
-    def execute(self, node, *, again):
-        sizes = [self.step.storage_bytes[s] for s in self.step.created[node]]
-        return Observed(sizes, 50.0 if node == self.slow else self.step.seconds[node])
-
-    def drop(self, storage):
-        self.dropped.append(self.step.creator[storage])
-
-
-@pytest.mark.parametrize("slow", range(3))
-def test_the_seconds_that_are_seen_count(slow):
-    step = chain_step(20)
-    machines = [Slow(step, -1), Slow(step, slow)]
-    for machine in machines:
-        EvictionRun(eviction_units(step, range(40)), heuristic("evict_cheapest"), 1000, machine).run()
-    usual, changed = (list(dict.fromkeys(machine.dropped)) for machine in machines)
-    assert usual.index(slow) < changed.index(slow)
