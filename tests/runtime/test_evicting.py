@@ -110,9 +110,15 @@ def test_dropout_draws_the_same_mask_again(dropping_out):
     assert any(graph.nodes[node].effects.rng is not None for node in script_of(variant).repeated)
 
 
-def test_a_step_is_compiled_with_eviction():
+@pytest.fixture(scope="module")
+def convolving():
+    """A step that evicts, not called yet, and its batch."""
     step, batch = contestants.build(conv, 0)
-    fast = neaptide.compile_step(step, budget="75%", eviction="dtr")
+    return neaptide.compile_step(step, budget="75%", eviction="dtr"), batch
+
+
+def test_a_step_is_compiled_with_eviction(convolving):
+    fast, batch = convolving
     for _ in range(3):
         loss = fast(batch)
     other, batch = contestants.build(conv, 0)
@@ -143,11 +149,9 @@ def test_an_unknown_way_to_evict_is_refused_at_once():
         neaptide.compile_step(lambda x: x, budget="75%", eviction="lifo")
 
 
-def test_a_budget_that_it_cannot_keep_is_refused_before_the_step_runs():
-    step, batch = contestants.build(conv, 0)
-    fast = neaptide.compile_step(step, budget="1%", eviction="dtr")
+def test_a_budget_that_it_cannot_keep_is_refused_before_the_step_runs(dropping_out):
     with pytest.raises(InfeasibleBudget, match="evicting by dtr does not keep") as caught:
-        fast(batch)
+        evicting(dropping_out[0], Budget("1%"))
     assert caught.value.smallest_peak_bytes >= caught.value.lower_bound_bytes > 0
     assert "run with eviction, it comes to a peak of" in str(caught.value)
 
@@ -176,9 +180,8 @@ def test_a_step_that_dies_says_where_and_what_it_had_written():
     assert len(located) > len(notes) // 2
 
 
-def test_nothing_is_held_after_a_step():
-    step, batch = contestants.build(conv, 0)
-    fast = neaptide.compile_step(step, budget="75%", eviction="dtr")
+def test_nothing_is_held_after_a_step(convolving):
+    fast, batch = convolving
     fast(batch)
     probe = torch.randn(4, 4, 16, 16)
     died = weakref.ref(probe)

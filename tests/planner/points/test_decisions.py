@@ -189,5 +189,5 @@ def test_what_is_left_out_for_a_range_is_needed_by_no_shape_in_it(sizes, share):
 
 def test_names_of_policies():
     assert policy("least-cost-cover") is POLICIES["least_cost_cover"]
-    with pytest.raises(UsageError, match="no policy is called 'oracle'"):
+    with pytest.raises(UsageError, match="no way to evict is called 'oracle'"):
         policy("oracle")
