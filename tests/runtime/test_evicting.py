@@ -112,24 +112,22 @@ def test_dropout_draws_the_same_mask_again(dropping_out):
 
 @pytest.fixture(scope="module")
 def convolving():
-    """A step that evicts, not called yet, and its batch."""
+    """A step that evicts, its batch, and its losses in three calls."""
     step, batch = contestants.build(conv, 0)
-    return neaptide.compile_step(step, budget="75%", eviction="dtr"), batch
+    fast = neaptide.compile_step(step, budget="75%", eviction="dtr")
+    return fast, batch, [fast(batch) for _ in range(3)]
 
 
 def test_a_step_is_compiled_with_eviction(convolving):
-    fast, batch = convolving
-    for _ in range(3):
-        loss = fast(batch)
-    other, batch = contestants.build(conv, 0)
-    for _ in range(3):
-        expected = other(batch)
-    assert torch.equal(loss, expected)
+    fast, batch, losses = convolving
+    other, _ = contestants.build(conv, 0)
+    assert all(torch.equal(loss, other(batch)) for loss in losses)
     assert fast.plan is None
     totals = fast.eviction
     assert totals.evicted
     assert totals.executions == len(fast._variants[0].planned.graphs[0].graph.nodes) + totals.repeated
-    assert fast.counts.planned == 3
+    assert fast.counts.planned >= 3
+    assert fast.counts.eager == 0
     assert "point.act(" in fast.program_source()
 
 
@@ -181,8 +179,7 @@ def test_a_step_that_dies_says_where_and_what_it_had_written():
 
 
 def test_nothing_is_held_after_a_step(convolving):
-    fast, batch = convolving
-    fast(batch)
+    fast, _, _ = convolving
     probe = torch.randn(4, 4, 16, 16)
     died = weakref.ref(probe)
     gc.disable()
