@@ -122,7 +122,7 @@ def prepared():
     """A step, and its capture for the range."""
     step, _ = make()
     (x,) = batches(((6, 12),))
-    return step, prepare(step, (x,), run_operations=False, dynamic=DYNAMIC)
+    return step, prepare(step, (x,), dynamic=DYNAMIC)
 
 
 def planned(prepared, budget, arena=False, **options):
