@@ -22,37 +22,37 @@ from neaptide.runtime import contestants
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20
-COLUMNS = (
-    "model",
-    "layers",
-    "width",
-    "batch",
-    "seq / image",
-    "optimizer",
-    "parameters",
-    "eager peak (MiB)",
-    "of it transient",
-    "step (s)",
-)
 INTRODUCTION = """# Models of the zoo
 
-`neaptide.zoo.factory(SPEC)` returns a function that builds `(step, batch)`: a plain PyTorch training step
-(forward, loss, backward, optimizer) and the tensors it takes. `neaptide.zoo.names()` lists the models.
+Look up the models that `zoo:NAME` and `neaptide.zoo.factory(SPEC)` build, their sizes and their options. A factory returns
+`(step, batch)`: a plain PyTorch training step and its tensors. `neaptide.zoo.names()` lists the models.
 
     SPEC = NAME[@SIZE][,OPTION...]     gpt2@small     resnet50@small,batch=4     bert@tiny,bf16,dropout=0.1
 
-* **Size**: `tiny` (the default; for tests), `small` (a peak of 0.2 to 0.4 GiB, most of it activations) or
-  `paper` (the published network, with batch and sequence or image as in the MAGIS evaluation, Chen et al.,
-  ASPLOS 2024, where it has the model).
-* **Options**: any parameter of the model by name (below), `seed`, `device`, and a precision, alone or as
-  `precision=`: `fp32`, `bf16` (fp32 parameters, forward and loss under `torch.autocast`) or `bf16_params`
-  (the model cast to bf16, the default of `gptneo@paper` and `btlm@paper`). A tuple is written `layers=1-1-1-1`.
-* **Weights and data** are made up from `seed`: the same call gives the same numbers, nothing is downloaded.
-  Building seeds torch's global generator.
-* **Dropout** is 0 at `tiny` and `small`. At `paper` it is the published one: 0.1 for gpt2, bert and unet2d,
-  0.65 for lstm, 0 for the others; `dropout=0` turns it off.
+* **Size**: `tiny` (the default; for tests), `small` (a peak of 0.2 to 0.4 GiB, mostly activations) or `paper` (the
+  published network, with batch and sequence or image of the MAGIS evaluation, Chen et al., ASPLOS 2024, where it has it).
+* **Options**: those of the model (below), `seed`, `device`, and a precision, alone or as `precision=`: `fp32`, `bf16` (fp32
+  parameters, forward and loss under `torch.autocast`) or `bf16_params` (the model in bf16, the default of `gptneo@paper`
+  and `btlm@paper`). A tuple is written `layers=1-1-1-1`.
+* **Weights and data** follow from `seed`; nothing is downloaded. Building seeds torch's global generator.
+* **Dropout** is 0 at `tiny` and `small`. At `paper` it is 0.1 for gpt2, bert and unet2d, 0.65 for lstm, and 0 for the others.
 * **Optimizers** have torch's default flags: AdamW, or SGD with momentum 0.9.
-* **`device="meta"`** builds any size without allocating it. Meta tensors have no autocast: there, `bf16` is fp32.
+* **`device="meta"`** builds any size without allocating it. Meta tensors have no autocast: `bf16` is fp32 there.
+"""
+SIZES_TABLE = """
+## Sizes
+
+Layers (or blocks per stage) x width, batch x sequence or image: parameters. The peak is that of eager storages at `small`,
+optimizer state existing.
+
+| model | tiny | small | peak (MiB) | paper |
+|---|---|---|---:|---|
+"""
+MODELS_TABLE = """
+## Models
+
+| model | is | options |
+|---|---|---|
 """
 
 
@@ -96,41 +96,31 @@ def measure(name: str, size: str) -> dict[str, Any]:
     return row
 
 
-def as_cells(row: dict[str, Any]) -> list[str]:
-    cells = [f"`{row['name']}`", row["layers"], str(row["width"]), str(row["batch"]), str(row["extent"])]
-    cells += [row["optimizer"], f"{row['parameters']:,}"]
-    if row["peak_bytes"] is None:
-        return cells
-    transient = 1 - row["resident_bytes"] / row["peak_bytes"]
-    return [*cells, f"{row['peak_bytes'] / MIB:.1f}", f"{transient:.0%}", f"{row['step_s']:.3f}"]
+def as_cell(row: dict[str, Any]) -> str:
+    """What a model is at one size."""
+    return f"{row['layers']} x {row['width']}, {row['batch']} x {row['extent']}: {row['parameters']:,}"
 
 
 def markdown(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
-    parts = [INTRODUCTION]
-    for size in zoo.SIZES:
-        of_size = [row for row in rows if row["size"] == size]
-        columns = COLUMNS if size != "paper" else COLUMNS[:-3]
-        parts.append(f"\n## {size}\n")
-        parts.append("| " + " | ".join(columns) + " |")
-        parts.append("|" + " --- |" * 2 + " ---: |" * (len(columns) - 2))
-        parts += ["| " + " | ".join(as_cells(row)) + " |" for row in of_size]
-    parts.append("\n## The models and their options\n")
-    for row in rows:
-        if row["size"] == "paper":
-            options = ", ".join(f"`{key}`" for key in row["options"] if key != "precision")
-            parts.append(f"* `{row['name']}`: {row['summary']}. Options: {options}.")
-    parts.append(
-        "\n## How it was measured\n\n"
-        "By `benchmarks/zoo_table.py`. `layers` is the depth, or the blocks (resnet50, densenet121) or width\n"
-        "multipliers (unet2d) per stage; `width` of densenet121 is its growth; the extent of mlp is its input.\n"
-        "The eager peak is the most bytes held by live tensor storages after any operation of a step, optimizer\n"
-        "state existing; what kernels allocate inside themselves is not in it. *Transient* is the share of the\n"
-        "peak that is not parameters, buffers, optimizer state or batch. The step is the fastest of two, fp32, on\n"
-        f"{machine['threads']} thread of {machine['cpu']}, torch {machine['torch']}, transformers "
-        f"{machine['transformers']}, Python {machine['python']}.\n"
-        "Numbers of `paper` are counted on the meta device."
+    """The whole page."""
+    sizes, models = [], []
+    for name in dict.fromkeys(row["name"] for row in rows):
+        tiny, small, paper = (row for row in rows if row["name"] == name)
+        peak = f"{small['peak_bytes'] / MIB:.1f}"
+        sizes.append(f"| `{name}` | {as_cell(tiny)} | {as_cell(small)} | {peak} | {as_cell(paper)} |")
+        options = ", ".join(f"`{key}`" for key in paper["options"] if key != "precision")
+        models.append(f"| `{name}` | {paper['summary']} | {options} |")
+    source = f"\nMade by `benchmarks/zoo_table.py` with torch {machine['torch']}, transformers {machine['transformers']}.\n"
+    return (
+        INTRODUCTION
+        + SIZES_TABLE
+        + "\n".join(sizes)
+        + "\n"
+        + source
+        + MODELS_TABLE
+        + "\n".join(models)
+        + "\n"
     )
-    return "\n".join(parts) + "\n"
 
 
 def machine_facts() -> dict[str, Any]:
