@@ -11,8 +11,7 @@ from neaptide.cli import exit_codes
 from neaptide.cli.main import cli
 from neaptide.cli.targets import find_target
 from neaptide.errors import NeaptideError
-from neaptide.planner.budget import Budget
-from neaptide.plans import Plan, PlannedProgram
+from neaptide.plans import PlannedProgram
 from neaptide.units import parse_size
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -64,12 +63,10 @@ def wrong_program():
     "make",
     [
         lambda: parse_size("20GiBB"),
-        lambda: Budget(peak="150%"),
         mistyped_factory,
-        lambda: Plan.from_json('{"format": "neapt', path="plan.json"),
         wrong_program,
     ],
-    ids=["UsageError", "InvalidBudget", "TargetError", "PlanError", "PlanMismatch"],
+    ids=["UsageError", "TargetError", "PlanMismatch"],
 )
 def test_examples_are_what_is_raised(make, tmp_path):
     with pytest.raises(NeaptideError) as caught:
