@@ -22,6 +22,7 @@ from neaptide.runtime import contestants
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20
+COMMON_OPTIONS = ("lr", "batch", "precision")
 INTRODUCTION = """# Models of the zoo
 
 Look up the models that `zoo:NAME` and `neaptide.zoo.factory(SPEC)` build, their sizes and their options. A factory returns
@@ -39,20 +40,14 @@ Look up the models that `zoo:NAME` and `neaptide.zoo.factory(SPEC)` build, their
 * **Optimizers** have torch's default flags: AdamW, or SGD with momentum 0.9.
 * **`device="meta"`** builds any size without allocating it. Meta tensors have no autocast: `bf16` is fp32 there.
 """
-SIZES_TABLE = """
-## Sizes
-
-Layers (or blocks per stage) x width, batch x sequence or image: parameters. The peak is that of eager storages at `small`,
-optimizer state existing.
-
-| model | tiny | small | peak (MiB) | paper |
-|---|---|---|---:|---|
-"""
-MODELS_TABLE = """
+TABLE = """
 ## Models
 
-| model | is | options |
-|---|---|---|
+Sizes are layers (or blocks per stage) \u00d7 width, batch \u00d7 sequence or image, parameters. The peak is that of storages in eager
+at `small`. Every model also has the options `lr` and `batch`.
+
+| model | small | peak | paper | other options |
+|---|---|---:|---|---|
 """
 
 
@@ -98,29 +93,25 @@ def measure(name: str, size: str) -> dict[str, Any]:
 
 def as_cell(row: dict[str, Any]) -> str:
     """What a model is at one size."""
-    return f"{row['layers']} x {row['width']}, {row['batch']} x {row['extent']}: {row['parameters']:,}"
+    millions = f"{row['parameters'] / 1e6:,.1f} M"
+    return f"{row['layers']}\u00d7{row['width']}, {row['batch']}\u00d7{row['extent']}, {millions}"
 
 
-def markdown(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
+def markdown(rows: list[dict[str, Any]]) -> str:
     """The whole page."""
-    sizes, models = [], []
+    lines = []
     for name in dict.fromkeys(row["name"] for row in rows):
-        tiny, small, paper = (row for row in rows if row["name"] == name)
-        peak = f"{small['peak_bytes'] / MIB:.1f}"
-        sizes.append(f"| `{name}` | {as_cell(tiny)} | {as_cell(small)} | {peak} | {as_cell(paper)} |")
-        options = ", ".join(f"`{key}`" for key in paper["options"] if key != "precision")
-        models.append(f"| `{name}` | {paper['summary']} | {options} |")
-    source = f"\nMade by `benchmarks/zoo_table.py` with torch {machine['torch']}, transformers {machine['transformers']}.\n"
-    return (
-        INTRODUCTION
-        + SIZES_TABLE
-        + "\n".join(sizes)
-        + "\n"
-        + source
-        + MODELS_TABLE
-        + "\n".join(models)
-        + "\n"
-    )
+        small, paper = (row for row in rows if row["name"] == name and row["size"] != "tiny")
+        options = " ".join(f"`{key}`" for key in paper["options"] if key not in COMMON_OPTIONS)
+        cells = (
+            paper["summary"],
+            as_cell(small),
+            f"{small['peak_bytes'] / MIB:.0f} MiB",
+            as_cell(paper),
+            options,
+        )
+        lines.append(f"| `{name}`: " + " | ".join(cells) + " |")
+    return INTRODUCTION + TABLE + "\n".join(lines) + "\n"
 
 
 def machine_facts() -> dict[str, Any]:
@@ -139,7 +130,7 @@ def main() -> None:
     torch.set_num_threads(1)
     facts = machine_facts()
     rows = [measure(name, size) for size in zoo.SIZES for name in arguments.models]
-    page = markdown(rows, facts)
+    page = markdown(rows)
     print(page)
     if arguments.write:
         result = {
