@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -155,3 +156,50 @@ def test_whole_numbers_that_change_cost_one_plan_beside_one_that_is_a_size():
         replans.append(run.counts.replans)
     assert replans == [0, 1, 1, 2, 3, 3]
     assert not torch.equal(twin.weight, model.weight)
+
+
+def test_doubles_of_numpy_are_inputs_as_floats_are():
+    settings, twin_settings = SimpleNamespace(scale=np.float64(0.5)), SimpleNamespace(scale=np.float64(0.5))
+    model, step = weighted(settings)
+    twin, twin_step = weighted(twin_settings)
+    batch = torch.randn(5, 4)
+    run = planned(twin_step, batch, further=(np.float64(0.25),))
+    for weight in np.linspace(0.25, 1.5, 5):
+        settings.scale = twin_settings.scale = np.cos(weight)
+        assert torch.equal(step(batch, weight), run(batch, weight))
+    assert run.counts.replans <= 2
+    assert torch.equal(model.weight, twin.weight)
+
+
+def test_a_rate_that_numpy_computes_costs_one_plan():
+    def scheduled():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+        def step(batch):
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return model, optimizer, step
+
+    (model, optimizer, step), (twin, twin_optimizer, twin_step) = scheduled(), scheduled()
+    batch = torch.randn(5, 4)
+    run = planned(twin_step, batch)
+    for epoch in range(6):
+        for group in (*optimizer.param_groups, *twin_optimizer.param_groups):
+            group["lr"] = 0.05 * (1 + np.cos(np.pi * epoch / 6))
+        step(batch)
+        run(batch)
+        assert torch.equal(model.weight, twin.weight)
+    assert run.counts.replans <= 2
+
+
+def test_a_double_of_numpy_that_is_returned_comes_back_as_one():
+    _, plain = weighted(SimpleNamespace(scale=0.5))
+    batch = torch.randn(5, 4)
+    run = planned(lambda batch, weight: (plain(batch, weight), weight), batch, further=(np.float64(0.25),))
+    for weight in np.linspace(0.25, 1.5, 3):
+        _, found = run(batch, weight)
+        assert (type(found), found) == (np.float64, weight)

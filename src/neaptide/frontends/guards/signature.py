@@ -10,7 +10,7 @@ from typing import Any
 from neaptide.frontends.guards.fact_words import difference, replaced, user_names
 from neaptide.frontends.guards.place_facts import Fact
 from neaptide.frontends.objects.same_object import without_identity
-from neaptide.frontends.state.step_slots import NUMBER_TYPES
+from neaptide.frontends.state.step_slots import INPUT_TYPES
 
 _GROUPS = ("batch", "state", "scalars", "objects", "code", "hyper_parameters", "modes")
 
@@ -94,7 +94,7 @@ class Signature:
 
 
 def _is_number(fact: Any) -> bool:
-    return _kind(fact) in NUMBER_TYPES
+    return _kind(fact) in INPUT_TYPES
 
 
 def _kind(fact: Any) -> Any:

@@ -20,6 +20,7 @@ from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.frontends.programs.counted_state import check_types_unasked, counts_in_python
 from neaptide.frontends.programs.same_program import is_same_but_for_numbers
 from neaptide.frontends.state.step_slots import (
+    NUMBER_TYPES,
     EntryPattern,
     Trace,
     argument_name,
@@ -145,6 +146,8 @@ def _with_numbers_as_inputs(
         }
         results = {k: slot.key[0] for k, slot in enumerate(symbolic.outputs) if slot.role == "result"}
         returned = {k: plain.constants[at] for k, at in results.items() if at in plain.constants}
+        if not all(type(number) in NUMBER_TYPES for number in returned.values()):
+            return None  # it would come back as a plain number
         if not is_same_but_for_numbers(symbolic.graph, by_value, plain.graph, returned):
             return None
     return programs if len(programs) == len(concrete) else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from neaptide.frontends.objects.scalars import is_scalar
@@ -61,7 +62,7 @@ class HyperParameter(NamedTuple):
         """Whether a program reads it at each call: tensors, learning rates, and numbers that were seen to change."""
         if isinstance(self.content, torch.Tensor) or self.name in changing:
             return True
-        return self.key == _RATE and type(self.content) in (float, int)
+        return self.key == _RATE and type(self.content) in NUMBER_TYPES
 
     def slot_key(self, label: str) -> tuple[Any, ...]:
         """Of the input that it is."""
@@ -107,6 +108,10 @@ class PlainSpec:
 
 
 NUMBER_TYPES = (int, float)  # what the step may count in
+INPUT_TYPES = (
+    *NUMBER_TYPES,
+    np.float64,
+)  # what becomes an input where it changes: NumPy's doubles compute as floats do
 StateKey = tuple[str, str, str]  # optimizer, parameter name, key
 
 
