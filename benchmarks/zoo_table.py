@@ -25,8 +25,7 @@ MIB = 2**20
 COMMON_OPTIONS = ("lr", "batch", "precision")
 INTRODUCTION = """# Models of the zoo
 
-Look up the models that `zoo:NAME` and `neaptide.zoo.factory(SPEC)` build, their sizes and their options. A factory returns
-`(step, batch)`: a plain PyTorch training step and its tensors. `neaptide.zoo.names()` lists the models.
+Look up the models that `zoo:SPEC` and `neaptide.zoo.factory(SPEC)` build: plain PyTorch training steps and their batches.
 
     SPEC = NAME[@SIZE][,OPTION...]     gpt2@small     resnet50@small,batch=4     bert@tiny,bf16,dropout=0.1
 
@@ -35,7 +34,7 @@ Look up the models that `zoo:NAME` and `neaptide.zoo.factory(SPEC)` build, their
 * **Options**: those of the model (below), `seed`, `device`, and a precision, alone or as `precision=`: `fp32`, `bf16` (fp32
   parameters, forward and loss under `torch.autocast`) or `bf16_params` (the model in bf16, the default of `gptneo@paper`
   and `btlm@paper`). A tuple is written `layers=1-1-1-1`.
-* **Weights and data** follow from `seed`; nothing is downloaded. Building seeds torch's global generator.
+* **Weights and data** follow from `seed`, which seeds torch's global generator; nothing is downloaded.
 * **Dropout** is 0 at `tiny` and `small`. At `paper` it is 0.1 for gpt2, bert and unet2d, 0.65 for lstm, and 0 for the others.
 * **Optimizers** have torch's default flags: AdamW, or SGD with momentum 0.9.
 * **`device="meta"`** builds any size without allocating it. Meta tensors have no autocast: `bf16` is fp32 there.

@@ -11,7 +11,6 @@ from neaptide.cli import exit_codes
 from neaptide.cli.main import cli
 from neaptide.cli.targets import find_target
 from neaptide.errors import NeaptideError
-from neaptide.plans import PlannedProgram
 from neaptide.units import parse_size
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -46,26 +45,13 @@ def mistyped_factory():
     find_target("train.py:factroy")
 
 
-def wrong_program():
-    program = PlannedProgram.__new__(PlannedProgram)
-    for name, value in (
-        ("role", "steady"),
-        ("name", "zoo:gpt2@small"),
-        ("fingerprint", "1f2e"),
-        ("captured", None),
-    ):
-        object.__setattr__(program, name, value)
-    program.check_fingerprint("9a7b")
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: parse_size("20GiBB"),
         mistyped_factory,
-        wrong_program,
     ],
-    ids=["UsageError", "TargetError", "PlanMismatch"],
+    ids=["UsageError", "TargetError"],
 )
 def test_examples_are_what_is_raised(make, tmp_path):
     with pytest.raises(NeaptideError) as caught:
