@@ -18,6 +18,7 @@ from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
+from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import check_run, random_order, with_recomputation
@@ -82,7 +83,7 @@ def reader(*shapes):
 
 
 def sized(*texts):
-    return tuple(SizeExpr.parse(str(text)) for text in texts)
+    return tuple(parse_size_expr(str(text)) for text in texts)
 
 
 def test_dims_follow_from_plain_extents_first_and_then_from_linear_ones():

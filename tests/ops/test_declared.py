@@ -10,9 +10,6 @@ from neaptide.ops import declared, registry
 @pytest.fixture(autouse=True)
 def undeclared(monkeypatch):
     monkeypatch.setattr(declared, "_rows", {})
-    registry.cache_clear()
-    yield
-    registry.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["mine::bend", "mine.bend", "mine::bend.default", "mine.bend.default"])

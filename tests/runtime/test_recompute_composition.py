@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import neaptide
-from neaptide.ops import declared, registry
+from neaptide.ops import declared
 from neaptide.outcome import Limits
 from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
@@ -335,9 +335,6 @@ def bent():
 @pytest.fixture
 def undeclared(monkeypatch):
     monkeypatch.setattr(declared, "_rows", {})
-    registry.cache_clear()
-    yield
-    registry.cache_clear()
 
 
 @pytest.mark.usefixtures("undeclared")

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.tokens import Token, malformed, tokenize
+from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 
 T = TypeVar("T")
@@ -90,6 +91,6 @@ class Cursor:
             return SizeExpr.const(self.integer())
         token = self.take("size")
         try:
-            return SizeExpr.parse(token.text[1:-1])
+            return parse_size_expr(token.text[1:-1])
         except SymbolicError as error:
             raise self.error(error.what, token) from error

@@ -31,6 +31,7 @@ from neaptide.ir.wire import (
 )
 from neaptide.reading import JsonError, decode_json
 from neaptide.symbolic.dims import Dim, Relation
+from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 
 __all__ = ["fingerprint", "from_json", "from_wire", "to_json", "to_wire"]
@@ -176,7 +177,7 @@ def _read_size(size: WireSize, path: str) -> SizeExpr:
     if isinstance(size, int):
         return SizeExpr.const(size)
     try:
-        return SizeExpr.parse(size)
+        return parse_size_expr(size)
     except SymbolicError as error:
         raise VerifyError(f"malformed graph file: {error.what}", where=path) from error
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
-from neaptide.ir.registry import OpRegistry
+from neaptide.ir.registry import OpRegistry, OpSpec
+from neaptide.ops.declared import declared_rows
+
+
+def registry() -> OpRegistry:
+    """All known operations: ATen, host scalars, neaptide's own, and those the user declared. O(rows), once."""
+    return _joined(declared_rows())
 
 
 @cache
-def registry() -> OpRegistry:
-    """All known operations: ATen, host scalars, neaptide's own, and those the user declared. O(rows), once."""
-    from neaptide.ops import aten, declared, structural
+def _joined(declared: tuple[OpSpec, ...]) -> OpRegistry:
+    from neaptide.ops import aten, structural
     from neaptide.ops.axes import with_axes
 
-    return OpRegistry(with_axes([*aten.rows(), *structural.rows(), *declared.declared_rows()]))
+    return OpRegistry(with_axes([*aten.rows(), *structural.rows(), *declared]))

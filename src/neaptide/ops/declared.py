@@ -28,8 +28,6 @@ def declare_pure(name: str, *, deterministic: bool = True) -> None:
     Raises:
         UsageError: no such name can be, or it is an operation that neaptide knows itself.
     """
-    from neaptide.ops import registry
-
     parts = _NAME.fullmatch(name)
     if parts is None:
         raise UsageError(f"{name!r} names no operator", next_step='write it as "library::operator"')
@@ -40,7 +38,6 @@ def declare_pure(name: str, *, deterministic: bool = True) -> None:
         )
     row = f"{library}.{operator}.{overload or 'default'}"
     _rows[row] = OpSpec(row, deterministic=deterministic)
-    registry.cache_clear()
 
 
 def declared_rows() -> tuple[OpSpec, ...]:

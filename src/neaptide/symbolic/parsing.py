@@ -119,5 +119,11 @@ class _Parser:
 
 
 def parse_size_expr(text: str) -> SizeExpr:
-    """Parse sums, products, powers, `//`, `%`, parentheses, `floordiv`, `mod` and `max`; see `SizeExpr.parse`."""
+    """The expression that a text spells, so that `parse_size_expr(str(e)) == e`. Nothing is ever evaluated as code.
+
+    Sums, products, powers, `//`, `%`, parentheses, `floordiv`, `mod` and `max` are known.
+
+    Raises:
+        SymbolicError: malformed text; names the column.
+    """
     return _Parser(text).whole()

@@ -43,7 +43,7 @@ class SizeExpr:
     _text: str | None
 
     def __init__(self) -> None:
-        raise TypeError("use SizeExpr.const, SizeExpr.dim or SizeExpr.parse")
+        raise TypeError("use SizeExpr.const, SizeExpr.dim or parse_size_expr")
 
     @staticmethod
     def const(number: int) -> SizeExpr:
@@ -69,17 +69,6 @@ class SizeExpr:
                 f"{name!r} cannot name a dimension", why="it must be an identifier, and no function"
             )
         return _atom(Atom(name))
-
-    @staticmethod
-    def parse(text: str) -> SizeExpr:
-        """The expression that `text` spells, so that `parse(str(e)) == e`. Nothing is ever evaluated as code.
-
-        Raises:
-            SymbolicError: malformed text; names the column.
-        """
-        from neaptide.symbolic.parsing import parse_size_expr  # the parser builds expressions
-
-        return parse_size_expr(text)
 
     @property
     def is_constant(self) -> bool:
@@ -235,8 +224,8 @@ class SizeExpr:
     def __deepcopy__(self, _memo: object) -> SizeExpr:
         return self
 
-    def __reduce__(self) -> tuple[Callable[[str], SizeExpr], tuple[str]]:
-        return SizeExpr.parse, (str(self),)  # a cached hash must not travel between processes
+    def __reduce__(self) -> tuple[Callable[..., SizeExpr], tuple[int | None, Terms]]:
+        return _new, (self._value, self._terms)  # a cached hash must not travel between processes
 
 
 def _new(value: int | None, terms: Terms) -> SizeExpr:

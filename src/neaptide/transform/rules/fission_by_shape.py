@@ -17,6 +17,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.dims import Dim
+from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
@@ -119,7 +120,7 @@ def by_chance(graph: Graph, shapes: Sequence[Binding]) -> list[Binding]:
 def _length(graph: Graph, found: Setting) -> SizeExpr:
     if not isinstance(found, str):
         raise RewriteError("its setting length is no expression in dims")
-    length = SizeExpr.parse(found)
+    length = parse_size_expr(found)
     if unknown := sorted(length.dims() - {dim.name for dim in graph.dims}):
         raise RewriteError(f"the graph declares no dim {unknown[0]}")
     return length
