@@ -9,6 +9,8 @@ from layout_play import random_problem
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
+from neaptide.layout.result import Layout
+from neaptide.layout.validate import check_layout
 
 KIB = 1 << 10
 
@@ -91,3 +93,15 @@ def _top(pooled, space, order):
             offset += step
         placed.append((buffer, offset))
     return max((at + b.nbytes for b, at in placed), default=0)
+
+
+def check_packing(problem, packing):
+    """Make sure that every arena is a legal layout of its buffers.
+
+    Raises:
+        VerifyError: one is not.
+    """
+    for arena, size in enumerate(packing.arena_bytes):
+        members = [index for index, number in enumerate(packing.arenas) if number == arena]
+        part = LayoutProblem(tuple(problem.buffers[index] for index in members))
+        check_layout(part, Layout(tuple(packing.offsets[index] for index in members), size))

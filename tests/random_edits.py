@@ -122,7 +122,7 @@ def _move(edit: GraphEdit, graph: Graph, rng: random.Random) -> None:
     """A node goes elsewhere, not far."""
     node = rng.randrange(len(graph.nodes))
     anchor = min(max(node + rng.randint(-4, 4), 0), len(graph.nodes) - 1)
-    rng.choice((edit.move_before, edit.move_after))(node, anchor)
+    edit.move_after(node, anchor)
 
 
 def _insert_loop(edit: GraphEdit, graph: Graph, rng: random.Random) -> None:

@@ -10,13 +10,14 @@ from neaptide.cost.allocator_events import record, region
 from neaptide.cost.audit import surprises
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.measured import MeasuredCost
-from neaptide.cost.model import EstimatedCost, node_workspace
+from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import CaptureError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
+from node_costs import node_workspace
 
 FALLBACK = EstimatedCost(get_device("a100-40g"), registry())
 

@@ -18,7 +18,7 @@ from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.measured import MeasuredCost
-from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, node_seconds, node_workspace
+from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
@@ -27,6 +27,7 @@ from neaptide.ir.nodes import MergeMap, Named, Ref, SliceMap
 from neaptide.ir.text import print_graph
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
+from node_costs import node_seconds, node_workspace
 
 FALLBACK = EstimatedCost(get_device("a100-40g"), registry())
 

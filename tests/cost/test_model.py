@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from neaptide.cost import roofline
-from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, node_seconds, node_workspace
+from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import SymbolicError
 from neaptide.ir.builder import GraphBuilder
@@ -13,6 +13,7 @@ from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
+from node_costs import node_seconds, node_workspace
 
 DEVICE = get_device("a100-40g")
 ESTIMATE = EstimatedCost(DEVICE, registry())

@@ -227,14 +227,14 @@ def test_a_node_is_moved_to_another_place_and_segment():
     assert [(s.start, s.end) for s in edited.graph.segments] == [(0, 2), (2, 5)]
     assert edited.node_of == (0, 1, 2, -1, 3)
 
-    edit.move_before(handle, 0)
-    assert edit.finish().node_of == (-1, 0, 1, 2, 3)
+    edit.move_after(handle, 0)
+    assert edit.finish().node_of == (0, -1, 1, 2, 3)
 
     back = GraphEdit(edited.graph)
-    back.move_before(3, 1)
+    back.move_after(3, 0)
     assert back.finish().node_of == (0, 3, 1, 2, 4)
     wrong = GraphEdit(edited.graph)
-    wrong.move_before(2, 0)
+    wrong.move_after(1, 2)
     with pytest.raises(VerifyError, match="used before it is made"):
         wrong.finish()
 
@@ -244,7 +244,7 @@ def test_a_node_cannot_be_moved_beside_what_it_places():
     edit.move_after(0, 2)
     for node, anchor in ((2, 0), (0, 0)):
         with pytest.raises(VerifyError, match="placed by it"):
-            edit.move_before(node, anchor)
+            edit.move_after(node, anchor)
 
 
 @settings(max_examples=examples(200))

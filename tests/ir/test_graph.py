@@ -1,6 +1,7 @@
 """What is remembered of a graph: worked out once, and no part of what the graph is."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_what_a_function_makes_of_a_graph_is_worked_out_once():
     graph = in_place_graph()
     assert graph.remembered(size) == graph.remembered(size) == len(graph.nodes)
     assert len(asked) == 1
-    assert graph.renamed("another").remembered(size) == len(graph.nodes)
+    assert replace(graph, name="another").remembered(size) == len(graph.nodes)
     assert len(asked) == 2
 
 

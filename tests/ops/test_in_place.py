@@ -137,11 +137,3 @@ def test_never_in_place(op):
 def test_no_trait_but_those_of_one_pass_is_claimed():
     allowed = {Trait.ELEMENTWISE, Trait.LOSS, Trait.COPY}
     assert all(registry().require(op).traits <= allowed for op in listed())
-
-
-def test_invertible_rows_grow_strictly():
-    x = torch.linspace(-4, 4, 101)
-    rows = [row for row in registry() if row.invertible and not row.writes]
-    assert rows
-    for row in rows:
-        assert (overwriting.operation(row.name)(x).diff() > 0).all()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.errors import UsageError
-from neaptide.runtime.timing import interleaved, median_ratio, time_step
+from neaptide.runtime.timing import interleaved, median_ratio
 
 TIMES = st.lists(st.floats(min_value=1e-6, max_value=1e3), min_size=1, max_size=20)
 
@@ -27,10 +27,10 @@ def test_calls_before_each_timed_one_are_of_the_same_program_and_do_not_count():
     assert all(len(one.cpu_s) == 2 for one in times.values())
 
 
-def test_time_step_counts_only_the_repeats_and_synchronizes_around_each():
+def test_each_timed_call_is_synchronized_before_and_after():
     calls = []
-    times = time_step(lambda: calls.append("run"), 2, warmup=1, synchronize=lambda: calls.append("wait"))
-    assert len(times) == 2
+    run, wait = (lambda: calls.append("run")), (lambda: calls.append("wait"))
+    assert len(interleaved({"": run}, 2, warmup=1, synchronize=wait)[""].wall_s) == 2
     assert calls == ["wait", "run", "wait"] * 3
 
 

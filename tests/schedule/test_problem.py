@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.registry import OpRegistry
-from neaptide.schedule.problem import Role, compile_problem, storage_replay
-from neaptide_corpus.training_steps import conv_step, toy_registry
+from neaptide.schedule.problem import Role, compile_problem
+from neaptide_corpus.training_steps import toy_registry
 
 
 @pytest.fixture
@@ -41,29 +40,6 @@ def test_arrays_say_who_creates_writes_and_views(small):
     assert not step.writes_resident(2)
     assert step.predecessors[2] == (0, 1)
     assert 2 in step.successors[0]
-
-
-def test_replays_name_their_chain_or_the_reason_why_there_is_none(small):
-    graph, storage = small
-    step = compile_problem(graph, toy_registry(), seconds=[1, 2, 4, 8, 16, 32])
-    chain = storage_replay(step, storage["a"])
-    assert (chain.refusal, chain.nodes, chain.seconds) == ("", (0, 1, 2), 7.0)
-    assert storage_replay(step, storage["d"]).nodes == (3,), "it draws the same numbers again"
-    assert storage_replay(step, storage["w"]).refusal == "the caller owns it"
-    assert storage_replay(step, storage["e"]).nodes == (4,)
-    blind = compile_problem(graph, OpRegistry([]))
-    assert "is not known" in storage_replay(blind, storage["e"]).refusal
-
-
-def test_a_chain_holds_creator_writers_and_views_with_their_seconds():
-    step = conv_step(blocks=1)
-    problem = compile_problem(step.graph, step.registry, seconds=step.seconds)
-    batch_norm = next(n.id for n in step.graph.nodes if n.op == "toy.batch_norm")
-    storage = problem.created[batch_norm][0]
-    chain = storage_replay(problem, storage)
-    ops = [step.graph.nodes[n].op for n in chain.nodes]
-    assert ops == ["toy.batch_norm", "toy.relu_"]
-    assert chain.seconds == pytest.approx(sum(step.seconds[n] for n in chain.nodes))
 
 
 def test_other_devices_have_no_bytes_in_the_problem():

@@ -161,7 +161,9 @@ def test_bad_dimension_names_are_refused(name):
 
 
 def test_text_does_not_depend_on_the_hash_seed():
-    code = "from neaptide.symbolic.parsing import parse_size_expr as p; print(p('(B+T+S0)*(T+Q*B)//7 % (S0+B)'))"
+    code = (
+        "from neaptide.symbolic.parsing import parse_size_expr as p; print(p('(B+T+S0)*(T+Q*B)//7 % (S0+B)'))"
+    )
     texts = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -12,6 +12,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.schedule.problem import Role
 from neaptide_peers.candidates.standing import Ints, Standing
+from neaptide_peers.incremental.edit import displaced
 
 _NONE: dict[int, bool] = {}
 
@@ -40,7 +41,7 @@ class Change:
         self._new_of = _inverse(old_of, len(standing.graph.nodes))
         self.touched = standing.pricing.repriced(edited, standing.users, self.new_node)
         self._is_touched = frozenset(self.touched)
-        self.placed = edited.displaced()
+        self.placed = displaced(edited)
         removed = np.flatnonzero(self._new_of < 0).tolist()
         moved = [edited.node_of[node] for node in self.placed if edited.node_of[node] >= 0]
         self.dropped: list[int] = [*removed, *moved]

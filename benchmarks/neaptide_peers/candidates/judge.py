@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,10 @@ from neaptide.analysis.loops import Bodies
 from neaptide.analysis.sizes import main_device, node_device
 from neaptide.ir.dependencies import ordered_effects
 from neaptide.ir.edit import Edited
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
 from neaptide.planner.prices import NodePrice
+from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide_peers.candidates.change import Change
 from neaptide_peers.candidates.places import Places
@@ -76,7 +80,7 @@ class _Judgement:
         self.prices: dict[int, NodePrice] = {
             node: pricing.node_price(graph, graph.nodes[node], self.bodies) for node in change.touched
         }
-        self.bytes_of = pricing.created_bytes(graph, [graph.nodes[node] for node in change.touched])
+        self.bytes_of = _created_bytes(pricing, graph, [graph.nodes[node] for node in change.touched])
         self.device = self.standing.problem.device
         self.traffic: Ints = self.standing.traffic.copy()
         self.new_traffic = {node: [0, 0, self._workspace(node)] for node in change.placed}
@@ -247,3 +251,14 @@ def _mapped(change: Change, places: Places) -> tuple[int, ...]:
             found.append(change.new_node(old))
     found.extend(node for _, node in reversed(gaps))
     return tuple(found)
+
+
+def _created_bytes(pricing: Pricing, graph: Graph, nodes: Iterable[Node]) -> dict[int, int]:
+    """Sizes of the storages that some nodes create, by storage id."""
+    chosen = tuple(nodes)
+    found = {
+        storage: graph.storages[storage].nbytes.evaluate(pricing.binding)
+        for node in chosen
+        for storage in graph.created_storages(node)
+    }
+    return {**found, **pricing.cost.storage_bytes(graph, chosen)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from neaptide.ir.edited import Edited
@@ -49,10 +50,10 @@ def edit_of(before: OrderProblem, after: OrderProblem, edited: Edited) -> Edit:
             storages[old] = after.storages[storage]
     ops = [_renamed(op, index) for op in after.ops]
     now_at: list[int | None] = [None] * before.op_count
-    displaced = frozenset(edited.displaced())
+    apart = frozenset(displaced(edited))
     changed = []
     for op, old in enumerate(edited.node_of):
-        if old >= 0 and op not in displaced:
+        if old >= 0 and op not in apart:
             now_at[old] = op
             if _does_as_before(before.ops[old], ops[op]):
                 continue
@@ -77,3 +78,29 @@ def _does_as_before(old: OrderOp, new: OrderOp) -> bool:
         new.workspace,
         new.in_place,
     )
+
+
+def displaced(edited: Edited) -> tuple[int, ...]:
+    """Touched nodes that are new, or that no longer stand between the neighbours that they had. O(touched nodes)."""
+    found = []
+    last, end = -1, 0  # the old id behind which a node must come, and one past the run of touched nodes
+    runs = _runs(edited.touched)
+    for node in edited.touched:
+        if node >= end:
+            begin, end = next(runs)
+            last = edited.node_of[begin - 1] if begin else -1
+        old = edited.node_of[node]
+        if last < old and (end == len(edited.node_of) or old < edited.node_of[end]):
+            last = old
+        else:
+            found.append(node)
+    return tuple(found)
+
+
+def _runs(numbers: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Runs of ascending numbers without a gap: the first, and one past the last."""
+    begin = 0
+    for position in range(1, len(numbers) + 1):
+        if position == len(numbers) or numbers[position] > numbers[position - 1] + 1:
+            yield numbers[begin], numbers[position - 1] + 1
+            begin = position

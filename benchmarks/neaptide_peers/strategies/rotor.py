@@ -7,6 +7,7 @@ budget whose plan really fits counts. `neaptide.planner.recompute.chain.program`
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
@@ -31,8 +32,23 @@ def solve(
         if isinstance(chain, str):
             return hand_back(problem, guard, NAME, chain)
         nominal = NominalBudgets(problem, chain, guard, NAME)
-        for found in nominal.fitting():
+        for found in fitting(nominal):
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best = found
                 detail = f"{len(chain.blocks)} blocks, {chain.distinct} of them distinct"
     return guard.finish(best, best=best.seconds, detail=detail)
+
+
+def fitting(nominal: NominalBudgets) -> Iterator[PlannedSequence]:
+    """Plans for shares that approach the largest one whose plan fits, by bisection over the slots."""
+    slot = nominal.program.slot_bytes / max(nominal.problem.budget_bytes, 1)
+    low, high = 0, nominal.program.slots + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = nominal.plan((middle + 0.5) * slot)
+        if found is not None:
+            yield found
+        if found is None or found.peak_with_workspace_bytes <= nominal.problem.budget_bytes:
+            low = middle
+        else:
+            high = middle

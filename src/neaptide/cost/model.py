@@ -187,17 +187,6 @@ def is_host_arithmetic(graph: Graph, node: Node) -> bool:
     return bool(node.outputs) and all(graph.values[v].is_host_scalar for v in touched)
 
 
-def node_seconds(cost: CostModel, graph: Graph, bodies: Bodies = NO_BODIES) -> list[float]:
-    """Seconds of each node of a graph, by node id. O(nodes). `bodies` are the orders of its loops' bodies."""
-    return [cost.seconds(graph, node, bodies) for node in graph.nodes]
-
-
-def node_workspace(cost: CostModel, graph: Graph, bodies: Bodies = NO_BODIES) -> dict[int, int]:
-    """Workspace bytes of those nodes of a graph that need any, by node id. O(nodes). `bodies` as in `node_seconds`."""
-    found = ((node.id, cost.workspace_bytes(graph, node, bodies)) for node in graph.nodes)
-    return {node: nbytes for node, nbytes in found if nbytes}
-
-
 def _arithmetic_dtype(call: Call) -> str:
     """The dtype whose rate bounds a call: that of its first operand of floats, else of its first tensor."""
     tensors: list[Value] = [v for v in (*call.inputs(), *call.outputs()) if not v.is_host_scalar]

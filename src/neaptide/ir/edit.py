@@ -180,14 +180,6 @@ class GraphEdit:
         if outputs:
             self._outputs = [new if value == old else value for value in self._outputs]
 
-    def move_before(self, node: int, anchor: int) -> None:
-        """Take a node from its place to right before another; it joins the segment that is there.
-
-        Raises:
-            VerifyError: the anchor was placed beside the node itself.
-        """
-        self._move(node, anchor, self._before)
-
     def move_after(self, node: int, anchor: int) -> None:
         """Take a node from its place to behind another; it joins the segment that is there.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from neaptide.ir.graph import Graph
@@ -39,22 +39,6 @@ class Edited:
         nodes, values, storages = (tuple(range(size)) for size in sizes)
         return Edited(graph, nodes, values, storages, ())
 
-    def displaced(self) -> tuple[int, ...]:
-        """Touched nodes that are new, or that no longer stand between the neighbours that they had. O(touched nodes)."""
-        found = []
-        last, end = -1, 0  # the old id behind which a node must come, and one past the run of touched nodes
-        runs = _runs(self.touched)
-        for node in self.touched:
-            if node >= end:
-                begin, end = next(runs)
-                last = self.node_of[begin - 1] if begin else -1
-            old = self.node_of[node]
-            if last < old and (end == len(self.node_of) or old < self.node_of[end]):
-                last = old
-            else:
-                found.append(node)
-        return tuple(found)
-
     def then(self, later: Edited) -> Edited:
         """Both changes as one; `later` was made to this graph. O(size)."""
         first = set(self.touched)
@@ -77,12 +61,3 @@ class Edited:
 
 def _composed(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(first[old] if old >= 0 else -1 for old in second)
-
-
-def _runs(numbers: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Runs of ascending numbers without a gap: the first, and one past the last."""
-    begin = 0
-    for position in range(1, len(numbers) + 1):
-        if position == len(numbers) or numbers[position] > numbers[position - 1] + 1:
-            yield numbers[begin], numbers[position - 1] + 1
-            begin = position

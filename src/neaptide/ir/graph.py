@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from neaptide.ir.nodes import Node
@@ -126,10 +126,6 @@ class Graph:
         for storage in storages:
             total = total + self.storages[storage].nbytes
         return total
-
-    def renamed(self, name: str) -> Graph:
-        """The same graph under another name."""
-        return replace(self, name=name)
 
 
 def _input_storages(graph: Graph) -> tuple[int, ...]:

@@ -145,7 +145,6 @@ class OpSpec:
         replay: how it is recomputed although it is not pure.
         in_place: positions of arguments that its only result may lie on top of, where layout and dtype are the
             same: every element is read before it is written, and never again.
-        invertible: its operand follows from its result, up to rounding.
         axes: along which axes it may run in parts; None where nobody said, and every axis is needed whole.
     """
 
@@ -164,7 +163,6 @@ class OpSpec:
     deterministic: bool = True
     replay: Replay | None = None
     in_place: tuple[int, ...] = ()
-    invertible: bool = False
     axes: AxisRow | None = None
 
     def is_a(self, trait: Trait) -> bool:

@@ -88,17 +88,13 @@ _TABLE: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
         for overload in overloads(text)
     }
 )
-# Strictly increasing, so that the operand follows from the result up to rounding, and with a slope that keeps digits.
-_INVERTIBLE: Final = frozenset(
-    overload.name for overload in overloads("leaky_relu.default leaky_relu_.default elu.default elu_.default")
-)
 
 
 def with_in_place(rows: Iterable[OpSpec]) -> Iterator[OpSpec]:
-    """The rows, told which operands their results may overwrite and which of them can be inverted."""
+    """The rows, told which operands their results may overwrite."""
     for row in rows:
-        positions, invertible = _TABLE.get(row.name, ()), row.name in _INVERTIBLE
-        yield replace(row, in_place=positions, invertible=invertible) if positions or invertible else row
+        positions = _TABLE.get(row.name, ())
+        yield replace(row, in_place=positions) if positions else row
 
 
 def listed() -> tuple[str, ...]:

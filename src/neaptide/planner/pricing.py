@@ -223,20 +223,6 @@ class Pricing:
             workspace = self._workspace(graph, node)
         return NodePrice(seconds, again, workspace)
 
-    def created_bytes(self, graph: Graph, nodes: Iterable[Node]) -> dict[int, int]:
-        """Sizes of the storages that some nodes create, by storage id.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
-        chosen = tuple(nodes)
-        found = {
-            storage: graph.storages[storage].nbytes.evaluate(self.binding)
-            for node in chosen
-            for storage in graph.created_storages(node)
-        }
-        return {**found, **self.cost.storage_bytes(graph, chosen)}
-
     def repeat_rule(self, graph: Graph, node: Node) -> Repeat:
         """Whether a node may run again, as problems are made."""
         return repeat_rule(graph, node, self.registry, allow_nondeterministic=self.allow_nondeterministic)

@@ -32,7 +32,6 @@ from neaptide.units import format_bytes, format_seconds
 logger = logging.getLogger(__name__)
 
 NEVER: Final = "never"
-FIRST: Final = "first"
 _EVERY: Final = "every "
 _HOOKS: Final = "saved tensor hooks"
 _NAMED: Final = 3

@@ -28,11 +28,6 @@ def high_water_mark_bytes() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def resident_set_bytes() -> int | None:
-    """Bytes that are resident now; None where the system does not tell."""
-    return _stated_bytes(_STATUS, "VmRSS")
-
-
 def available_bytes() -> int | None:
     """Bytes that this machine can still hand out without swapping; None where the system does not tell."""
     return _stated_bytes(_MEMORY, "MemAvailable")

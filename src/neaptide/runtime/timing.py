@@ -42,20 +42,6 @@ class RatioEstimate:
     confidence: float
 
 
-def time_step(
-    fn: Step, repeats: int, *, warmup: int = 1, synchronize: Step | None = None
-) -> tuple[float, ...]:
-    """Wall seconds of each of `repeats` calls of `fn`, after `warmup` calls that are not counted.
-
-    Args:
-        fn: the program.
-        repeats: how often it is timed, at least once.
-        warmup: calls before the first timed one.
-        synchronize: waits for the device to finish, such as `torch.cuda.synchronize`.
-    """
-    return interleaved({"": fn}, repeats, warmup=warmup, synchronize=synchronize)[""].wall_s
-
-
 def interleaved(
     fns: Mapping[str, Step],
     repeats: int,

@@ -181,21 +181,6 @@ class StepProblem:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StorageReplay:
-    """How a storage is made a second time, once all its writers have run.
-
-    Attributes:
-        refusal: why it cannot be; empty when it can.
-        nodes: its creator, the writers of everything that the creator makes, and the views of it, in order.
-        seconds: of these nodes; what they read in turn must be there.
-    """
-
-    refusal: str
-    nodes: tuple[int, ...] = ()
-    seconds: float = 0.0
-
-
 def compile_problem(
     graph: Graph,
     registry: OpRegistry,
@@ -307,34 +292,6 @@ def compile_problem(
             sizes[s.id] if s.id in state and roles[s.id] and s.device == where else 0 for s in graph.storages
         ),
     )
-
-
-def storage_replay(problem: StepProblem, storage: int) -> StorageReplay:
-    """The replay chain of a storage when all its writers have run, or the reason why there is none."""
-    creator = problem.creator[storage]
-    if problem.is_resident[storage]:
-        return StorageReplay("the caller owns it")
-    if creator < 0:
-        return StorageReplay("no node makes it")
-    siblings = problem.created[creator]
-    chain = {creator}
-    for sibling in siblings:
-        chain.update(problem.writers[sibling], problem.views[sibling])
-    for node in sorted(chain):
-        if problem.refusals[node]:
-            return StorageReplay(f"node {node} {problem.refusals[node]}")
-    for node in sorted(chain):
-        for read, version in problem.reads[node]:
-            if (
-                read not in siblings
-                and len(problem.writers[read]) > version
-                and not problem.is_resident[read]
-            ):
-                return StorageReplay(
-                    f"node {node} reads {problem.storage_names[read]}, which is overwritten later"
-                )
-    nodes = tuple(sorted(chain))
-    return StorageReplay("", nodes, sum(problem.repeat_seconds[node] for node in nodes))
 
 
 def _is_contraction(registry: OpRegistry, op: str) -> bool:

@@ -125,10 +125,6 @@ class Replays:
         # Made again more than once there: one of them is for another's sake.
         return None if len(set(nodes)) < len(nodes) else Remove(nodes, before)
 
-    def seconds_of(self, change: Remove | Insert) -> float:
-        """Seconds of the nodes of a change."""
-        return sum(self.problem.repeat_seconds[n] for n in change.nodes)
-
     def _grow(self, draft: _Draft, storage: int) -> None:
         """Add the unit of a storage."""
         creator = self.problem.creator[storage]

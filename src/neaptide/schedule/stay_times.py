@@ -46,17 +46,13 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StayTimes:
-    """When the copies of some stays end, and what waiting for them costs.
+    """What waiting for the copies of some stays costs.
 
     Attributes:
-        stored_s: by stay, when its copy to the host is done; 0 for one that began before.
-        loaded_s: by stay, when its copy back is done; 0 for one that goes on behind the end.
         waits: of the compute stream for copies of these stays that take time, in running order.
         exposed_s: all these seconds, and those by which loops that move storages take longer than alone.
     """
 
-    stored_s: tuple[float, ...]
-    loaded_s: tuple[float, ...]
     waits: tuple[Waiting, ...]
     exposed_s: float
 
@@ -141,7 +137,7 @@ class StayClock:
                 if until > now:
                     waits.append(Waiting(position, until - now, key, kind == _BACK))
                     late += until - now
-        return StayTimes(tuple(stored), tuple(loaded), tuple(waits), late)
+        return StayTimes(tuple(waits), late)
 
 
 def loops_with_copies(evaluator: Evaluator) -> dict[int, LoopCopies]:

@@ -138,11 +138,6 @@ class SizeRelations:
         order = self.compare(a, b)
         return None if order in {None, ">="} else order != ">"
 
-    def is_equal(self, a: SizeExpr, b: SizeExpr) -> bool | None:
-        """Whether `a == b`: True for all shapes, False for none, or None, which is unknown or depends on the shape."""
-        order = self.compare(a, b)
-        return None if order in {None, "<=", ">="} else order == "=="
-
     def bound(self, expr: SizeExpr) -> Interval:
         """An interval that surely holds a size."""
         inside = self._basis.expression(self.known(expr).coefficients)

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from layout_play import random_problem
 from neaptide.errors import LayoutProblemError, VerifyError
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.pools.arenas import Packing, check_packing, pack_quickly, split_into_arenas
+from neaptide.layout.pools.arenas import Packing, pack_quickly, split_into_arenas
 from neaptide.layout.problem import Buffer, LayoutProblem
+from pool_play import check_packing
 
 
 @given(st.integers(0, 10**9), st.integers(0, 60), st.integers(0, 200))

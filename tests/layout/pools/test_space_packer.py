@@ -1,11 +1,12 @@
 from layout_play import from_rows
 from neaptide.layout.best_layout import best_layout
-from neaptide.layout.pools.arenas import check_packing, pack_quickly
+from neaptide.layout.pools.arenas import pack_quickly
 from neaptide.layout.pools.space_packer import SpacePacker
 from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.outcome import LimitGuard, Limits
 from neaptide_corpus.layouts import staggered
+from pool_play import check_packing
 
 
 def packer(problem, *spaces, work=None):

@@ -8,6 +8,7 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import program_order
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import per_block, rotor, sqrt_n
+from planner.recompute.chain.test_nominal import nominal_of
 from planner_problems import compiled, judge, least_seconds
 
 
@@ -44,3 +45,16 @@ def test_a_chain_of_sixty_reaches_ten_units():
     found = rotor.solve(PlanningProblem(step, 1100), Limits()).require()
     assert found.peak_bytes <= 1100
     assert found.seconds < step.baseline_seconds + 3 * 60
+
+
+def test_the_search_ends_at_the_largest_budget_that_fits():
+    step = compiled(transformer_step(layers=6))
+    peak = program_order.baseline(step).peak_bytes
+    budget = step.resident_bytes + (peak - step.resident_bytes) // 2
+    nominal = nominal_of(step, budget)
+    fitting = [p for p in rotor.fitting(nominal) if p.peak_with_workspace_bytes <= budget]
+    assert fitting
+    assert fitting[-1].seconds == min(p.seconds for p in fitting)
+    asked = nominal.plan(1.0)
+    assert asked is not None
+    assert fitting[-1].seconds <= asked.seconds or asked.peak_with_workspace_bytes > budget

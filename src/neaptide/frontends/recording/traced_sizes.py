@@ -13,9 +13,6 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.recording import _torch_sizes as private
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
 
-Size = int | SizeExpr
-"""A number, or an expression over the symbols of one trace."""
-
 
 def traced_size(number: Any) -> Any:
     """A number of a trace: a plain one, or an expression where sizes decide it. O(terms).

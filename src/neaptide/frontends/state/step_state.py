@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -136,11 +136,6 @@ def names_of_one(state: StepState, names: frozenset[str]) -> frozenset[str]:
     """Those of some names of plain values that are not called by the name of another one as well."""
     counts = Counter(place.name for place in state.scalars)
     return frozenset(name for name in names if counts[name] < 2)
-
-
-def describe_tensors(state: StepState) -> Mapping[str, str]:
-    """Role of every tensor by name; for messages and tests."""
-    return {slot.name: slot.role for slot in state.tensors}
 
 
 def make_names_unique(slots: list[TensorSlot]) -> None:

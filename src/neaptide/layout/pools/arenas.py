@@ -11,7 +11,6 @@ from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, place_
 from neaptide.layout.heuristics.rules import by_life, by_size, program_order
 from neaptide.layout.problem import ANYWHERE, LIMIT, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.layout.validate import check_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +108,6 @@ def _fill_arenas(problem: LayoutProblem, order: Sequence[int], fit: Fit, limit: 
         arenas[index], offsets[index] = number, found[number]
         tops[number] = max(tops[number], found[number] + size)
     return Packing(tuple(arenas), tuple(offsets), tuple(tops[: len(shelves)]))
-
-
-def check_packing(problem: LayoutProblem, packing: Packing) -> None:
-    """Make sure that every arena is a legal layout of its buffers.
-
-    Raises:
-        VerifyError: one is not.
-    """
-    for arena, size in enumerate(packing.arena_bytes):
-        members = [index for index, number in enumerate(packing.arenas) if number == arena]
-        part = LayoutProblem(tuple(problem.buffers[index] for index in members))
-        check_layout(part, Layout(tuple(packing.offsets[index] for index in members), size))
 
 
 def _quick_orders(problem: LayoutProblem) -> list[tuple[list[int], Fit]]:

@@ -148,7 +148,7 @@ class _Placing:
         self.gone = [gap.start for gap in gaps]
         self.load = [gap.end if gap.ends_behind else min(gap.end, count - 1) for gap in gaps]
         self.slack: Ints = budget_bytes - profile + away_bytes(gaps, count)
-        self.times = StayTimes((), (), (), 0.0)
+        self.times = StayTimes((), 0.0)
 
     def again(self, requests: Sequence[_Request]) -> _Placing:
         """The same stays from the beginning, where operations begin as they do now."""

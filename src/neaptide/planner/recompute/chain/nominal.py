@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain
@@ -38,17 +36,3 @@ class NominalBudgets:
             table = table_of(self.chain, self.costs, holds)
             self._found[key] = carry_out(self.problem, self.chain.forward, table, self.guard, self.name)
         return self._found[key]
-
-    def fitting(self) -> Iterator[PlannedSequence]:
-        """Plans for shares that approach the largest one whose plan fits, by bisection over the slots."""
-        slot = self.program.slot_bytes / max(self.problem.budget_bytes, 1)
-        low, high = 0, self.program.slots + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            found = self.plan((middle + 0.5) * slot)
-            if found is not None:
-                yield found
-            if found is None or found.peak_with_workspace_bytes <= self.problem.budget_bytes:
-                low = middle
-            else:
-                high = middle

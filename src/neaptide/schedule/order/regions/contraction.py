@@ -363,7 +363,6 @@ class ChainGraph:
             result = dominant_segments(region, left, self._guard)
             states = result.states
             self.stats.states += result.states
-            self.stats.largest = max(self.stats.largest, result.states)
             if self._guard.exhausted(result.states) is not None and result.segments is None:
                 return False  # not for its size
             segments = self._solved[region] = result.segments

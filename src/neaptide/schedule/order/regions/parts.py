@@ -103,7 +103,6 @@ class ContractionStats:
         regions: solved over their downsets, those out of the cache included.
         cached: of `regions`, those that had been solved before.
         states: downsets looked at.
-        largest: most downsets of one region.
         skipped: regions above the limits.
         parts: unions and regions, in the order in which they were solved.
     """
@@ -113,7 +112,6 @@ class ContractionStats:
     regions: int = 0
     cached: int = 0
     states: int = 0
-    largest: int = 0
     skipped: list[SkippedRegion] = field(default_factory=list)
     parts: list[SolvedPart] = field(default_factory=list)
 

@@ -23,28 +23,22 @@ class ReductionStats:
     """What a reduction did.
 
     Attributes:
-        ops_before: of the problem.
-        ops_after: of the reduced problem.
         series: runs joined into one chain.
         unions: sets of independent chains merged.
         regions: solved over their downsets, those out of the cache included.
         cached: of `regions`, those equal to one solved before.
         states: downsets looked at.
-        largest_region_states: most downsets of one region.
         skipped: regions that stay, with a bound and the reason.
         parts: what was solved on its own, in order; see `sizes` of `reduce`.
         limit: which limit stopped the reduction (`time`, `work`, `interrupt`); None if it came to its end.
         seconds: wall-clock.
     """
 
-    ops_before: int
-    ops_after: int
     series: int
     unions: int
     regions: int
     cached: int
     states: int
-    largest_region_states: int
     skipped: tuple[SkippedRegion, ...]
     parts: tuple[SolvedPart, ...]
     limit: str | None
@@ -114,14 +108,11 @@ def reduce(
     else:
         smaller, contents = problem, [(op,) for op in range(problem.op_count)]
     stats = ReductionStats(
-        ops_before=problem.op_count,
-        ops_after=smaller.op_count,
         series=done.series,
         unions=done.unions,
         regions=done.regions,
         cached=done.cached,
         states=done.states,
-        largest_region_states=done.largest,
         skipped=tuple(done.skipped),
         parts=tuple(done.parts),
         limit=limit,
