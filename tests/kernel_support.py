@@ -22,6 +22,19 @@ def has_bf16_recurrent_kernel() -> bool:
     return True
 
 
+@functools.cache
+def has_mixed_squares() -> bool:
+    """Whether the backward of squared errors takes operands of two dtypes; before torch 2.12 it takes one."""
+    half = torch.ones(1, dtype=torch.half, requires_grad=True)
+    try:
+        torch.nn.functional.mse_loss(half, torch.ones(1)).backward()
+    except RuntimeError as error:
+        if "Found dtype" in str(error):
+            return False
+        raise
+    return True
+
+
 def skip_without_kernel(name: str, precision: str) -> None:
     """Skip a zoo model that eager PyTorch cannot run here."""
     if name == "lstm" and precision == "bf16" and not has_bf16_recurrent_kernel():
