@@ -38,6 +38,6 @@ class GivenCost:
         return "given"
 
 
-def given_pricing(registry, seconds, *, allow_nondeterministic=False, **known):
+def given_pricing(registry, seconds, **known):
     """A pricing of given numbers."""
-    return Pricing(GivenCost(seconds, **known), registry, allow_nondeterministic=allow_nondeterministic)
+    return Pricing(GivenCost(seconds, **known), registry)

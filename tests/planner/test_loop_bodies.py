@@ -175,7 +175,7 @@ def test_a_loop_in_a_loop_is_planned_stored_judged_and_run():
     assert body_schedules(graph, found.program.bodies) == found.schedule.bodies
     assert [order.loops for order in found.program.bodies] == [(node.id,), (node.id, inner.id)]
     program = Plan.from_json(Plan((found.program,)).to_json()).programs[0]
-    step = problem_of(program, graph, REGISTRY, allow_nondeterministic=False)
+    step = problem_of(program, graph, REGISTRY)
     schedule = judge_program(program, graph, step, REGISTRY)
     assert schedule == found.schedule
     inputs = random_inputs(graph)
@@ -202,9 +202,9 @@ def test_the_body_inside_a_body_is_judged_at_the_door():
     ):
         edited = replace(found, bodies=(outer, wrong))
         with pytest.raises(PlanError, match=why):
-            problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+            problem_of(edited, graph, REGISTRY)
     with pytest.raises(PlanError, match="not ascending"):
-        problem_of(replace(found, bodies=(inner, outer)), graph, REGISTRY, allow_nondeterministic=False)
+        problem_of(replace(found, bodies=(inner, outer)), graph, REGISTRY)
 
 
 def test_a_graph_takes_what_is_left_where_its_loop_runs():
@@ -270,24 +270,24 @@ def test_what_a_body_assumes_is_part_of_the_plan():
     ):
         edited = replace(found, assumed=replace(found.assumed, in_bodies=paths))
         with pytest.raises(PlanError, match=field):
-            problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+            problem_of(edited, graph, REGISTRY)
     body = loop_of(graph).regions[0].body
     handed, made = min(body.input_storages()), body.created_storages(body.nodes[0])
     for path in ((loop, 10**6), (loop, handed), (loop,)):
         edited = replace(found, assumed=replace(found.assumed, storages_in_bodies=((path, 4),)))
         with pytest.raises(PlanError, match="storages_in_bodies"):
-            problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+            problem_of(edited, graph, REGISTRY)
     larger = replace(found.assumed, storages_in_bodies=(((loop, made[0]), 10**6),))
     with_larger = replace(found, assumed=larger)
-    step = problem_of(with_larger, graph, REGISTRY, allow_nondeterministic=False)
+    step = problem_of(with_larger, graph, REGISTRY)
     assert step.workspace[loop] > 10**6
     with pytest.raises(PlanError, match=r"predictions\.peak_bytes"):  # it is no scratch
         judge_program(with_larger, graph, step, REGISTRY)
     edited = replace(found, assumed=replace(found.assumed, workspace=((loop, 4),)))
     with pytest.raises(PlanError, match="has the loop"):
-        problem_of(edited, graph, REGISTRY, allow_nondeterministic=False)
+        problem_of(edited, graph, REGISTRY)
     more = replace(found, assumed=replace(found.assumed, in_bodies=(((loop, 0), 10**6),)))
-    step = problem_of(more, graph, REGISTRY, allow_nondeterministic=False)
+    step = problem_of(more, graph, REGISTRY)
     assert step.workspace[loop] > 10**6
     with pytest.raises(PlanError, match="peak_with_workspace_bytes"):
         judge_program(more, graph, step, REGISTRY)

@@ -402,7 +402,7 @@ def test_nondeterministic_operations_are_recomputed_only_where_allowed():
     step, x = contestants.build(looked_up, 0)
     refusals = []
     for allowed in (False, True):
-        prepared = prepare(step, (x,), run_operations=False, allow_nondeterministic=allowed)
+        prepared = prepare(step, (x,), run_operations=False, bits_may_vary=allowed)
         graph = prepared.captured.steady.graph
         added = next(n.id for n in graph.nodes if "index_add" in n.op)
         refusals.append(prepared.problem().refusals[added])

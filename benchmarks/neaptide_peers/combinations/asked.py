@@ -103,10 +103,7 @@ class Combining:
             assumed=pricing.prices(graph).assumed,
             bodies=body_orders(bodies),
         )
-        loose = pricing.allow_nondeterministic
-        schedule = judge_program(
-            program, graph, step, pricing.registry, allow_nondeterministic=loose, binding=pricing.binding
-        )
+        schedule = judge_program(program, graph, step, pricing.registry, binding=pricing.binding)
         return GraphPlan(program, schedule)
 
     def plan_with_stays(self, variant: Variant, stored: OffloadPlan, bodies: Bodies) -> GraphPlan:

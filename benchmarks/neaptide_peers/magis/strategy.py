@@ -172,8 +172,7 @@ class Carrying:
             raise RewriteError(reason)
         pricing = made.exact(edited.graph)
         schedule = reordered_schedule(carried, pricing, self.reordering)
-        loose = pricing.allow_nondeterministic
-        check_schedule(edited.graph, schedule, pricing.registry, allow_nondeterministic=loose)
+        check_schedule(edited.graph, schedule, pricing.registry)
         problem = pricing.problem(edited.graph, schedule.bodies)
         evaluator = Evaluator(problem, [step.target for step in schedule.node_steps()])
         stored = OffloadPlan(PlannedSequence.of(evaluator, NAME))
@@ -182,7 +181,7 @@ class Carrying:
             stored = StayingProgram(self.begun.graph, carried, evaluator, host).with_stays(state.away, NAME)
             self._check_peak(problem, stored.planned)
             schedule = schedule.with_stays(stored.stays)
-            check_schedule(edited.graph, schedule, pricing.registry, allow_nondeterministic=loose)
+            check_schedule(edited.graph, schedule, pricing.registry)
         rewrites = (*self.begun.rewrites, *carried.rewrites)
         variant = Variant((Decision(label),), rewrites, edited)
         return JudgedState(label, variant, schedule, stored)

@@ -32,9 +32,7 @@ class _Instance:
         return self.storage, self.occurrence
 
 
-def check_schedule(
-    graph: Graph, schedule: Schedule, registry: OpRegistry, *, allow_nondeterministic: bool = False
-) -> None:
+def check_schedule(graph: Graph, schedule: Schedule, registry: OpRegistry) -> None:
     """Check that a schedule computes what the graph computes.
 
     Every node runs at least once; first executions come after all their predecessors, so that none crosses the border
@@ -45,13 +43,11 @@ def check_schedule(
     Raises:
         VerifyError: naming the step and the rule that it breaks.
     """
-    check_bodies(graph, schedule.bodies, registry, allow_nondeterministic=allow_nondeterministic)
-    _Checker(graph, registry, allow_nondeterministic).run(schedule)
+    check_bodies(graph, schedule.bodies, registry)
+    _Checker(graph, registry).run(schedule)
 
 
-def check_bodies(
-    graph: Graph, bodies: Bodies, registry: OpRegistry, *, allow_nondeterministic: bool = False
-) -> None:
+def check_bodies(graph: Graph, bodies: Bodies, registry: OpRegistry) -> None:
     """Check that the orders of bodies compute what the bodies compute, as `check_schedule` does.
 
     Raises:
@@ -62,8 +58,8 @@ def check_bodies(
             raise VerifyError(f"node {number} has an order for a body, and is no loop")
         body = graph.nodes[number].regions[0].body
         try:
-            check_bodies(body, order.bodies, registry, allow_nondeterministic=allow_nondeterministic)
-            _Checker(body, registry, allow_nondeterministic, is_body=True).run(order)
+            check_bodies(body, order.bodies, registry)
+            _Checker(body, registry, is_body=True).run(order)
         except VerifyError as error:
             raise VerifyError(
                 f"in the body of node {number}, {error.what}", where=error.where, why=error.why
@@ -71,13 +67,10 @@ def check_bodies(
 
 
 class _Checker:
-    def __init__(
-        self, graph: Graph, registry: OpRegistry, allow_nondeterministic: bool, *, is_body: bool = False
-    ) -> None:
+    def __init__(self, graph: Graph, registry: OpRegistry, *, is_body: bool = False) -> None:
         self.graph = graph
         self.is_body = is_body
         self.registry = registry
-        self.allow_nondeterministic = allow_nondeterministic
         self.before = predecessors(graph)
         self.executions = [0] * len(graph.nodes)
         self.creations: dict[int, int] = {}
@@ -147,9 +140,7 @@ class _Checker:
                 if not self.executions[other]:
                     raise self._broken(node, position, f"{self._name(other)} must run before it")
             return Repeat("", node.effects.reads, node.effects.writes)
-        rule = repeat_rule(
-            self.graph, node, self.registry, allow_nondeterministic=self.allow_nondeterministic
-        )
+        rule = repeat_rule(self.graph, node, self.registry)
         if not rule.is_allowed:
             raise self._broken(node, position, f"it must not be repeated: it {rule.refusal}")
         return rule

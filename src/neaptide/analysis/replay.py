@@ -38,9 +38,7 @@ class Repeat:
         return not self.refusal
 
 
-def repeat_rule(
-    graph: Graph, node: Node, registry: OpRegistry, *, allow_nondeterministic: bool = False
-) -> Repeat:
+def repeat_rule(graph: Graph, node: Node, registry: OpRegistry) -> Repeat:
     """Whether a node may be repeated so that its outputs are the same again and nothing else changes.
 
     A node that overwrites a storage of the program (an in-place activation) may be repeated as part of a replay
@@ -51,8 +49,7 @@ def repeat_rule(
     Args:
         graph: the program.
         node: one of its nodes.
-        registry: what the operations mean; an operation without a row is never repeated.
-        allow_nondeterministic: accept operations whose bits differ from run to run.
+        registry: what the operations mean, and whether bits may vary; an operation without a row is never repeated.
     """
     spec = registry.find(node.op)
     effects = node.effects
@@ -66,12 +63,12 @@ def repeat_rule(
         return Repeat("takes part in a collective")
     if effects.host:
         return Repeat("talks to the host")
-    if not spec.deterministic and not allow_nondeterministic:
+    if not spec.deterministic and not registry.bits_may_vary:
         return Repeat("gives other bits on every run")
     if not effects.writes:
         return Repeat("", effects.reads, random_stream=effects.rng)
     if spec.replay is not None:
-        rule = _stand_in(graph, node, spec, allow_nondeterministic=allow_nondeterministic)
+        rule = _stand_in(graph, node, spec, bits_may_vary=registry.bits_may_vary)
         return replace(rule, random_stream=effects.rng)
     owned = set(graph.input_storages())
     for access in effects.writes:
@@ -85,14 +82,14 @@ def repeat_rule(
     return Repeat("", effects.reads, effects.writes, effects.rng)
 
 
-def _stand_in(graph: Graph, node: Node, spec: OpSpec, *, allow_nondeterministic: bool) -> Repeat:
+def _stand_in(graph: Graph, node: Node, spec: OpSpec, *, bits_may_vary: bool) -> Repeat:
     """The rule of a node that is replayed by a pure stand-in, which sees only some of its arguments."""
     replay = spec.replay
     assert replay is not None
     device = next(
         (graph.storages[s].device for v in node.outputs if (s := graph.values[v].storage) is not None), ""
     )
-    if not allow_nondeterministic and device.split(":")[0] not in replay.bitwise:
+    if not bits_may_vary and device.split(":")[0] not in replay.bitwise:
         return Repeat(
             f"its replay {replay.op} is not known to give the same bits on {device or 'this device'}"
         )

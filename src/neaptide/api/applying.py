@@ -221,7 +221,7 @@ def compile_step(
             state=state,
             progress=progress,
             changing=changing,
-            allow_nondeterministic=allow_nondeterministic,
+            bits_may_vary=allow_nondeterministic,
             slow=slow,
             checkpoints=checkpoints,
             dynamic=ranges.dynamic if isinstance(ranges, SeenDims) else ranges,
@@ -312,10 +312,10 @@ def _maker(
             changing=changing,
             checkpoints=plan.checkpoints,
         )
-        prepared = PreparedStep(captured, allow_nondeterministic=allowed, slow=slow)
+        prepared = PreparedStep(captured, bits_may_vary=allowed, slow=slow)
         is_of_plan = fits(plan, captured) or not has_begun
         if is_of_plan and dynamic is None:
-            found = matched(plan, captured, time_limit_s, allow_nondeterministic=allowed)
+            found = matched(plan, captured, time_limit_s, bits_may_vary=allowed)
             first = placed(prepared, replace(found, slow=slow), arena)
             has_begun = True
             return first

@@ -131,7 +131,7 @@ def compare(
         device=device,
         name=name,
         progress=progress,
-        allow_nondeterministic=allow_nondeterministic,
+        bits_may_vary=allow_nondeterministic,
         slow=slow,
         checkpoints=checkpoints,
     )

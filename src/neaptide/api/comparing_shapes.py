@@ -97,7 +97,7 @@ def compare_shapes(
         (batch,),
         name=name,
         progress=progress,
-        allow_nondeterministic=allow_nondeterministic,
+        bits_may_vary=allow_nondeterministic,
         slow=slow,
         dynamic=dynamic,
         checkpoints=checkpoints,
@@ -121,7 +121,7 @@ def compare_shapes(
         *_step_and_args(largest, seed),
         name=name,
         progress=progress,
-        allow_nondeterministic=allow_nondeterministic,
+        bits_may_vary=allow_nondeterministic,
         slow=slow,
         checkpoints=checkpoints,
     )

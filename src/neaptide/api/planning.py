@@ -121,7 +121,7 @@ def plan(
         device=device,
         name=name,
         progress=progress,
-        allow_nondeterministic=allow_nondeterministic,
+        bits_may_vary=allow_nondeterministic,
         slow=slow,
         dynamic=dynamic,
         checkpoints=checkpoints,

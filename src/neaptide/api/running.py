@@ -77,11 +77,11 @@ def run(
     say("capturing the step")
     captured = capture(step, (batch,), name=name or plan.name, dynamic=dynamic, checkpoints=plan.checkpoints)
     allowed = plan.allow_nondeterministic and allow_nondeterministic
-    prepared = PreparedStep(captured, progress=progress, allow_nondeterministic=allowed, slow=slow)
+    prepared = PreparedStep(captured, progress=progress, bits_may_vary=allowed, slow=slow)
     if dynamic is not None:
         variant = matched_for_all_shapes(plan, prepared)
     else:
-        variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, allow_nondeterministic=allow_nondeterministic)
+        variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, bits_may_vary=allow_nondeterministic)
         variant = replace(variant, slow=slow)
     if arena:
         variant = placed(prepared, variant, arena)

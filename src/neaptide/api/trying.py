@@ -109,7 +109,7 @@ def plan_by_trials(
         (batch,),
         name=name,
         progress=progress,
-        allow_nondeterministic=allow_nondeterministic,
+        bits_may_vary=allow_nondeterministic,
         slow=slow,
         checkpoints=checkpoints,
     )

@@ -148,17 +148,16 @@ def _in_order(
         from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
         from neaptide.planner.rewritten_plan import replayed
 
-        program, allowed = plan.program("steady"), plan.allow_nondeterministic
-        captured, graph = graph, replayed(program, graph, registry()).graph
-        step = problem_of(program, graph, registry(), allow_nondeterministic=allowed)
+        program, known = plan.program("steady"), registry().with_bits(may_vary=plan.allow_nondeterministic)
+        captured, graph = graph, replayed(program, graph, known).graph
+        step = problem_of(program, graph, known)
         schedule = judge_program(
             program,
             graph,
             step,
-            registry(),
+            known,
             captured=None if program.captured is None else captured,
             atomic=plan.atomic,
-            allow_nondeterministic=allowed,
         )
         if program.captured is not None:  # what is known of the captured graph has other ids
             storage_bytes = dict(program.assumed.storages)

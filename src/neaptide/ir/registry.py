@@ -180,16 +180,31 @@ class OpSpec:
 class OpRegistry:
     """Rows by op name. Read-only once built.
 
+    Attributes:
+        bits_may_vary: operations that give other bits on every run may be repeated.
+
     >>> OpRegistry([OpSpec("toy.relu")]).find("toy.relu").name
     'toy.relu'
     """
 
-    def __init__(self, rows: Iterable[OpSpec]) -> None:
+    def __init__(
+        self, rows: Iterable[OpSpec], *, bits_may_vary: bool = False, other: OpRegistry | None = None
+    ) -> None:
         self._rows: dict[str, OpSpec] = {}
+        self.bits_may_vary = bits_may_vary
+        self._other = other
         for row in rows:
             if row.name in self._rows:
                 raise ValueError(f"two rows for {row.name}")
             self._rows[row.name] = row
+
+    def with_bits(self, *, may_vary: bool) -> OpRegistry:
+        """The same rows, where repetitions may give other bits, or may not; one object for each."""
+        if may_vary == self.bits_may_vary:
+            return self
+        if self._other is None:
+            self._other = OpRegistry(self, bits_may_vary=may_vary, other=self)
+        return self._other
 
     def __contains__(self, op: str) -> bool:
         return op in self._rows

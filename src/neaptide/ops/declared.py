@@ -23,7 +23,7 @@ def declare_pure(name: str, *, deterministic: bool = True) -> None:
     Args:
         name: `"mylib::gelu"`, or with its overload `"mylib::gelu.out_of_place"`; `default` without one.
         deterministic: the same arguments give the same bits on every run; otherwise it is recomputed only where the
-            plan allows that (`allow_nondeterministic=True`).
+            plan allows that.
 
     Raises:
         UsageError: no such name can be, or it is an operation that neaptide knows itself.

@@ -48,7 +48,6 @@ def settle_arena(
     interrupt: threading.Event | None = None,
     *,
     may_move: bool = True,
-    allow_nondeterministic: bool = False,
     binding: Binding | None = None,
 ) -> PlannedArena:
     """Lay a sequence out, and move steps a little where its arena is more than a hundredth above its bytes.
@@ -64,7 +63,6 @@ def settle_arena(
         limits: of time and the seed.
         interrupt: set it to get the best so far.
         may_move: whether steps may be moved at all.
-        allow_nondeterministic: as in the search.
         binding: values of symbolic dims.
     """
     most = Evaluator(step, sequence).peak
@@ -80,7 +78,7 @@ def settle_arena(
         # A refusal is an answer here: most moves of a step break a dependency.
         try:
             schedule = Schedule.from_nodes(graph, order)
-            check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
+            check_schedule(graph, schedule, registry)
         except VerifyError:
             return False
         return Evaluator(step, order).peak <= most

@@ -37,7 +37,6 @@ def problem_of(
     graph: Graph,
     registry: OpRegistry,
     *,
-    allow_nondeterministic: bool,
     captured: CapturedGraph | None = None,
     binding: Binding | None = None,
 ) -> StepProblem:
@@ -49,7 +48,6 @@ def problem_of(
         program: the plan of the graph.
         graph: as it is planned; with `captured`, as it was captured.
         registry: what the operations mean.
-        allow_nondeterministic: whether repetitions may give other bits.
         captured: of the program, where its captured graph is asked about.
         binding: values of symbolic dims.
 
@@ -59,7 +57,7 @@ def problem_of(
     """
     bodies = NO_BODIES
     if captured is None:
-        bodies = judged_bodies(program, graph, registry, allow_nondeterministic=allow_nondeterministic)
+        bodies = judged_bodies(program, graph, registry)
     assumed = program.assumed if captured is None else captured.assumed
     field = f"{program.role}.assumed" if captured is None else f"{program.role}.captured.assumed"
     for name, pairs, count in (
@@ -86,29 +84,25 @@ def problem_of(
         binding=binding,
         workspace=dict(assumed.workspace),
         storage_bytes=dict(assumed.storages),
-        allow_nondeterministic=allow_nondeterministic,
         bodies=bodies,
         in_bodies=_known_in_bodies(assumed),
     )
 
 
-def judged_bodies(
-    program: PlannedProgram, graph: Graph, registry: OpRegistry, *, allow_nondeterministic: bool
-) -> Bodies:
+def judged_bodies(program: PlannedProgram, graph: Graph, registry: OpRegistry) -> Bodies:
     """The schedules of the bodies of a program's loops, by loop, legal.
 
     Args:
         program: as it was found, or as it was read.
         graph: what it is for, after its rewrites.
         registry: what the operations mean.
-        allow_nondeterministic: whether repetitions may give other bits.
 
     Raises:
         PlanError: the orders of bodies are not legal.
     """
     try:
         bodies = body_schedules(graph, program.bodies)
-        check_bodies(graph, bodies, registry, allow_nondeterministic=allow_nondeterministic)
+        check_bodies(graph, bodies, registry)
     except VerifyError as error:
         raise wrong_field(f"{program.role}.bodies", f"is not legal: {_in_one_line(error)}") from error
     return bodies
@@ -136,7 +130,6 @@ def judge_program(
     *,
     captured: Graph | None = None,
     atomic: bool = False,
-    allow_nondeterministic: bool = False,
     binding: Binding | None = None,
 ) -> Schedule:
     """Judge a planned program beside its graph, and give its schedule. About two plays of the schedule.
@@ -145,10 +138,9 @@ def judge_program(
         program: as it was found, or as it was read.
         graph: what it is for, after its rewrites (`planner.rewritten_plan.replayed`).
         step: the same as integers, under `program.assumed`.
-        registry: what the operations mean.
+        registry: what the operations mean. Not what the plan says of itself: a file cannot allow itself other bits.
         captured: the graph before the rewrites; None where there are none.
         atomic: whether updates must wait for everything that can fail.
-        allow_nondeterministic: whether repetitions may give other bits. Not what the plan says of itself.
         binding: values of symbolic dims.
 
     Raises:
@@ -159,9 +151,7 @@ def judge_program(
         program.check_fingerprint(fingerprint(graph))
     if program.node_count != len(graph.nodes):
         raise wrong_field(f"{program.role}.node_count", f"is {program.node_count}, not {len(graph.nodes)}")
-    return _Judge(program, graph, step, registry, captured, binding).judge(
-        atomic=atomic, allow_nondeterministic=allow_nondeterministic
-    )
+    return _Judge(program, graph, step, registry, captured, binding).judge(atomic=atomic)
 
 
 def judge_budgets(
@@ -225,16 +215,16 @@ class _Judge:
         self.captured = captured
         self.binding = binding
 
-    def judge(self, *, atomic: bool, allow_nondeterministic: bool) -> Schedule:
+    def judge(self, *, atomic: bool) -> Schedule:
         program, graph = self.program, self.graph
-        bodies = judged_bodies(program, graph, self.registry, allow_nondeterministic=allow_nondeterministic)
+        bodies = judged_bodies(program, graph, self.registry)
         schedule = Schedule.from_nodes(graph, program.sequence, bodies)
         try:
-            check_schedule(graph, schedule, self.registry, allow_nondeterministic=allow_nondeterministic)
+            check_schedule(graph, schedule, self.registry)
         except VerifyError as error:
             raise self._wrong("sequence", f"is not legal: {_in_one_line(error)}") from error
         if program.stays:
-            schedule = self._staying(schedule, allow_nondeterministic=allow_nondeterministic)
+            schedule = self._staying(schedule)
         whole = self._judge_atomic() if atomic else None
         self._judge_bytes(schedule, whole)
         self._judge_arena(schedule)
@@ -247,11 +237,11 @@ class _Judge:
             raise self._wrong("copies.rows", "have other bytes than the storages that wait on the host")
         return schedule
 
-    def _staying(self, schedule: Schedule, *, allow_nondeterministic: bool) -> Schedule:
+    def _staying(self, schedule: Schedule) -> Schedule:
         """A legal schedule with the stays on the host."""
         try:
             staying = schedule.with_stays(self.program.stays)
-            check_schedule(self.graph, staying, self.registry, allow_nondeterministic=allow_nondeterministic)
+            check_schedule(self.graph, staying, self.registry)
         except VerifyError as error:
             raise self._wrong("stays", f"is not legal: {_in_one_line(error)}") from error
         return staying

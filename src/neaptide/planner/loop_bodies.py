@@ -226,8 +226,7 @@ class BodyPlanner:
     ) -> Outcome[OffloadPlan]:
         def check(sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
             schedule = Schedule.from_nodes(body, sequence, bodies).with_stays(stays)
-            loose = inside.allow_nondeterministic
-            check_schedule(body, schedule, inside.registry, allow_nondeterministic=loose)
+            check_schedule(body, schedule, inside.registry)
 
         host = _host_in_trips(body, inside, on_host)
         # What the loop hands to its body is part of a storage around it, and stays on the device.

@@ -24,8 +24,6 @@ def as_written(
     step: StepProblem,
     registry: OpRegistry,
     checkpoints: Sequence[Sequence[int]],
-    *,
-    allow_nondeterministic: bool = False,
 ) -> PlannedSequence:
     """A program as eager runs it: in program order, with the user's own activation checkpointing.
 
@@ -36,14 +34,11 @@ def as_written(
         step: the same as integers.
         registry: what its operations mean.
         checkpoints: nodes of the forward of each checkpointed call.
-        allow_nondeterministic: as the problem was compiled.
     """
     plain = baseline(step)
     if not checkpoints:
         return plain
-    sequence = checkpointed_sequence(
-        graph, step, registry, checkpoints, allow_nondeterministic=allow_nondeterministic
-    )
+    sequence = checkpointed_sequence(graph, step, registry, checkpoints)
     found = PlannedSequence.evaluate(step, sequence, "as_written")
     return min(plain, found, key=lambda made: made.peak_with_workspace_bytes)
 

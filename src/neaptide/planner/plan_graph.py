@@ -208,12 +208,7 @@ class _GraphPlanning:
         interrupt: threading.Event | None,
     ) -> None:
         self.graph, self.pricing, self.asked, self.limits = graph, pricing, asked, limits
-        check_bodies(
-            graph,
-            asked.bodies,
-            pricing.registry,
-            allow_nondeterministic=pricing.allow_nondeterministic,
-        )
+        check_bodies(graph, asked.bodies, pricing.registry)
         self.step = pricing.problem(graph, asked.bodies).named(asked.names)
         self._legal: tuple[int, ...] | None = None
         self.whole = atomic_step(self.step, pricing.storage_bytes(graph)) if asked.atomic else None
@@ -244,12 +239,7 @@ class _GraphPlanning:
         """Refuse a sequence that is not legal; one that was found to be so last is not looked at again."""
         if tuple(sequence) == self._legal:
             return
-        check_schedule(
-            self.graph,
-            Schedule.from_nodes(self.graph, sequence),
-            self.pricing.registry,
-            allow_nondeterministic=self.pricing.allow_nondeterministic,
-        )
+        check_schedule(self.graph, Schedule.from_nodes(self.graph, sequence), self.pricing.registry)
         if self.whole is not None:
             check_atomic(self.whole, sequence)
         self._legal = tuple(sequence)
@@ -319,7 +309,6 @@ class _GraphPlanning:
             Limits(limits.time_s, None, limits.seed),
             self.search.interrupt,
             may_move=self.whole is None,
-            allow_nondeterministic=self.pricing.allow_nondeterministic,
             binding=self.pricing.binding,
         )
 
@@ -355,7 +344,6 @@ class _GraphPlanning:
             step,
             self.pricing.registry,
             atomic=asked.atomic,
-            allow_nondeterministic=self.pricing.allow_nondeterministic,
             binding=self.pricing.binding,
         )
         least = program.predictions.baseline_peak_with_workspace_bytes

@@ -62,7 +62,6 @@ class Pricing:
         cost: time and workspace of nodes; a measured one is prepared for a graph before the graph is priced.
         registry: what the operations mean.
         binding: values of symbolic dims; the same as the cost model's. In the body of a loop those of a full part.
-        allow_nondeterministic: repetitions may give other bits.
         links: what makes the copies in the bodies of loops; None where nothing is moved in them.
     """
 
@@ -72,14 +71,12 @@ class Pricing:
         registry: OpRegistry,
         *,
         binding: Binding | None = None,
-        allow_nondeterministic: bool = False,
         links: Links | None = None,
     ) -> None:
         self.links = links
         self.cost = cost
         self.registry = registry
         self.binding: Binding = dict(binding or {})
-        self.allow_nondeterministic = allow_nondeterministic
         self._runs: tuple[_Runs, ...] = (_Runs(1, self.binding, cost),)
         self._is_inside = False
         self._known: dict[int, _Priced] = {}
@@ -116,7 +113,6 @@ class Pricing:
                 workspace=made.prices.own_workspace,
                 storage_bytes=made.prices.storage_bytes,
                 seconds=made.prices.seconds,
-                allow_nondeterministic=self.allow_nondeterministic,
                 random_state_seconds=_RANDOM_STATE_SECONDS,
                 bodies=bodies,
                 in_bodies=made.prices.in_bodies,
@@ -225,7 +221,7 @@ class Pricing:
 
     def repeat_rule(self, graph: Graph, node: Node) -> Repeat:
         """Whether a node may run again, as problems are made."""
-        return repeat_rule(graph, node, self.registry, allow_nondeterministic=self.allow_nondeterministic)
+        return repeat_rule(graph, node, self.registry)
 
     def storage_bytes(self, graph: Graph) -> tuple[int, ...]:
         """Bytes of each storage, those of the caller and of other devices as well."""
@@ -248,7 +244,6 @@ class Pricing:
             runs[0].cost,
             self.registry,
             binding=runs[0].binding,
-            allow_nondeterministic=self.allow_nondeterministic,
             links=self.links,
         )
         found._runs, found._is_inside = runs, True

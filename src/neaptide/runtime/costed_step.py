@@ -46,7 +46,7 @@ class CostedStep:
         run_operations: whether operations may be run alone to learn their time, workspace and true sizes; never
             done for a preset or for a step on tensors without bytes.
         progress: told what is going on.
-        allow_nondeterministic: operations whose bits differ from run to run may be recomputed.
+        bits_may_vary: operations whose bits differ from run to run may be recomputed.
         refresh: measure this machine and the operations again, whatever the cache has.
         slow: where storages wait that a plan moves, when it runs on this machine.
     """
@@ -58,12 +58,12 @@ class CostedStep:
         device: str | None = None,
         run_operations: bool = True,
         progress: Progress | None = None,
-        allow_nondeterministic: bool = False,
+        bits_may_vary: bool = False,
         refresh: bool = False,
         slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     ) -> None:
         self.captured = captured
-        self.allow_nondeterministic = allow_nondeterministic
+        self.registry = registry().with_bits(may_vary=bits_may_vary)
         self.say = progress or (lambda _text: None)
         self.slow = slow
         self.device: Device = (
@@ -76,16 +76,11 @@ class CostedStep:
         self._rewritten: dict[tuple[int, tuple[str | Rewrite, ...]], PlannedGraph] = {}
         # One for all programs: they have most calls in common, and with `refresh` each is run once.
         self._cost: MeasuredCost | EstimatedCost = (
-            MeasuredCost(registry(), refresh=refresh)
+            MeasuredCost(self.registry, refresh=refresh)
             if self.is_measured
-            else EstimatedCost(self.device, registry())
+            else EstimatedCost(self.device, self.registry)
         )
-        self.quick_pricing = Pricing(
-            self._cost,
-            registry(),
-            allow_nondeterministic=allow_nondeterministic,
-            links=Links.of(self.device),
-        )
+        self.quick_pricing = Pricing(self._cost, self.registry, links=Links.of(self.device))
         self.part_costs = PartCosts.on(self.device)
         self._choices: dict[int, Choices] = {}  # by graph, which their objection keeps
         self._problems: dict[int, StepProblem] = {}
@@ -104,7 +99,7 @@ class CostedStep:
 
     def choices(self, planned: PlannedGraph) -> Choices:
         """What may run in parts in one of the programs; one for all searches."""
-        return self._choices.setdefault(id(planned.graph), Choices(registry(), planned.objection))
+        return self._choices.setdefault(id(planned.graph), Choices(self.registry, planned.objection))
 
     def prices(self, graph: Graph | None = None, bodies: Bodies = NO_BODIES) -> Prices:
         """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's.
@@ -182,7 +177,7 @@ class CostedStep:
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """Axes of the usual step, in words."""
-        return axes_in_words(self.captured.steady.graph, registry())
+        return axes_in_words(self.captured.steady.graph, self.registry)
 
     def as_written(self, index: int = 0) -> PlannedSequence:
         """One of the programs as eager runs it: in program order, with the user's own activation checkpointing.
@@ -198,9 +193,8 @@ class CostedStep:
         return as_written(
             planned.graph,
             self.pricing(planned.graph).problem(planned.graph),
-            registry(),
+            self.registry,
             planned.checkpoints,
-            allow_nondeterministic=self.allow_nondeterministic,
         )
 
 

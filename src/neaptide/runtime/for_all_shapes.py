@@ -141,8 +141,8 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
         within = replace(options, strategy=DEFAULTS.strategy)
 
         def again(captured: CapturedStep) -> PreparedStep:
-            allowed = prepared.allow_nondeterministic
-            return PreparedStep(captured, allow_nondeterministic=allowed, slow=prepared.slow)
+            may_vary = prepared.registry.bits_may_vary
+            return PreparedStep(captured, bits_may_vary=may_vary, slow=prepared.slow)
 
         return plan_shapes(prepared.captured, again, within).variant
     graphs = []

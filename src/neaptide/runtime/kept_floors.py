@@ -15,7 +15,7 @@ from typing import Final
 from neaptide.errors import PlanError, RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.fingerprint import fingerprint
-from neaptide.ops import registry
+from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import TerminationReason
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.rewritten_plan import replayed
@@ -62,14 +62,14 @@ FLOORS: Final = KeptFloors()
 
 
 def question(
-    program: CapturedProgram, role: str, device: str, options: SearchOptions, *, allow_nondeterministic: bool
+    program: CapturedProgram, role: str, device: str, options: SearchOptions, registry: OpRegistry
 ) -> Hashable:
     """What a plan answers, but for the bytes and the limits of its search. O(size of the program)."""
     budget = options.budget
     return (
         *(fingerprint(program.graph), role, device, options.strategy, options.numerics),
         *(options.rewrites, options.atomic, options.in_place, options.bodies),
-        *(budget.host, budget.state_between_steps, options.limits.seed, allow_nondeterministic),
+        *(budget.host, budget.state_between_steps, options.limits.seed, registry.bits_may_vary),
     )
 
 
@@ -77,26 +77,25 @@ def given_back(
     program: CapturedProgram,
     kept: PlannedProgram,
     budget_bytes: int,
+    registry: OpRegistry,
     *,
     atomic: bool,
-    allow_nondeterministic: bool,
 ) -> tuple[PlannedProgram, PlannedGraph] | None:
     """A plan that was kept, for a budget that it is within, and what then runs; None where it does not stand before the judge."""
     made = kept.predictions
     ended = TerminationRecord(str(TerminationReason.FEASIBLE), None, _KEPT, made.seconds)
     entry = replace(kept, budget_bytes=budget_bytes, termination=ended)
     try:
-        edited = replayed(entry, program.graph, registry())
+        edited = replayed(entry, program.graph, registry)
         planned = PlannedGraph.captured(program).rewritten(edited, entry.rewrites)
-        step = problem_of(entry, planned.graph, registry(), allow_nondeterministic=allow_nondeterministic)
+        step = problem_of(entry, planned.graph, registry)
         schedule = judge_program(
             entry,
             planned.graph,
             step,
-            registry(),
+            registry,
             captured=None if entry.captured is None else program.graph,
             atomic=atomic,
-            allow_nondeterministic=allow_nondeterministic,
         )
     except (PlanError, RewriteError) as error:
         logger.warning("a plan that was found before is not legal any more: %s", error.what)

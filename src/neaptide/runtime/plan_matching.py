@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from neaptide.errors import PlanError, PlanMismatch, RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.ir.registry import OpRegistry
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -39,7 +40,7 @@ def fits(plan: Plan, captured: CapturedStep) -> bool:
 
 
 def matched(
-    plan: Plan, captured: CapturedStep, time_limit_s: float | None, *, allow_nondeterministic: bool = False
+    plan: Plan, captured: CapturedStep, time_limit_s: float | None, *, bits_may_vary: bool = False
 ) -> PlannedVariant:
     """The schedules of a plan for a capture, judged; first steps that the plan lacks are planned for the same bytes.
 
@@ -47,8 +48,7 @@ def matched(
         plan: from this process or from a file, which is believed no more.
         captured: the step.
         time_limit_s: of planning what the plan lacks.
-        allow_nondeterministic: what is recomputed may give other bits than the first time. What the plan says of it is
-            not enough.
+        bits_may_vary: what is recomputed may give other bits than the first time. What the plan says of it is not enough.
 
     Raises:
         PlanMismatch: the usual step is not the one that the plan was made for; says what differs.
@@ -59,10 +59,10 @@ def matched(
     check_content(plan)
     known = {program.captured_fingerprint: program for program in plan.programs}
     entries = [known.get(fingerprint(program.graph)) for program in captured.programs]
-    graphs = _judged(plan, captured.programs, entries, allow_nondeterministic=allow_nondeterministic)
+    graphs = _judged(plan, captured.programs, entries, bits_may_vary=bits_may_vary)
     if None in entries:
         options = same_budget(plan, time_limit_s)
-        found = PreparedStep(captured, allow_nondeterministic=allow_nondeterministic).plan(options).variant
+        found = PreparedStep(captured, bits_may_vary=bits_may_vary).plan(options).variant
         graphs = [found.graphs[index] if made is None else made for index, made in enumerate(graphs)]
     variant = PlannedVariant(captured, tuple(made for made in graphs if made is not None), plan)
     if rewrites := variant.graphs[0].rewrites:
@@ -121,12 +121,13 @@ def _judged(
     programs: Sequence[CapturedProgram],
     entries: Sequence[PlannedProgram | None],
     *,
-    allow_nondeterministic: bool,
+    bits_may_vary: bool,
 ) -> list[PlannedGraph | None]:
     """What runs for each of the programs, judged beside its graph; None for one that the plan lacks."""
     graphs: list[PlannedGraph | None] = []
     judged: list[PlannedProgram] = []
     peaks: list[int] = []
+    known = registry().with_bits(may_vary=plan.allow_nondeterministic)
     for index, (program, entry) in enumerate(zip(programs, entries, strict=True)):
         if entry is None:
             graphs.append(None)
@@ -134,10 +135,8 @@ def _judged(
         if (entry.role == STEADY) != (index == 0):
             raise wrong_field("programs.role", f"is {entry.role!r} for a program that is another step here")
         planned = _replayed(program, entry)
-        step = problem_of(
-            entry, planned.graph, registry(), allow_nondeterministic=plan.allow_nondeterministic
-        )
-        peaks.append(_written_peak(plan, program, entry, step))
+        step = problem_of(entry, planned.graph, known)
+        peaks.append(_written_peak(program, entry, step, known))
         here = step.device.partition(":")[0]
         if index == 0 and plan.captured_on not in ("", here):
             raise wrong_field("captured_on", f"is {plan.captured_on!r}, and the step is on {here!r}")
@@ -146,13 +145,12 @@ def _judged(
                 entry,
                 planned.graph,
                 step,
-                registry(),
+                known.with_bits(may_vary=bits_may_vary and plan.allow_nondeterministic),
                 captured=None if entry.captured is None else program.graph,
                 atomic=plan.atomic,
-                allow_nondeterministic=allow_nondeterministic and plan.allow_nondeterministic,
             )
         except PlanError as error:
-            if plan.allow_nondeterministic and not allow_nondeterministic:
+            if plan.allow_nondeterministic and not bits_may_vary:
                 raise PlanError(
                     error.what,
                     why="the plan may recompute operations whose bits differ from run to run",
@@ -175,23 +173,13 @@ def _replayed(program: CapturedProgram, entry: PlannedProgram) -> PlannedGraph:
         raise wrong_field(f"{entry.role}.captured.rewrites", f"are not legal: {error.what}") from error
 
 
-def _written_peak(plan: Plan, program: CapturedProgram, entry: PlannedProgram, step: StepProblem) -> int:
+def _written_peak(
+    program: CapturedProgram, entry: PlannedProgram, step: StepProblem, registry: OpRegistry
+) -> int:
     """Bytes, with workspace, of a program as the user wrote it; `step` is what is planned of it."""
     if entry.captured is not None:
-        step = problem_of(
-            entry,
-            program.graph,
-            registry(),
-            allow_nondeterministic=plan.allow_nondeterministic,
-            captured=entry.captured,
-        )
-    written = as_written(
-        program.graph,
-        step,
-        registry(),
-        program.checkpoints,
-        allow_nondeterministic=plan.allow_nondeterministic,
-    )
+        step = problem_of(entry, program.graph, registry, captured=entry.captured)
+    written = as_written(program.graph, step, registry, program.checkpoints)
     return written.peak_with_workspace_bytes
 
 

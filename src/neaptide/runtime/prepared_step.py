@@ -13,7 +13,6 @@ from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
-from neaptide.ops import registry
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
 from neaptide.planner import BITWISE, CLOSE
 from neaptide.planner.budget import allowed_bytes
@@ -76,7 +75,7 @@ class PreparedStep(CostedStep):
         if (index, asked) not in self._rewritten:
             planned = PlannedGraph.captured(self.captured.programs[index])
             here = tuple(one for one in asked if index == 0 or isinstance(one, str))
-            planned = with_rewrites(planned, registry(), here, leave_out)
+            planned = with_rewrites(planned, self.registry, here, leave_out)
             self._rewritten[index, asked] = planned
         return self._rewritten[index, asked]
 
@@ -122,7 +121,7 @@ class PreparedStep(CostedStep):
             atomic=options.atomic,
             signature=described_signature(self.captured),
             captured_on=self.captured_on,
-            allow_nondeterministic=self.allow_nondeterministic,
+            allow_nondeterministic=self.registry.bits_may_vary,
             numerics=CLOSE if options.numerics == CLOSE else BITWISE,
             axes=self.axes if options.explains else (),
             checkpoints=self.captured.checkpoints,
@@ -171,24 +170,12 @@ class PreparedStep(CostedStep):
         if peak <= allowed or options.budget.is_min or options.budget.peak is None:
             return program, planned
         captured = self.captured.programs[index]
-        asked = question(
-            captured,
-            program.role,
-            self.device.name,
-            options,
-            allow_nondeterministic=self.allow_nondeterministic,
-        )
+        asked = question(captured, program.role, self.device.name, options, self.registry)
         kept = FLOORS.within(asked, allowed)
         FLOORS.note(asked, program)
         there = None
         if kept is not None:
-            there = given_back(
-                captured,
-                kept,
-                allowed,
-                atomic=options.atomic,
-                allow_nondeterministic=self.allow_nondeterministic,
-            )
+            there = given_back(captured, kept, allowed, self.registry, atomic=options.atomic)
         return (program, planned) if there is None else there
 
     def _searched(
@@ -264,15 +251,14 @@ class PreparedStep(CostedStep):
             return found.program, planned
         captured = planned.program.graph
         program = of_captured(found.program, captured, self.pricing(captured), planned.rewrites)
-        edited = replayed(program, captured, registry())
+        edited = replayed(program, captured, self.registry)
         judge_program(
             program,
             edited.graph,
             pricing.problem(planned.graph, found.schedule.bodies),
-            registry(),
+            self.registry,
             captured=captured,
             atomic=options.atomic,
-            allow_nondeterministic=self.allow_nondeterministic,
         )
         return program, planned
 
@@ -339,7 +325,7 @@ def prepare(
     name: str = "",
     progress: Progress | None = None,
     changing: frozenset[str] = frozenset(),
-    allow_nondeterministic: bool = False,
+    bits_may_vary: bool = False,
     refresh: bool = False,
     slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     dynamic: Dynamic | None = None,
@@ -370,7 +356,7 @@ def prepare(
         device=device,
         run_operations=run_operations,
         progress=progress,
-        allow_nondeterministic=allow_nondeterministic,
+        bits_may_vary=bits_may_vary,
         refresh=refresh,
         slow=slow,
     )

@@ -148,7 +148,7 @@ def _by_shape(entry: ShapesProgram, graph: Graph, prepared: PreparedStep) -> Sha
 def _check_legal(graph: Graph, sequence: tuple[int, ...], field: str, prepared: PreparedStep) -> Schedule:
     schedule = Schedule.from_nodes(graph, sequence)
     try:
-        check_schedule(graph, schedule, registry(), allow_nondeterministic=prepared.allow_nondeterministic)
+        check_schedule(graph, schedule, prepared.registry)
     except VerifyError as error:
         raise wrong_field(field, f"is not legal: {error.what}") from error
     return schedule

@@ -62,7 +62,7 @@ def plan_for_all_shapes(prepared: PreparedStep, options: SearchOptions, dynamic:
         versions=versions(),
         signature=described_signature(captured),
         captured_on=_device(steady, programs[0].largest).partition(":")[0],
-        allow_nondeterministic=prepared.allow_nondeterministic,
+        allow_nondeterministic=prepared.registry.bits_may_vary,
         all_shapes=ShapesRecord(asked_dims(dynamic), programs),
         checkpoints=captured.checkpoints,
     )

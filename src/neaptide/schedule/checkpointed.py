@@ -23,8 +23,6 @@ def checkpointed_sequence(
     problem: StepProblem,
     registry: OpRegistry,
     calls: Sequence[Sequence[int]],
-    *,
-    allow_nondeterministic: bool = False,
 ) -> tuple[int, ...]:
     """Program order with each checkpointed call run again before its backward. O(calls x size of the graph).
 
@@ -36,7 +34,6 @@ def checkpointed_sequence(
         registry: what the operations mean.
         calls: nodes of each call's forward, ascending; one of the backward behind them is where the call runs again at
             the latest.
-        allow_nondeterministic: as the problem was compiled.
     """
     evaluator = Evaluator(problem)
     sequence = evaluator.sequence()
@@ -48,7 +45,7 @@ def checkpointed_sequence(
         longer = evaluator.sequence()
         schedule = Schedule.from_nodes(graph, longer)
         try:
-            check_schedule(graph, schedule, registry, allow_nondeterministic=allow_nondeterministic)
+            check_schedule(graph, schedule, registry)
         except VerifyError:
             evaluator.undo()
         else:

@@ -190,7 +190,6 @@ def compile_problem(
     storage_bytes: Mapping[int, int] | None = None,
     seconds: Sequence[float] | None = None,
     device: str | None = None,
-    allow_nondeterministic: bool = False,
     random_state_seconds: float = 0.0,
     bodies: Bodies = NO_BODIES,
     in_bodies: InBodies = NOTHING_IN_BODIES,
@@ -206,7 +205,6 @@ def compile_problem(
         storage_bytes: sizes by storage id that replace the recorded ones.
         seconds: of one execution of each node; by default each node costs one.
         device: whose bytes count; by default the one with the largest total of storages.
-        allow_nondeterministic: accept repetitions that may differ in bits.
         random_state_seconds: what it takes to repeat a draw of random numbers, beside the operation itself.
         bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
             orders of bodies, but `order_lower_bound_bytes` is not above what these need.
@@ -225,10 +223,7 @@ def compile_problem(
     roles = _roles(graph, operands, created)
     value_storage = tuple(-1 if v.storage is None else v.storage for v in graph.values)
     before = tuple(predecessors(graph))
-    rules = [
-        repeat_rule(graph, node, registry, allow_nondeterministic=allow_nondeterministic)
-        for node in graph.nodes
-    ]
+    rules = [repeat_rule(graph, node, registry) for node in graph.nodes]
     held = loop_workspaces(graph, binding, bodies, in_bodies.of_storages)
     away = loop_host_bytes(graph, bodies, where, binding)
     given = {**(workspace or {})}

@@ -99,7 +99,7 @@ def test_copies_that_contradict_the_plan_are_refused(program, change, message):
 
 
 def test_copies_of_other_bytes_are_refused_beside_the_program(graph, program):
-    step = problem_of(program, graph, REGISTRY, allow_nondeterministic=False)
+    step = problem_of(program, graph, REGISTRY)
     judge_program(program, graph, step, REGISTRY)
     edited = replace(program, copies=with_first(program.copies, nbytes=program.copies.rows[0].nbytes + 1))
     with pytest.raises(PlanError, match=r"copies\.rows have other bytes"):

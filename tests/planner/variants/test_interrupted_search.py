@@ -78,7 +78,7 @@ def test_the_best_that_was_met_is_the_answer(graph, after):
 
     program = Plan.from_json(Plan((answer.found.program,)).to_json()).programs[0]
     changed = replay(graph, registry(), answer.variant.rewrites, RULES).graph
-    step = problem_of(program, changed, registry(), allow_nondeterministic=False)
+    step = problem_of(program, changed, registry())
     schedule = judge_program(program, changed, step, registry())
     assert schedule == answer.found.schedule
     check_schedule(changed, schedule, registry())

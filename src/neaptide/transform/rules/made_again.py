@@ -145,7 +145,7 @@ def _check_outputs(graph: Graph, group: Again) -> None:
 
 def _check_node(graph: Graph, registry: OpRegistry, written: _Writes, node: Node, before: int) -> None:
     where = node.source.location or None
-    rule = repeat_rule(graph, node, registry)
+    rule = repeat_rule(graph, node, registry.with_bits(may_vary=False))
     if not rule.is_allowed:
         raise RewriteError(f"{node.op} {rule.refusal}", where=where)
     if not node.effects.is_pure or node.regions:

@@ -213,9 +213,10 @@ def started_pool(
         plain_seconds: that the plan of the graph as it is took.
         interrupt: of the search.
     """
+    known = registry().with_bits(may_vary=pricing.registry.bits_may_vary)
     count = min(usable_cores() if wanted is None else wanted, most)
     is_worthwhile = wanted is not None or plain_seconds >= _WORTHWHILE_S
-    if count < 2 or not is_worthwhile or pricing.registry is not registry():
+    if count < 2 or not is_worthwhile or pricing.registry is not known:
         return None
     return WorkerPool(count, interrupt)
 

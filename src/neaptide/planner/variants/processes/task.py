@@ -47,14 +47,14 @@ class PricedTask:
     Attributes:
         task: what is to be planned.
         cost: of its graph.
-        allow_nondeterministic: as of the pricing.
+        bits_may_vary: in repetitions, as the registry of the pricing says.
         links: of copies in the bodies of loops, as of the pricing.
         declared: operations that the user vouches for, each with whether it is deterministic.
     """
 
     task: PlanTask
     cost: KnownCost
-    allow_nondeterministic: bool
+    bits_may_vary: bool
     links: Links | None = None
     declared: tuple[tuple[str, bool], ...] = ()
 
@@ -63,15 +63,14 @@ class PricedTask:
         """A task, priced. O(nodes)."""
         cost = KnownCost.of(pricing.cost, task.graph, pricing.binding)
         declared = tuple((row.name, row.deterministic) for row in declared_rows())
-        return PricedTask(task, cost, pricing.allow_nondeterministic, pricing.links, declared)
+        return PricedTask(task, cost, pricing.registry.bits_may_vary, pricing.links, declared)
 
     def planned(self, registry: OpRegistry, interrupt: threading.Event | None = None) -> GraphPlan:
         """The plan: the same, under a limit of work, as that of the task by the pricing that it was made of."""
         pricing = Pricing(
             self.cost,
-            registry,
+            registry.with_bits(may_vary=self.bits_may_vary),
             binding=dict(self.cost.sizes),
-            allow_nondeterministic=self.allow_nondeterministic,
             links=self.links,
         )
         return self.task.planned(pricing, interrupt)
