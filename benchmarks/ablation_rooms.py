@@ -117,9 +117,9 @@ def _variants(case: Case) -> Solve:
     """The lowest peak within some more time, as a share of the baseline's. `work` is the limit: plans keep no count."""
     from coordinated import DEVICE, TINY
     from neaptide import zoo
-    from neaptide.planner.budget import Budget
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     model, latency = case
     spec = f"{model}@{TINY}"
@@ -128,7 +128,7 @@ def _variants(case: Case) -> Solve:
     before = prepared.as_written().peak_with_workspace_bytes
 
     def solve(limits: Limits) -> Row:
-        options = SearchOptions(Budget(None, latency=latency), "default", limits, numerics="close", workers=1)
+        options = Ask(Budget(None, latency=latency), "default", limits, numerics="close", workers=1)
         found = prepared.plan(options).plan.programs[0].predictions
         return {
             "value": found.peak_with_workspace_bytes / before,

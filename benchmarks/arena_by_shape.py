@@ -63,16 +63,16 @@ def measured(model: str, share: str) -> Row:
     """One step under one limit."""
     import torch
 
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime.arena_variant import in_arenas
     from neaptide.runtime.for_all_shapes import for_all_shapes
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     torch.set_num_threads(1)
     prepared = prepare(_step(model), (_batch(FIRST),), dynamic=RANGE)
-    options = SearchOptions(Budget(share), limits=Limits(seed=SEED))
+    options = Ask(Budget(share), limits=Limits(seed=SEED))
     plain = for_all_shapes(prepared, options)
     inside = in_arenas(prepared, plain)
     draw = random.Random(SEED)

@@ -51,12 +51,12 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     """One model: the same plan on objects of their own, without and with an arena."""
     import torch
 
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime import contestants
     from neaptide.runtime.arena_plan import ArenaOptions
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.timing import interleaved, median_ratio
     from neaptide.runtime.verification import verify_eager, verify_planned
 
@@ -66,7 +66,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     prepared = prepare(step, (batch,), name=spec)
     plain = prepared.baseline_variant()
     if budget is not None:
-        plain = prepared.plan(SearchOptions(Budget(budget), limits=Limits(work=2000, seed=SEED))).variant
+        plain = prepared.plan(Ask(Budget(budget), limits=Limits(work=2000, seed=SEED))).variant
     inside = in_arenas(prepared, plain, ArenaOptions(copies, in_place=in_place))
     report = inside.graphs[0].arena.report
     del step, batch

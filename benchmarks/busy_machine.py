@@ -29,15 +29,15 @@ def planned(spec: str, threads: int) -> dict[str, Any]:
     import torch
 
     import neaptide.zoo
-    from neaptide.planner.budget import Budget
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     torch.set_num_threads(threads)
     step, batch = neaptide.zoo.factory(spec)()
     prepared = prepare(step, (batch,), name=spec)
     problem = prepared.problem()
-    options = SearchOptions(Budget(PEAK), in_place=False)  # one graph for both prices
+    options = Ask(Budget(PEAK), in_place=False)  # one graph for both prices
     program, _ = prepared.plan_program(0, options, prepared.allowed(options, 0, None))
     return {
         "fingerprint": program.fingerprint,

@@ -53,10 +53,10 @@ Row = dict[str, Any]
 
 def planned(spec: str) -> Row:
     """One model: all programs within each limit of time."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=spec)
@@ -67,7 +67,7 @@ def planned(spec: str) -> Row:
             began = time.process_time()
             budget = Budget(None, latency=f"+{latency}%")
             limits = Limits(work=WORK, seed=SEED)
-            options = SearchOptions(budget, strategy, limits, numerics=numerics, workers=1)
+            options = Ask(budget, strategy, limits, numerics=numerics, workers=1)
             program = prepared.plan(options).plan.programs[0]
             made = program.predictions
             points.append(

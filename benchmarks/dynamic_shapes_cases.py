@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import torch
 
+    from neaptide.ask import Ask
     from neaptide.frontends.programs.captured import CapturedStep
     from neaptide.runtime.planned_graph import PlannedVariant, PointsWithin
     from neaptide.runtime.prepared_step import PreparedStep
-    from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.shape_plans import ShapePlans
     from neaptide.runtime.step_plan import StepPlan
 
@@ -91,12 +91,12 @@ def planned_for_all(captured: CapturedStep, allowed: int, name: str) -> PlannedV
     return for_all_shapes(_prepared(captured), _options(allowed))
 
 
-def _options(allowed: int) -> SearchOptions:
+def _options(allowed: int) -> Ask:
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
-    from neaptide.runtime.search_options import SearchOptions
 
-    return SearchOptions(Budget(allowed), limits=Limits(time_s=TIME_LIMIT_S, seed=SEED))
+    return Ask(Budget(allowed), limits=Limits(time_s=TIME_LIMIT_S, seed=SEED))
 
 
 def eager_peaks(captured: CapturedStep, loader: Loader) -> list[int]:

@@ -31,13 +31,13 @@ Row = dict[str, Any]
 def predicted(samples: int, share: float, batches: int, first_peak: int) -> Row:
     """One number of samples: no plan, padded plans, and one program with points."""
     from neaptide import zoo
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.planner.points.plan import Decisions
     from neaptide.runtime.for_all_shapes import for_all_shapes
     from neaptide.runtime.prepared_step import PreparedStep
-    from neaptide.runtime.search_options import SearchOptions
     from neaptide_corpus.text_lengths import batches_of_tokens
 
     lengths = batches_of_tokens(batches, samples, SEED)
@@ -47,8 +47,8 @@ def predicted(samples: int, share: float, batches: int, first_peak: int) -> Row:
     (dim,) = captured.steady.graph.dims
     prepared = PreparedStep(captured, device=DEVICE)
 
-    def options(allowed: int) -> SearchOptions:
-        return SearchOptions(Budget(allowed), limits=Limits(time_s=TIME_LIMIT_S, seed=SEED))
+    def options(allowed: int) -> Ask:
+        return Ask(Budget(allowed), limits=Limits(time_s=TIME_LIMIT_S, seed=SEED))
 
     # Without a limit the decisions are those of no plan.
     free = for_all_shapes(prepared, options(1 << 50)).graphs[0].points.plan.shaped

@@ -96,19 +96,19 @@ def dynamic_answers(model: str) -> Answers:
 
 
 def _for_all_shapes(prepared: Any) -> tuple[float, Any]:
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.errors import InfeasibleBudget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime.for_all_shapes import for_all_shapes
-    from neaptide.runtime.search_options import SearchOptions
 
     for share in DYNAMIC_SHARES[:-1]:
-        asked = SearchOptions(Budget(f"{share:.0%}"), limits=Limits(work=WORK, seed=SEED))
+        asked = Ask(Budget(f"{share:.0%}"), limits=Limits(work=WORK, seed=SEED))
         try:
             return share, for_all_shapes(prepared, asked).graphs[0]
         except InfeasibleBudget:
             continue
-    asked = SearchOptions(Budget("100%"), limits=Limits(work=WORK, seed=SEED))
+    asked = Ask(Budget("100%"), limits=Limits(work=WORK, seed=SEED))
     return DYNAMIC_SHARES[-1], for_all_shapes(prepared, asked).graphs[0]
 
 
@@ -139,12 +139,12 @@ def _prepared(spec: str, *, device: str = "cpu", dynamic: Any = None) -> Any:
 
 
 def _answer(prepared: Any, work: int, *, numerics: str = "bitwise", **budget: Any) -> dict[str, Any]:
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
-    from neaptide.runtime.search_options import SearchOptions
 
     limits = Limits(work=work, seed=SEED)
-    asked = SearchOptions(Budget(**budget), limits=limits, numerics=numerics, workers=1, explains=False)
+    asked = Ask(Budget(**budget), limits=limits, numerics=numerics, workers=1, explains=False)
     before = prepared.as_written()
     began = time.process_time()
     program = prepared.plan(asked).plan.programs[0]

@@ -54,11 +54,11 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
     import torch
 
     from neaptide import zoo
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime import contestants
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     torch.set_num_threads(1)
     contestants.build(zoo.factory(spec.partition("@")[0]), SEED)  # imports what the model is made of
@@ -68,7 +68,7 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
     for index in range(len(prepared.captured.programs)):
         prepared.problem(index)
     costed = time.perf_counter()
-    found = prepared.plan(SearchOptions(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
+    found = prepared.plan(Ask(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
     planned = time.perf_counter()
     predicted = found.plan.program("steady").predictions
     return {

@@ -145,9 +145,9 @@ class Field:
 
     def add_front(self, kind: str) -> None:
         """Plans of one kind for several predicted times, each program once, ready to run."""
+        from neaptide.budget import Budget
         from neaptide.outcome import Limits
-        from neaptide.planner.budget import Budget
-        from neaptide.runtime.prepared_step import SearchOptions
+        from neaptide.runtime.prepared_step import Ask
         from neaptide.runtime.searched_front import distinct, plans_for
 
         strategy, numerics = SEARCHES[kind]
@@ -163,7 +163,7 @@ class Field:
         began = time.monotonic()
         found = plans_for(
             self.prepared,
-            SearchOptions(budgets[0], strategy, limits, numerics=numerics, workers=1),
+            Ask(budgets[0], strategy, limits, numerics=numerics, workers=1),
             budgets[1:],
             otherwise_for=len(budgets) if kind == OURS else 0,
         )

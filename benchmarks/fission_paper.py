@@ -86,14 +86,14 @@ def planned(spec: str, time_limit_s: float, latencies: list[int]) -> dict[str, A
 def _searched(
     prepared: PreparedStep, strategy: str, numerics: str, latency: int, time_limit_s: float
 ) -> tuple[dict[str, Any], int | None]:
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
-    from neaptide.runtime.search_options import SearchOptions
 
     began = time.monotonic()
     limits = Limits(time_s=time_limit_s, seed=SEED)
     budget = Budget(None, latency=f"+{latency}%")
-    program = prepared.plan(SearchOptions(budget, strategy, limits, numerics=numerics)).plan.programs[0]
+    program = prepared.plan(Ask(budget, strategy, limits, numerics=numerics)).plan.programs[0]
     made = program.predictions
     point = {
         "peak_bytes": made.peak_with_workspace_bytes,
@@ -136,9 +136,9 @@ def _one_after_the_other(
     time_limit_s: float,
 ) -> Iterator[dict[str, Any]]:
     """The lowest parts within the time, and recomputation around them."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
-    from neaptide.runtime.search_options import SearchOptions
 
     baseline = prepared.as_written().seconds
     longest = (1 + latency / 100) * baseline
@@ -148,11 +148,10 @@ def _one_after_the_other(
     parts, peak, seconds, rewrites = min(within, key=lambda found: found[1])
     point = {"latency": latency, "rewrites": [f"fission {parts}"]}
     yield point | {"program": "parts alone", "peak_bytes": peak, "time_ratio": seconds / baseline}
-    options = SearchOptions(
+    options = Ask(
         Budget(None, latency=longest),
         limits=Limits(time_s=time_limit_s, seed=SEED),
         rewrites=rewrites,
-        bodies=Budget(None),
     )
     made = prepared.plan(options).plan.programs[0].predictions
     yield point | {

@@ -69,11 +69,11 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     import torch
 
     from fission_field import FRONT
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.planner.strategies.program_order import baseline
     from neaptide.runtime import contestants
-    from neaptide.runtime.prepared_step import SearchOptions, prepare
+    from neaptide.runtime.prepared_step import Ask, prepare
     from neaptide.runtime.searched_front import distinct, plans_for
     from neaptide.runtime.verification import verify_eager, verify_planned
 
@@ -86,9 +86,7 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     began = time.monotonic()
     asked, *others = (Budget(None, latency=ratio * before) for ratio in FRONT)
     limits = Limits(time_s=time_limit_s, seed=SEED)
-    found = plans_for(
-        prepared, SearchOptions(asked, limits=limits, numerics="close"), others, otherwise_for=len(FRONT)
-    )
+    found = plans_for(prepared, Ask(asked, limits=limits, numerics="close"), others, otherwise_for=len(FRONT))
     plan_s = time.monotonic() - began
     runners = [contestants.eager_contestant(factory, SEED)]
     named = found.named([f"for {ratio:.2f}" for ratio in FRONT])

@@ -11,17 +11,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from neaptide.analysis.legality import check_schedule
+from neaptide.budget import Budget
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import peer
 from neaptide.outcome import Limits, Stopwatch
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide_corpus.recorded_steps import RecordedStep, from_json
 from neaptide_peers.magis.best_first import Wanted
@@ -119,17 +120,14 @@ def ours(case: Case, limit: str, limits: Limits, wholes: Sequence[Row]) -> Row:
     pricing = Pricing(case.cost, case.step.registry)
     allowed = baseline(pricing.problem(case.step.graph)).peak_with_workspace_bytes
 
-    def asked(_: Edited) -> PlanRequest:
-        return PlanRequest(Budget("min", latency=limit), budget_bytes=allowed)
+    def asked(_: Edited) -> GraphAsk:
+        return GraphAsk(Budget("min", latency=limit), limits=limits, workers=1, budget_bytes=allowed)
 
     found = plan_variants(
         case.step.graph,
         asked,
-        limits,
-        quick=pricing,
-        exact=lambda _: pricing,
-        objection=lambda _: None,
-        costs=PartCosts(added_byte_seconds=0.0),
+        VariantPrices(pricing, lambda _: pricing, PartCosts(added_byte_seconds=0.0)),
+        Choices(case.step.registry, lambda _: None),
     )
     # Whole-step micro-batching is a point of the same space. The search lets go of a piece when it is merged, the simulator
     # does not, so where weights are most of the bytes a whole step in program order may be lower.

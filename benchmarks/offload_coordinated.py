@@ -59,10 +59,10 @@ Row = dict[str, Any]
 
 def planned(spec: str, work: int) -> Row:
     """One net, each way."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=spec)
@@ -73,7 +73,7 @@ def planned(spec: str, work: int) -> Row:
         began = time.process_time()
         budget = Budget(None, latency=LATENCY, host=host)
         limits = Limits(work=work, seed=SEED)
-        options = SearchOptions(budget, limits=limits, numerics=numerics, workers=1)
+        options = Ask(budget, limits=limits, numerics=numerics, workers=1)
         allowed = prepared.allowed(options, 0, None)
         program, _ = prepared.plan_program(0, options, allowed)
         made = program.predictions

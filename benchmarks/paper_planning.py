@@ -38,16 +38,16 @@ COLUMNS = (
 
 def plan_on_meta(spec: str, device: str, peak: str, time_limit_s: float) -> dict[str, Any]:
     """One model for one card."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime.prepared_step import prepare
     from neaptide.runtime.process import high_water_mark_bytes
-    from neaptide.runtime.search_options import SearchOptions
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=device, name=spec)
     began = time.perf_counter()
-    found = prepared.plan(SearchOptions(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
+    found = prepared.plan(Ask(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
     plan_seconds = time.perf_counter() - began
     program = found.plan.program("steady")
     predicted = program.predictions

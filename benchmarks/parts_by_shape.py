@@ -62,15 +62,15 @@ Row = dict[str, Any]
 
 def measured(model: str) -> list[Row]:
     """One step at all shapes of the grid."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.planner.points.parts import part_lengths
     from neaptide.runtime.for_all_shapes import planned_within
-    from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.shapes_plan import in_program_order
 
     prepared = _prepared(_factory(model))
-    options = SearchOptions(Budget("100%"), limits=Limits(seed=SEED), numerics="close")
+    options = Ask(Budget("100%"), limits=Limits(seed=SEED), numerics="close")
     planned = planned_within(prepared.captured.steady, prepared, options, 0)
     in_order, choice = in_program_order(planned.graph, prepared), planned.choice()
     alone, parts = choice.decisions[0], choice.decisions[-1]
@@ -134,17 +134,17 @@ def _seconds(choice: Choice, shape: dict[str, int], limit: int) -> float:
 
 def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
     """Real steps under a limit: the peak beside the predicted one, the loss beside eager's, by shape."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.runtime.for_all_shapes import for_all_shapes
     from neaptide.runtime.meter import LiveBytesMeter
     from neaptide.runtime.planned_step import PlannedStep
-    from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.shape_predictions import predicted_at
 
     eager, step = _factory(model), _factory(model)
     prepared = _prepared(step)
-    options = SearchOptions(Budget(limit), limits=Limits(seed=SEED), numerics="close")
+    options = Ask(Budget(limit), limits=Limits(seed=SEED), numerics="close")
     variant = for_all_shapes(prepared, options)
     fast = PlannedStep(step, lambda *_: variant)
     fast(_batch(RUN[-1])), eager(_batch(RUN[-1]))

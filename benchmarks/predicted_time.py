@@ -143,20 +143,18 @@ def measure(spec: str, rounds: int) -> dict[str, Any]:
 
 def plans(prepared: Any, spec: str) -> dict[str, Any]:
     """The planned programs of a model, by name."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
-    from neaptide.runtime.search_options import SearchOptions
 
     limits = Limits(time_s=PLAN_S, seed=SEED)
-    found = {"recompute": prepared.plan(SearchOptions(Budget(peak=PEAK), limits=limits)).variant}
+    found = {"recompute": prepared.plan(Ask(Budget(peak=PEAK), limits=limits)).variant}
     split = step_in_parts(prepared)
     if split is not None:
         found[f"in {STEP_PARTS} parts"] = split
     if spec == LONG_CONTEXT:
         loop = logits_loop(prepared.captured.steady.graph)
-        found["loop"] = prepared.plan(
-            SearchOptions(Budget(peak="100%"), limits=limits, rewrites=(loop,))
-        ).variant
+        found["loop"] = prepared.plan(Ask(Budget(peak="100%"), limits=limits, rewrites=(loop,))).variant
     return found
 
 

@@ -89,11 +89,11 @@ class Field:
 
     def planned(self, budget_bytes: int) -> StepPlan:
         """A plan of the whole step."""
-        from neaptide.planner.budget import Budget
-        from neaptide.runtime.search_options import SearchOptions
+        from neaptide.ask import Ask
+        from neaptide.budget import Budget
 
         with self.spend("planning"):
-            return self.prepared.plan(SearchOptions(Budget(budget_bytes), limits=self.limits))
+            return self.prepared.plan(Ask(Budget(budget_bytes), limits=self.limits))
 
     def run(self, name: str, run: Callable[[], Any], resident: Callable[[], Any], **row: Any) -> None:
         """Measure the memory of a program that has run before, and keep it for the timing."""

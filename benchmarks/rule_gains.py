@@ -19,13 +19,13 @@ import fission_steps
 import fused_dropouts
 import neaptide.zoo
 from bench_record import RESULTS, recorded, save, table
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.strategies.program_order import baseline
@@ -127,8 +127,8 @@ def measure(spec: str) -> list[dict[str, Any]]:
 
 def least_peak(graph: Graph, pricing: Pricing, seconds: float) -> int | None:
     """Bytes of the lowest plan within a time; None where none was found."""
-    asked = PlanRequest(Budget("min", latency=seconds))
-    made = plan_graph(graph, pricing, asked, Limits(None, WORK)).program.predictions
+    asked = GraphAsk(Budget("min", latency=seconds), limits=Limits(None, WORK))
+    made = plan_graph(graph, pricing, asked).program.predictions
     return made.peak_with_workspace_bytes if made.seconds <= seconds else None
 
 

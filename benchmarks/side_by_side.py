@@ -74,12 +74,12 @@ def measure(spec: str, repeats: int) -> Row:
 
 def _searched(prepared: PreparedStep, workers: int) -> tuple[Row, str]:
     """One search: what it took, and its plan."""
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
-    from neaptide.runtime.search_options import SearchOptions
 
     limits = Limits(work=WORK, seed=SEED)
-    options = SearchOptions(Budget(None, latency=LATENCY), limits=limits, numerics="close", workers=workers)
+    options = Ask(Budget(None, latency=LATENCY), limits=limits, numerics="close", workers=workers)
     prepared.problem()
     wall, own, there = time.perf_counter(), time.process_time(), _of_children()
     plan = prepared.plan(options).plan

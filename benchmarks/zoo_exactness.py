@@ -39,12 +39,13 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
     """One model: what `neaptide.api.compare` does, with the plan at hand for a closer look."""
     import torch
 
+    from neaptide.ask import Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.report.comparison import compare_programs
     from neaptide.runtime import contestants
+    from neaptide.runtime.contestants import Measuring
     from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.search_options import SearchOptions
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
@@ -52,19 +53,15 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
     prepared = prepare(step, (batch,), name=spec)
     prepared.prices()
     began = time.perf_counter()
-    found = prepared.plan(SearchOptions(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
+    found = prepared.plan(Ask(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
     plan_seconds = time.perf_counter() - began
     predicted = found.plan.program("steady").predictions
     compared = compare_programs(
         factory,
         prepared,
         {"plan": found},
-        repeats=repeats,
-        run=True,
-        eager=True,
-        verify=True,
+        Measuring(repeats, seed=SEED),
         plan_seconds=plan_seconds,
-        seed=SEED,
     )
     eager, baseline = compared.row("eager"), compared.row("baseline")
     schedules = {"baseline": prepared.baseline_variant(), "plan": found.variant}

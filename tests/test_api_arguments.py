@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from typing import Any
 
@@ -92,6 +93,12 @@ def never(*_: Any) -> None:
         (lambda: neaptide.compare(lambda: (1, 2)), "the factory returned a tuple of 2"),
         (lambda: neaptide.compare(never, strategy="best"), "no strategy is called 'best'"),
         (lambda: neaptide.compare(never, also=["best"]), "no strategy is called 'best'"),
+        (lambda: neaptide.plan(never, budget="60%", numeric="close"), "plan takes no option 'numeric'"),
+        (lambda: neaptide.compare(never, eviction="dtr"), "compare takes no option 'eviction'"),
+        (
+            lambda: neaptide.compile_step(never, budget="60%", device="h100"),
+            "compile_step takes no option 'device'",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(call, told):
@@ -101,6 +108,19 @@ def test_arguments_that_cannot_be_meant_are_refused(call, told):
     assert caught.value.next_step
     if "strategy" in told:
         assert "default" in caught.value.next_step
+
+
+def test_the_nearest_option_is_told():
+    with pytest.raises(UsageError) as caught:
+        neaptide.compile_step(never, budget="60%", allow_nondeterminism=True)
+    assert caught.value.next_step.startswith("did you mean allow_nondeterministic?")
+
+
+@pytest.mark.parametrize("name", [name for name in neaptide.__all__ if name[0].islower()])
+def test_no_function_names_more_than_eight_arguments(name):
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(getattr(neaptide, name)).parameters.values()
+    assert sum(one.kind in named for one in parameters) <= 8
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from neaptide.budget import Budget, check_unit
 from neaptide.cli import exit_codes
 from neaptide.cli.main import main
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.exclusions import EXCLUSIONS, WORDS, asked_for, refuse_exclusions
-from neaptide.planner.budget import Budget, check_unit
 from neaptide.settings import TABLE
 
 RANGE = ("--dynamic", "x:0=2..9")
@@ -83,14 +83,7 @@ def test_a_setting_of_a_file_counts_for_commands_that_read_it_alone(tmp_path, mo
 
 
 def test_python_tells_them_in_its_own_words():
-    asked = asked_for(
-        strategy="default",
-        numerics="bitwise",
-        budget=Budget("70%", host="1MiB"),
-        atomic=False,
-        rewrites=False,
-        trials=False,
-    )
+    asked = asked_for({"budget": Budget("70%", host="1MiB")})
     refuse_exclusions(asked)
     with pytest.raises(UsageError, match="an arena and room on the host exclude each other"):
         refuse_exclusions({*asked, "arena"})

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import neaptide
+from neaptide.budget import Budget
 from neaptide.errors import PlanError, PlanMismatch, UsageError
-from neaptide.planner.budget import Budget
 from neaptide.plans import Plan, ShapesProgram
 from neaptide.report.run_text import run_document
 from neaptide.runtime import shape_planning

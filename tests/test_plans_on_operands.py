@@ -11,16 +11,17 @@ import neaptide
 from deep_step import QUICK
 from frontends import steps
 from neaptide.analysis.legality import check_schedule
-from neaptide.api.search_options import search_options
+from neaptide.api.asking import ask_of
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.ops import registry
+from neaptide.options import PlanOptions
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_document
 from neaptide.runtime.plan_matching import same_budget
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 
 BUDGETS = (
     Budget(None),
@@ -60,10 +61,7 @@ def prepared():
 
 
 def planned(prepared, budget, **options):
-    asked = search_options(
-        budget, "default", QUICK["time_limit_s"], QUICK["work_limit"], 0, False, None, **options
-    )
-    return prepared.plan(asked)
+    return prepared.plan(ask_of("plan", budget, {**QUICK, **options}, PlanOptions))
 
 
 def rules(plan):
@@ -171,7 +169,7 @@ def searches(monkeypatch):
 
 def searched(prepared, budget, work, **chosen):
     """Plan the usual program of a step."""
-    options = SearchOptions(budget, limits=Limits(work=work), **chosen)
+    options = Ask(budget, limits=Limits(work=work), **chosen)
     prepared.plan_program(0, options, prepared.allowed(options, 0, None))
 
 

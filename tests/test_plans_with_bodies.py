@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from fission_play import along, split, touching
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import PlanError
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from run_elsewhere import run_elsewhere
 
 SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
@@ -74,9 +74,7 @@ def found(captured):
     graph = captured.steady.graph
     axes = along(graph, SENTENCES, WORDS_EACH)
     loop = split(graph, touching(graph, axes), SENTENCES, 3, WORDS_EACH)
-    options = SearchOptions(
-        Budget(None), limits=Limits(time_s=None, work=200), rewrites=(loop,), bodies=Budget("60%")
-    )
+    options = Ask(Budget("min"), limits=Limits(time_s=None, work=200), rewrites=(loop,))
     return PreparedStep(captured, device=DEVICE).plan(options)
 
 

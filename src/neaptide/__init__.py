@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from neaptide.api import plan_by_trials as plan_by_trials
     from neaptide.api import profile as profile
     from neaptide.api import run as run
+    from neaptide.budget import Budget as Budget
     from neaptide.movers.slow_memory import SlowMemory as SlowMemory
     from neaptide.ops.declared import declare_pure as declare_pure
-    from neaptide.planner.budget import Budget as Budget
     from neaptide.plans import Plan as Plan
     from neaptide.runtime.arena_plan import ArenaOptions as ArenaOptions
 
@@ -44,7 +44,7 @@ _HOME: Final = {
     "profile": "neaptide.api",
     "run": "neaptide.api",
     "ArenaOptions": "neaptide.runtime.arena_plan",
-    "Budget": "neaptide.planner.budget",
+    "Budget": "neaptide.budget",
     "Plan": "neaptide.plans",
     "SlowMemory": "neaptide.movers.slow_memory",
 }

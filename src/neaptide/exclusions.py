@@ -1,18 +1,14 @@
-"""Which options exclude each other: one table, held against what is asked for before anything is loaded or captured.
-
-The command line and the functions of Python name what is asked for in the same words, the keys of `WORDS`.
-"""
+"""Which options exclude each other: one table, held against what is asked for before anything is loaded or captured."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
+from neaptide.ask import BY_SHAPE, CLOSE, DEFAULT_STRATEGY, THIS_MACHINE
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
-
-if TYPE_CHECKING:
-    from neaptide.planner.budget import Budget
 
 WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "also": ("further strategies", "--also"),
@@ -50,7 +46,7 @@ class Exclusion:
         why: the reason.
         next_step: what to leave out.
         where: further things with which alone the two exclude each other.
-        command: of the command line, of which alone this holds; empty for everything.
+        task: `compare`, where this holds of comparisons alone; empty for everything.
     """
 
     first: str
@@ -58,11 +54,11 @@ class Exclusion:
     why: str
     next_step: str
     where: tuple[str, ...] = ()
-    command: str = ""
+    task: str = ""
 
-    def holds(self, asked: Collection[str], command: str) -> bool:
+    def holds(self, asked: Collection[str], task: str) -> bool:
         """Whether all of it is asked for."""
-        is_here = not self.command or self.command == command
+        is_here = not self.task or self.task == task
         return is_here and all(one in asked for one in (self.first, self.second, *self.where))
 
 
@@ -92,7 +88,7 @@ EXCLUSIONS: Final = (
         )
     ),
     *(
-        Exclusion("dynamic", other, _FOUR_ROWS, "compare with --dynamic and --peak", command="compare")
+        Exclusion("dynamic", other, _FOUR_ROWS, "compare with --dynamic and --peak", task="compare")
         for other in ("device", "also", "arena", "close", "no_bytes")
     ),
     Exclusion(
@@ -160,44 +156,55 @@ EXCLUSIONS: Final = (
 """All of them; the first that holds is told."""
 
 
-def asked_for(
-    *, strategy: str, numerics: str, budget: Budget, atomic: bool, rewrites: bool, trials: bool
-) -> set[str]:
-    """What a search is asked for, in keys of `WORDS`."""
-    from neaptide.planner import CLOSE, DEFAULT_STRATEGY
+def asked_for(options: Mapping[str, Any]) -> set[str]:
+    """What some options ask for, in keys of `WORDS`.
 
-    is_min = budget.is_min
+    Args:
+        options: by their names in Python; one that is not there has its default. `saved`: the plan is to be a file.
+    """
+    get = options.get
+    budget: Budget = get("budget") or Budget()
+    strategy, is_min = get("strategy", DEFAULT_STRATEGY), budget.is_min
     is_asked = {
-        "by_shape": strategy == "by_shape",
-        "strategy": strategy not in (DEFAULT_STRATEGY, "by_shape"),
-        "close": numerics == CLOSE,
-        "host": bool(budget.host),
+        "also": get("also"),
+        "arena": get("arena"),
+        "atomic": get("atomic"),
+        "by_shape": strategy == BY_SHAPE,
+        "close": get("numerics") == CLOSE,
+        "device": get("device") not in (None, THIS_MACHINE),
+        "dynamic": get("dynamic") and not isinstance(get("dynamic"), bool | str),
+        "eviction": get("eviction") is not None,
+        "host": budget.host,
         "latency": budget.latency is not None,
-        "peak_min": is_min,
         "no_bytes": budget.peak is None,
+        "no_eager": not get("eager", True),
         "no_limit": budget.latency is None and (budget.peak is None or is_min),
+        "peak_min": is_min,
+        "rewrites": get("rewrites"),
+        "saved": get("saved"),
         "state_between": budget.state_between_steps,
-        "atomic": atomic,
-        "rewrites": rewrites,
-        "trials": trials,
+        "strategy": strategy not in (DEFAULT_STRATEGY, BY_SHAPE),
+        "trials": get("trials") is not None,
+        "verify": get("verify") is True,
     }
     return {what for what, is_so in is_asked.items() if is_so}
 
 
-def refuse_exclusions(asked: Collection[str], *, command: str = "") -> None:
+def refuse_exclusions(asked: Collection[str], *, task: str = "", is_typed: bool = False) -> None:
     """Refuse things that exclude each other. O(exclusions).
 
     Args:
         asked: what is asked for, keys of `WORDS`.
-        command: of the command line, whose words are used then; empty for Python.
+        task: what is done: `compare`, say.
+        is_typed: on the command line, whose words are used then.
 
     Raises:
         UsageError: naming the two, why, and what to leave out.
     """
     for one in EXCLUSIONS:
-        if one.holds(asked, command):
-            first, second = (WORDS[what][bool(command)] for what in (one.first, one.second))
-            others = "".join(f" where {WORDS[what][bool(command)]} is given" for what in one.where)
+        if one.holds(asked, task):
+            first, second = (WORDS[what][is_typed] for what in (one.first, one.second))
+            others = "".join(f" where {WORDS[what][is_typed]} is given" for what in one.where)
             raise UsageError(
                 f"{first} and {second} exclude each other{others}", why=one.why, next_step=one.next_step
             )

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
-from neaptide.planner.budget import Budget
 from neaptide.units import parse_duration, parse_size
 
 _YES_NO: Final = {

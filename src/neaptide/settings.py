@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from neaptide.ask import BITWISE, CLOSE, DEFAULT_STRATEGY
 from neaptide.errors import UsageError
-from neaptide.planner import BITWISE, CLOSE, DEFAULT_STRATEGY
 from neaptide.setting_readers import (
     integer_reader,
     one_of_reader,
@@ -75,60 +75,13 @@ def setting(default: Any, read: Callable[[Any], Any], help_text: str, *, metavar
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a command can be told, whichever way it is told.
-
-    Attributes:
-        peak: highest bytes, a share of the baseline or a reduction of it.
-        latency: longest step time, or an increase over the baseline.
-        host: most bytes that storages may take on the host while they wait there; None: nothing is moved.
-        state_between_steps: parameters and optimizer states may stay on the host between two steps as well.
-        host_rate: of copies to the file that storages of the CPU wait in, bytes per second each way.
-        host_folder: of that file; None for the system's folder of temporary files.
-        device: a preset's name; None for this machine.
-        time_limit: of planning, a duration; None for the default of the command, or for none with a work
-            limit.
-        work_limit: of planning, in changes tried; the answer is then the same on every machine.
-        workers: processes that plan variants of a program side by side; None for as many as save time.
-        seed: of all random choices.
-        strategy: of the planner.
-        also: further strategies to compare with.
-        method: methods of ordering or layout to run; none means as many as it takes.
-        capacity: bytes that an arena must not exceed; None for the smallest.
-        alignment: least alignment of every buffer; None for 64 in programs, and for what a CSV says.
-        workspace: place scratch bytes of operations too.
-        points: budgets of a curve.
-        repeats: timed steps of each program.
-        steps: steps of a run.
-        verify: compare the numbers with eager; None for what the command does by itself. Steps that are planned when they
-            are called take when: `first`, `never` or `every N`.
-        strict: such a step that gives other bits than eager is an error; else a warning.
-        eager: measure eager too.
-        atomic: keep all updates behind the last operation that can fail.
-        allow_nondeterministic: recompute operations too that give other bits on every run.
-        numerics: `bitwise` keeps eager's bits; `close` may take sums in another order.
-        trials: limits that plans are made for, to choose one by what they measured; None for one plan, by predictions.
-        checkpoints: `keep` the state that checkpointed functions leave in eager, or `undo` the checkpoints.
-        in_place: put results on top of operands where that lowers the peak; every bit is kept.
-        rewrite: rules by which the graph is rewritten before it is planned.
-        refresh: time operations again that were timed before.
-        dynamic: dims of arguments that may vary, with their ranges.
-        at: shapes of that range, sizes of the dims in their order.
-        fit: bytes that the largest shapes are found for.
-        arena: run inside one block of memory.
-        arena_copies: which results are copied into it: cheap, all or none.
-    """
+    """What a command can be told, whichever way it is told; the help of each setting says what it is."""
 
     peak: str | None = setting(
-        None,
-        read_peak,
-        "Highest bytes: 20GiB, 60% of the baseline, -30%, or min.",
-        metavar="SIZE",
+        None, read_peak, "Highest bytes: 20GiB, 60% of the baseline, -30%, or min.", metavar="SIZE"
     )
     latency: str | None = setting(
-        None,
-        read_latency,
-        "Longest step: 250ms, or +10% over the baseline.",
-        metavar="TIME",
+        None, read_latency, "Longest step: 250ms, or +10% over the baseline.", metavar="TIME"
     )
     host: str | None = setting(
         None,
@@ -137,9 +90,7 @@ class Settings:
         metavar="SIZE",
     )
     state_between_steps: bool = setting(
-        False,
-        read_boolean,
-        "Parameters and optimizer states may stay on the host between two steps, too.",
+        False, read_boolean, "Parameters and optimizer states may stay on the host between two steps, too."
     )
     host_rate: str = setting(
         "200MB",
@@ -148,10 +99,7 @@ class Settings:
         metavar="SIZE",
     )
     host_folder: str | None = setting(
-        None,
-        read_text,
-        "Folder of that file; by default the system's for temporary files.",
-        metavar="FOLDER",
+        None, read_text, "Folder of that file; by default the system's for temporary files.", metavar="FOLDER"
     )
     device: str | None = setting(
         None,
@@ -159,12 +107,7 @@ class Settings:
         "Plan for this device, see `neaptide devices`; by default this machine.",
         metavar="NAME",
     )
-    time_limit: str | None = setting(
-        None,
-        read_duration,
-        "Stop planning after this long.",
-        metavar="TIME",
-    )
+    time_limit: str | None = setting(None, read_duration, "Stop planning after this long.", metavar="TIME")
     work_limit: int | None = setting(
         None,
         integer_reader(1),
@@ -178,22 +121,11 @@ class Settings:
         metavar="N",
     )
     seed: int = setting(
-        0,
-        integer_reader(0, HIGHEST_SEED),
-        "Seed of all random numbers; {default} by default.",
-        metavar="N",
+        0, integer_reader(0, HIGHEST_SEED), "Seed of all random numbers; {default} by default.", metavar="N"
     )
-    strategy: str = setting(
-        DEFAULT_STRATEGY,
-        read_text,
-        "Strategy of the planner.",
-        metavar="NAME",
-    )
+    strategy: str = setting(DEFAULT_STRATEGY, read_text, "Strategy of the planner.", metavar="NAME")
     also: tuple[str, ...] = setting(
-        (),
-        read_texts,
-        "Compare with this strategy as well; repeatable.",
-        metavar="STRATEGY",
+        (), read_texts, "Compare with this strategy as well; repeatable.", metavar="STRATEGY"
     )
     method: tuple[str, ...] = setting(
         (),
@@ -202,10 +134,7 @@ class Settings:
         metavar="NAME",
     )
     capacity: str | None = setting(
-        None,
-        read_size,
-        "Bytes that must be enough; by default as few as possible.",
-        metavar="SIZE",
+        None, read_size, "Bytes that must be enough; by default as few as possible.", metavar="SIZE"
     )
     alignment: int | None = setting(
         None,
@@ -225,41 +154,21 @@ class Settings:
         metavar="N",
     )
     repeats: int = setting(
-        5,
-        integer_reader(1),
-        "Timed steps of each program; {default} by default.",
-        metavar="N",
+        5, integer_reader(1), "Timed steps of each program; {default} by default.", metavar="N"
     )
-    steps: int = setting(
-        3,
-        integer_reader(1),
-        "Steps to run; {default} by default.",
-        metavar="N",
-    )
+    steps: int = setting(3, integer_reader(1), "Steps to run; {default} by default.", metavar="N")
     verify: bool | str | None = setting(
         None,
         read_verify,
         "Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
     )
     strict: bool = setting(
-        False,
-        read_boolean,
-        "A planned step that gives other bits than eager is an error, not a warning.",
+        False, read_boolean, "A planned step that gives other bits than eager is an error, not a warning."
     )
-    eager: bool = setting(
-        True,
-        read_boolean,
-        "Measure eager as well.",
-    )
-    atomic: bool = setting(
-        False,
-        read_boolean,
-        "Keep all updates behind the last operation that can fail.",
-    )
+    eager: bool = setting(True, read_boolean, "Measure eager as well.")
+    atomic: bool = setting(False, read_boolean, "Keep all updates behind the last operation that can fail.")
     allow_nondeterministic: bool = setting(
-        False,
-        read_boolean,
-        "Recompute operations too whose kernels give other bits on every run.",
+        False, read_boolean, "Recompute operations too whose kernels give other bits on every run."
     )
     numerics: str = setting(
         BITWISE,
@@ -308,15 +217,10 @@ class Settings:
         metavar="SHAPE",
     )
     fit: str | None = setting(
-        None,
-        read_size,
-        "Find the largest shapes within --dynamic that fit into 24GiB, say.",
-        metavar="SIZE",
+        None, read_size, "Find the largest shapes within --dynamic that fit into 24GiB, say.", metavar="SIZE"
     )
     arena: bool = setting(
-        False,
-        read_boolean,
-        "Run inside one block of memory, results at planned addresses.",
+        False, read_boolean, "Run inside one block of memory, results at planned addresses."
     )
     arena_copies: str = setting(
         "cheap",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.movers.slow_memory import SlowMemory
-from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.plan_text import plan_text

@@ -2,12 +2,14 @@
 
 import inspect
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 
 import pytest
 
+from neaptide.ask import Ask
 from neaptide.cli.config import resolve, unknown_variables
 from neaptide.errors import InvalidBudget, UsageError
+from neaptide.options import PlanOptions
 from neaptide.settings import TABLE, Settings
 
 # In Python a comparison verifies unless it is told not to, as the command does; a run does not.
@@ -60,12 +62,15 @@ def test_nothing_given_is_the_defaults(tmp_path):
 
 
 def test_defaults_are_those_of_the_api():
-    api = pytest.importorskip("neaptide.api")
+    for wanted in fields(Ask):
+        if wanted.name in TABLE and wanted.default is not MISSING:
+            assert wanted.default == TABLE[wanted.name].default, wanted.name
+    api, asking = pytest.importorskip("neaptide.api"), pytest.importorskip("neaptide.api.asking")
     for function in (api.plan, api.compare, api.compile_step, api.run, api.profile):
         for name, parameter in inspect.signature(function).parameters.items():
             if name in TABLE and name not in NOT_OF_THE_API:
                 assert parameter.default == TABLE[name].default, (function.__name__, name)
-    assert inspect.signature(api.plan).parameters["time_limit_s"].default == Settings().time_limit_s
+    assert asking.ask_of("plan", "60%", {}, PlanOptions).limits.time_s == Settings().time_limit_s
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])

@@ -97,7 +97,7 @@ def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
     assert Plan.load(tmp_path / "plan.json").programs[0].trials is not None
     elsewhere = call(*asked, "--device", "rtx3090")
     assert elsewhere.code == 2
-    assert "cannot be tried here" in elsewhere.err
+    assert "--trials and --device exclude each other" in elsewhere.err
 
 
 @needs_varying_dims

@@ -54,5 +54,5 @@ def test_looking_at_the_calls_is_refused_at_the_line_of_the_step():
 def test_all_of_neaptide_but_its_zoo_counts_as_a_library():
     root = users_code.__file__.rpartition("frontends")[0]
     assert users_code.is_library_file(root + "cost/pace.py")
-    assert users_code.is_ours(root + "planner/budget.py")
+    assert users_code.is_ours(root + "budget.py")
     assert not users_code.is_ours(root + "zoo/gpt2.py")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.named_peers import COMBINATIONS
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from wide_rows import rows_step
 
 
@@ -22,9 +22,7 @@ def prepared():
 
 
 def planned(prepared, strategy, numerics="close", latency=3600.0):
-    options = SearchOptions(
-        Budget(None, latency=latency), strategy, Limits(work=1000), numerics=numerics, workers=1
-    )
+    options = Ask(Budget(None, latency=latency), strategy, Limits(work=1000), numerics=numerics, workers=1)
     return prepared.plan(options).plan.programs[0]
 
 

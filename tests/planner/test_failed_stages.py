@@ -15,14 +15,14 @@ import neaptide.planner.recompute.curve.search as curve_module
 import neaptide.planner.recompute.engine as engine_module
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
+from neaptide.budget import Budget
 from neaptide.errors import MissingExtra, PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import FailedStageWarning, OnFailure, attempt, failing_stages
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
 
@@ -39,7 +39,7 @@ def production():
 
 def planned(budget, made=MADE, **options):
     pricing = given_pricing(made.registry, made.seconds)
-    return plan_graph(made.graph, pricing, PlanRequest(Budget(budget), **options), LIMITS)
+    return plan_graph(made.graph, pricing, GraphAsk(Budget(budget), limits=LIMITS, **options))
 
 
 def is_sound(found, made=MADE):
@@ -111,7 +111,7 @@ def test_all_strategies_may_fail(monkeypatch):
 def test_a_strategy_asked_for_by_name_may_fail(monkeypatch):
     breaks(monkeypatch, {"lagrangian"})
     with pytest.warns(FailedStageWarning, match="the strategy lagrangian failed"):
-        found = planned("80%", strategy_name="lagrangian")
+        found = planned("80%", strategy="lagrangian")
     assert found.program.sequence == tuple(range(found.program.node_count))
     assert found.program.termination.reason == "no_solution_found"
 

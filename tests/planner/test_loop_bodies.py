@@ -13,6 +13,7 @@ from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
+from neaptide.budget import Budget
 from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -24,11 +25,10 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
@@ -170,7 +170,7 @@ def test_a_loop_in_a_loop_is_planned_stored_judged_and_run():
     ):
         assert len(schedule.node_steps()) > len(within.nodes), "both bodies make something again"
 
-    asked = PlanRequest(Budget("min"))
+    asked = GraphAsk(Budget("min"))
     found = planner.around(graph, asked)
     assert body_schedules(graph, found.program.bodies) == found.schedule.bodies
     assert [order.loops for order in found.program.bodies] == [(node.id,), (node.id, inner.id)]
@@ -193,7 +193,7 @@ def test_a_loop_in_a_loop_is_planned_stored_judged_and_run():
 
 def test_the_body_inside_a_body_is_judged_at_the_door():
     graph, pricing = nested(), priced()
-    found = BodyPlanner(pricing, LIMITS).around(graph, PlanRequest(Budget("min"))).program
+    found = BodyPlanner(pricing, LIMITS).around(graph, GraphAsk(Budget("min"))).program
     outer, inner = found.bodies
     for wrong, why in (
         (replace(inner, sequence=inner.sequence[1:]), "cannot run|never runs"),
@@ -212,12 +212,12 @@ def test_a_graph_takes_what_is_left_where_its_loop_runs():
     graph, pricing = nested(), priced()
     node = loop_of(graph)
     planner = BodyPlanner(pricing, LIMITS)
-    free = planner.around(graph, PlanRequest(Budget(None))).program
-    least = planner.around(graph, PlanRequest(Budget("min"))).program
+    free = planner.around(graph, GraphAsk(Budget(None))).program
+    least = planner.around(graph, GraphAsk(Budget("min"))).program
     peaks = [p.predictions.peak_with_workspace_bytes for p in (least, free)]
     assert peaks[0] < peaks[1]
     allowed = sum(peaks) // 2
-    made = planner.around(graph, PlanRequest(Budget(allowed))).program
+    made = planner.around(graph, GraphAsk(Budget(allowed))).program
     assert made.predictions.peak_with_workspace_bytes <= allowed
     assert made.predictions.seconds <= least.predictions.seconds * (1 + 1e-9)
     assert planner.plan(graph, node) is planner.plan(graph, node), "bodies that are alike are planned once"
@@ -241,9 +241,7 @@ def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
     # Above everything but the loop.
     budget = before.peak_with_workspace_bytes - 4 * rows * WIDE // 2
     ways = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
-    found = BodyPlanner(pricing, LIMITS).around(
-        graph, PlanRequest(Budget(budget), host=HostSpace(2**20, *ways))
-    )
+    found = BodyPlanner(pricing, LIMITS).around(graph, GraphAsk(Budget(budget), host=HostSpace(2**20, *ways)))
     program = found.program
     (stay,) = program.stays
     assert stay.gone_behind < program.sequence.index(loop) < stay.load_before
@@ -261,7 +259,7 @@ def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
 
 def test_what_a_body_assumes_is_part_of_the_plan():
     graph, pricing = nested(), priced()
-    found = BodyPlanner(pricing, LIMITS).around(graph, PlanRequest(Budget(None))).program
+    found = BodyPlanner(pricing, LIMITS).around(graph, GraphAsk(Budget(None))).program
     loop = loop_of(graph).id
     for paths, field in (
         ((((loop, 10**6), 4),), "in_bodies"),

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 
 from given_cost import given_pricing
+from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.strategies.program_order import baseline
@@ -67,14 +67,14 @@ def test_floors_of_any_graph_do_not_rise(graph):
     assert outcome.termination.bound <= outcome.termination.best == least.peak_with_workspace_bytes
 
 
-@pytest.mark.parametrize("options", [{}, {"strategy_name": "greedy_recompute"}, {"atomic": True}])
+@pytest.mark.parametrize("options", [{}, {"strategy": "greedy_recompute"}, {"atomic": True}])
 def test_the_lowest_peak_is_a_budget(options):
     made = MADE["transformer"]
     pricing = given_pricing(made.registry, made.seconds)
 
     def planned(peak, latency=None):
-        asked = PlanRequest(Budget(peak, latency), **options)
-        return plan_graph(made.graph, pricing, asked, Limits(work=2000)).program
+        asked = GraphAsk(Budget(peak, latency), limits=Limits(work=2000), **options)
+        return plan_graph(made.graph, pricing, asked).program
 
     least = planned("min")
     peak = least.predictions.peak_with_workspace_bytes

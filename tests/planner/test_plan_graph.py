@@ -9,6 +9,7 @@ import neaptide.planner.plan_graph as plan_graph_module
 from frontends import steps
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
+from neaptide.budget import Budget
 from neaptide.cost.devices import Link
 from neaptide.errors import UsageError, VerifyError
 from neaptide.frontends.torch_step import capture_step
@@ -17,11 +18,10 @@ from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.atomic import atomic_step
-from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import STRATEGIES, GraphSearch, check_strategy
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.search import choose_stays
-from neaptide.planner.plan_graph import PlanRequest, finished_plan, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
@@ -43,10 +43,10 @@ def _call(made):
 def plan(graph, budget, **options):
     pricing = given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
     limits, interrupt = options.pop("limits", LIMITS), options.pop("interrupt", None)
-    return plan_graph(graph, pricing, PlanRequest(budget, **options), limits, interrupt=interrupt)
+    return plan_graph(graph, pricing, GraphAsk(budget, limits=limits, interrupt=interrupt, **options))
 
 
-def moved_arena(graph, step, registry, sizes, sequence, *_, **__):
+def moved_arena(graph, step, pricing, sequence, *_, **__):
     """The first order that two neighbours swapped give, legal and no higher."""
     most = Evaluator(step, sequence).peak
     for k in range(1, len(sequence)):
@@ -54,7 +54,7 @@ def moved_arena(graph, step, registry, sizes, sequence, *_, **__):
         if len({*sequence[: k + 1]}) < k + 1:
             break
         try:
-            check_schedule(graph, Schedule.from_nodes(graph, other), registry)
+            check_schedule(graph, Schedule.from_nodes(graph, other), pricing.registry)
         except VerifyError:
             continue
         if Evaluator(step, other).peak <= most:
@@ -64,7 +64,7 @@ def moved_arena(graph, step, registry, sizes, sequence, *_, **__):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_gives_a_plan_that_is_no_worse_than_the_baseline(graph, name):
-    found = plan(graph, Budget("85%"), strategy_name=name)
+    found = plan(graph, Budget("85%"), strategy=name)
     predicted = found.program.predictions
     assert predicted.lower_bound_bytes <= predicted.peak_bytes <= predicted.baseline_peak_bytes
     assert found.schedule.node_steps()[-1].target < len(graph.nodes)
@@ -111,11 +111,11 @@ def test_an_atomic_plan_keeps_to_its_budget_by_recomputing(graph):
 
 @pytest.mark.parametrize("name", ["default", "greedy_recompute"])
 def test_an_atomic_plan_keeps_to_a_limit_on_time_alone(graph, name):
-    found = plan(graph, Budget(None, latency="+10%"), atomic=True, strategy_name=name)
+    found = plan(graph, Budget(None, latency="+10%"), atomic=True, strategy=name)
     predicted = found.program.predictions
     assert found.program.moves.recomputations
     assert predicted.seconds <= 1.1 * predicted.baseline_seconds
-    slow = plan(graph, Budget(None, latency=1e-9), atomic=True, strategy_name=name)
+    slow = plan(graph, Budget(None, latency=1e-9), atomic=True, strategy=name)
     assert slow.program.termination.reason == "infeasible"
     assert predicted.peak_with_workspace_bytes < slow.program.predictions.peak_with_workspace_bytes
 
@@ -206,10 +206,10 @@ def test_the_search_leaves_time_to_the_choice_of_stays(graph, monkeypatch):
 def test_a_peer_with_stays_is_asked_for_by_name(graph):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
     budget = Budget("85%", host="1GiB")
-    found = plan(graph, budget, strategy_name="pofo", host=HostSpace(2**30, out, back)).program
+    found = plan(graph, budget, strategy="pofo", host=HostSpace(2**30, out, back)).program
     assert found.strategy == "pofo"
     assert found.predictions.peak_with_workspace_bytes <= found.budget_bytes
-    alone = plan(graph, Budget("85%"), strategy_name="pofo").program
+    alone = plan(graph, Budget("85%"), strategy="pofo").program
     assert (alone.strategy, alone.stays) == ("pofo", ())
     assert alone.predictions.peak_with_workspace_bytes > alone.budget_bytes
 
@@ -249,14 +249,14 @@ def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, at
 
 def test_a_peer_with_stays_is_asked_for_the_lowest_peak(graph):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
-    found = plan(graph, Budget("min"), strategy_name="pofo", host=HostSpace(2**30, out, back)).program
-    alone = plan(graph, Budget("min"), strategy_name="pofo").program
+    found = plan(graph, Budget("min"), strategy="pofo", host=HostSpace(2**30, out, back)).program
+    alone = plan(graph, Budget("min"), strategy="pofo").program
     assert found.predictions.peak_with_workspace_bytes <= alone.predictions.peak_with_workspace_bytes
 
 
 def finished(graph, draft, budget):
     pricing = given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
-    return finished_plan(graph, pricing, PlanRequest(budget), LIMITS, draft)
+    return finished_plan(graph, pricing, GraphAsk(budget, limits=LIMITS), draft)
 
 
 def test_a_draft_that_is_finished_is_the_plan(graph):

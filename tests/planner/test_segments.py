@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
+from neaptide.budget import Budget
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Segment
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import NAMES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from strategies import graphs, segmented
@@ -37,7 +37,7 @@ def by_phase(made):
 
 def planned(graph, registry, seconds, budget, **options):
     pricing = given_pricing(registry, seconds)
-    return plan_graph(graph, pricing, PlanRequest(Budget(budget), **options), Limits(work=400))
+    return plan_graph(graph, pricing, GraphAsk(Budget(budget), limits=Limits(work=400), **options))
 
 
 def assert_keeps_to_segments(graph, found):
@@ -53,7 +53,7 @@ def assert_keeps_to_segments(graph, found):
 @pytest.mark.parametrize("budget", ["60%", "min"])
 def test_plans_of_a_training_step_in_segments(made, name, budget):
     graph = by_phase(made)
-    assert_keeps_to_segments(graph, planned(graph, made.registry, made.seconds, budget, strategy_name=name))
+    assert_keeps_to_segments(graph, planned(graph, made.registry, made.seconds, budget, strategy=name))
 
 
 @pytest.mark.parametrize("options", [{"atomic": True}, {}])
@@ -68,16 +68,14 @@ def test_other_plans_of_a_training_step_in_segments(options):
 @given(st.data(), st.sampled_from(STRATEGIES), st.floats(0.3, 1.0))
 def test_plans_of_any_graph_in_segments(data, name, share):
     graph = data.draw(segmented(data.draw(graphs(min_nodes=1, max_nodes=12))))
-    found = planned(
-        graph, toy_registry(), [1.0] * len(graph.nodes), f"{100 * share:.3f}%", strategy_name=name
-    )
+    found = planned(graph, toy_registry(), [1.0] * len(graph.nodes), f"{100 * share:.3f}%", strategy=name)
     assert_keeps_to_segments(graph, found)
 
 
 def test_an_update_that_crosses_a_segment_is_refused_and_a_repetition_is_not():
     made = transformer_step(layers=2)
     graph = by_phase(made)
-    whole = planned(made.graph, made.registry, made.seconds, "60%", strategy_name="early_updates")
+    whole = planned(made.graph, made.registry, made.seconds, "60%", strategy="early_updates")
     assert whole.program.moves.updates_moved_earlier
     check_schedule(made.graph, whole.schedule, made.registry)
     with pytest.raises(VerifyError, match="cannot run"):

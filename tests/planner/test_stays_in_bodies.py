@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.budget import Budget
 from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -16,11 +17,10 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.body_copies import Links
-from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
@@ -62,7 +62,7 @@ def idle_in_each_trip():
 def planned(graph, budget, nbytes=2**20, *, atomic=False, links=LINKS):
     pricing = Pricing(EstimatedCost(get_device("a100-80g"), registry()), registry(), links=links)
     host = HostSpace(nbytes, *LINKS)
-    asked = PlanRequest(budget, host=host, atomic=atomic)
+    asked = GraphAsk(budget, host=host, atomic=atomic)
     return pricing, BodyPlanner(pricing, Limits(work=100)).around(graph, asked)
 
 

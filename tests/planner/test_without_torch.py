@@ -20,9 +20,9 @@ from neaptide.cost.presets import get_device
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
+from neaptide.budget import Budget
 from neaptide.planner.judge_plan import judge_program, problem_of
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.report.plan_text import plan_document  # `neaptide explain` prints with it
 
@@ -38,7 +38,7 @@ for k, saved in enumerate(reversed(kept)):
 b.output(x)
 graph = b.finish()
 pricing = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
-found = plan_graph(graph, pricing, PlanRequest(Budget("min")), Limits(work=2000))
+found = plan_graph(graph, pricing, GraphAsk(Budget("min"), limits=Limits(work=2000)))
 program = found.program
 step = problem_of(program, graph, registry())
 assert judge_program(program, graph, step, registry()) == found.schedule

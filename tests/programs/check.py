@@ -21,16 +21,17 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget, NeaptideError, NumericsError, PlanMismatch
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.report.comparison import compare_programs
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.report.profiling import over_budget
 from neaptide.runtime import contestants
+from neaptide.runtime.contestants import Measuring
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
 from programs.program import Factory, Program
 from programs.reachable import Snapshot
@@ -133,12 +134,7 @@ def _check(plain: Factory, checked: Checked, limits: Limits, budgets: tuple[str,
         factory,
         prepared,
         plans,
-        repeats=0,
-        run=True,
-        eager=True,
-        verify=True,
-        plan_seconds=0.0,
-        seed=SEED,
+        Measuring(0, seed=SEED),
     )
     checked.eager_peak_bytes = compared.row("eager").measured_peak_bytes or 0
     checked.baseline_peak_bytes = compared.row("baseline").predicted_peak_bytes or 0
@@ -158,7 +154,7 @@ def _plans(
     """A plan for each budget, and what is said of those that are out of reach; theirs is the lowest found."""
     plans, floors = {}, {}
     for name in budgets:
-        plans[name] = prepared.plan(SearchOptions(_budget(name), limits=limits))
+        plans[name] = prepared.plan(Ask(_budget(name), limits=limits))
         error = over_budget(prepared, plans[name])
         if error is not None:
             if not _is_full(error):

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from frontends import steps
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.budget import Budget
 from neaptide.report.profiling import over_budget, profile_report, step_profile
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 
 LIMITS = Limits(work=100)
 
@@ -59,12 +59,12 @@ def test_each_program_of_a_step_has_a_profile(prepared):
 
 
 def test_a_plan_within_its_budget_is_no_error(prepared):
-    found = prepared.plan(SearchOptions(Budget("100%"), limits=LIMITS))
+    found = prepared.plan(Ask(Budget("100%"), limits=LIMITS))
     assert over_budget(prepared, found) is None
 
 
 def test_the_error_names_what_is_alive_and_what_would_do(prepared):
-    found = prepared.plan(SearchOptions(Budget("50%"), limits=LIMITS, atomic=True))
+    found = prepared.plan(Ask(Budget("50%"), limits=LIMITS, atomic=True))
     error = over_budget(prepared, found)
     assert error is not None
     assert error.plan is found.plan
@@ -84,7 +84,7 @@ def test_the_error_names_what_is_alive_and_what_would_do(prepared):
     ],
 )
 def test_the_reason_tells_a_proof_from_a_search_that_ended(prepared, reason, limit, told):
-    found = prepared.plan(SearchOptions(Budget("50%"), limits=LIMITS))
+    found = prepared.plan(Ask(Budget("50%"), limits=LIMITS))
     program = found.plan.programs[0]
     ended = replace(program.termination, reason=str(reason), limit=limit, detail="a proof")
     plan = replace(found.plan, programs=(replace(program, termination=ended), *found.plan.programs[1:]))
@@ -94,7 +94,7 @@ def test_the_reason_tells_a_proof_from_a_search_that_ended(prepared, reason, lim
 
 
 def test_the_first_step_is_held_to_the_budget_as_well(prepared):
-    found = prepared.plan(SearchOptions(Budget("100%"), limits=LIMITS))
+    found = prepared.plan(Ask(Budget("100%"), limits=LIMITS))
     steady, first = found.plan.programs
     plan = replace(found.plan, programs=(steady, replace(first, budget_bytes=1)))
     error = over_budget(prepared, replace(found, plan=plan))

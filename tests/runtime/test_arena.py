@@ -13,11 +13,12 @@ import torch
 from deep_step import deep_factory
 from dies_at import DiesAt
 from frontends import steps
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.cost.allocator_events import record
 from neaptide.errors import LoweringError, StepInterrupted, UsageError
 from neaptide.lower.places import Place
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime import arena as arena_module
 from neaptide.runtime import contestants
 from neaptide.runtime.arena import Arena, Arenas
@@ -25,7 +26,6 @@ from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory
 
@@ -43,7 +43,7 @@ def variant_of(factory, budget=None, options=None, *, atomic=False, strategy="de
     made = prepared(factory)
     if budget is None:
         return in_arenas(made, made.baseline_variant(), options)
-    search = SearchOptions(Budget(budget), strategy=strategy, limits=LIMITS, atomic=atomic)
+    search = Ask(Budget(budget), strategy=strategy, limits=LIMITS, atomic=atomic)
     return in_arenas(made, made.plan(search).variant, options)
 
 

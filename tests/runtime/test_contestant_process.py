@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from deep_step import deep_factory, dropout_factory
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import PlanMismatch, ProgramError, StepInterrupted, UsageError
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime import contestant_worker, contestants
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.contestant_messages import SentVariant, Wanted
 from neaptide.runtime.contestant_process import rivals
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from steps_elsewhere import unruly_factory
 
-CLOSE = SearchOptions(Budget("min"), limits=Limits(work=100), numerics="close")
+CLOSE = Ask(Budget("min"), limits=Limits(work=100), numerics="close")
 
 
 def prepared(factory=deep_factory):

@@ -12,14 +12,14 @@ from torch import nn
 import neaptide
 from dies_at import DiesAt
 from frontends import steps
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
-from neaptide.planner.budget import Budget
 from neaptide.planner.points.decide import POLICIES
 from neaptide.planner.points.script import Way
 from neaptide.runtime import contestants
 from neaptide.runtime.evicting_variant import evicting_variant
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory
 
@@ -61,7 +61,7 @@ def dropping_out():
 
 
 def evicting(prepared, budget, name="dtr"):
-    return evicting_variant(prepared, SearchOptions(budget), name)
+    return evicting_variant(prepared, Ask(budget), name)
 
 
 def script_of(variant):

@@ -10,21 +10,21 @@ from torch import nn
 from torch.nn import functional
 
 import neaptide
-from neaptide.api.search_options import placed
+from neaptide.api.asking import placed
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, StepMismatch, UsageError
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.points.orders import orders_for_range
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime import contestants
-from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena_plan import ArenaOptions, arena_options
 from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from varying_dims import needs_varying_dims
 
@@ -127,7 +127,7 @@ def prepared():
 
 def planned(prepared, budget, arena=False, **options):
     step, captured = prepared
-    variant = placed(captured, for_all_shapes(captured, SearchOptions(Budget(budget))), arena)
+    variant = placed(captured, for_all_shapes(captured, Ask(Budget(budget))), arena_options(arena))
     return PlannedStep(step, contestants.never_again, variant, **options)
 
 
@@ -276,7 +276,7 @@ def test_a_step_for_all_shapes_is_verified_like_any_other(prepared):
         (x,) = batches(((6, 12),))
         return step, x
 
-    variant = for_all_shapes(prepared[1], SearchOptions(Budget("80%")))
+    variant = for_all_shapes(prepared[1], Ask(Budget("80%")))
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
 
@@ -293,6 +293,6 @@ def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
     cost, largest = EstimatedCost(prepared.device, registry()), {dim.name: dim.high for dim in graph.dims}
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     _, best = orders_for_range(shaped, Limits())
-    for_all_shapes(prepared, SearchOptions(Budget("100%")))
+    for_all_shapes(prepared, Ask(Budget("100%")))
     assert any(best.reason in line for line in said)
     assert Twins(dropout, budget="100%").have_the_same_bits(SHAPES) == 0

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
-from neaptide.planner.budget import Budget
 from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.leaked_sizes import check_sizes
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.symbolic.size_expr import SizeExpr
 from varying_dims import needs_varying_dims
 
@@ -96,4 +96,4 @@ def test_planning_refuses_it(whole):
     node = next(node.id for node in whole.steady.graph.nodes if node.op == "aten.arange.default")
     made = replace(whole, steady=leaking(whole.steady, node, whole.sizes.examples))
     with pytest.raises(CaptureError, match=r"aten\.arange\.default has a size of the example"):
-        for_all_shapes(PreparedStep(made), SearchOptions(Budget("100%")))
+        for_all_shapes(PreparedStep(made), Ask(Budget("100%")))

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from neaptide import compile_step
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.planner.budget import Budget
 from neaptide.runtime import open_choice, state_copy
 from neaptide.runtime.binding import state_tensors
 

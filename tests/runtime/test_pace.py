@@ -6,9 +6,9 @@ import pytest
 
 import neaptide
 from deep_step import QUICK, deep_factory
+from neaptide.budget import Budget
 from neaptide.cost.call_clock import CallClock
 from neaptide.errors import InfeasibleBudget
-from neaptide.planner.budget import Budget
 from neaptide.report.comparison_text import comparison_document
 from neaptide.runtime.pace import Pace, PaceReadings
 

@@ -8,9 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.loop_maps import chosen_dims
-from neaptide.planner.budget import Budget
 from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths
@@ -20,7 +21,6 @@ from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.shape_predictions import predicted_at
 from varying_dims import needs_varying_dims
 
@@ -61,7 +61,7 @@ def batch(shape):
 def variant() -> PlannedVariant:
     step, _ = make()
     prepared = prepare(step, batch((3, 5)), run_operations=False, dynamic=dynamic())
-    return for_all_shapes(prepared, SearchOptions(Budget("60%"), numerics="close"))
+    return for_all_shapes(prepared, Ask(Budget("60%"), numerics="close"))
 
 
 def test_a_limit_that_needs_parts_is_kept_and_numbers_are_those_of_eager():
@@ -127,7 +127,7 @@ def test_searches_that_end_early_choose_as_if_all_were_carried_to_their_end(vari
 def test_the_measured_peak_of_parts_is_the_predicted_one(variant):
     step, _ = make()
     again = prepare(step, batch((3, 5)), run_operations=False, dynamic=dynamic())
-    made = for_all_shapes(again, SearchOptions(Budget("60%"), numerics="close"))
+    made = for_all_shapes(again, Ask(Budget("60%"), numerics="close"))
     fast = PlannedStep(step, lambda *_: made)
     fast(*batch(LARGE))
     with LiveBytesMeter([*batch(LARGE), *fast.resident()]) as meter:

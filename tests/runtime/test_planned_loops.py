@@ -13,6 +13,7 @@ from fission_play import along, assert_close, random_inputs, run_measured, split
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import NO_BODIES
 from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.budget import Budget
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -25,9 +26,8 @@ from neaptide.lower.node_functions import FunctionWriter
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
@@ -93,7 +93,7 @@ def searched(graph, budget, binding):
 def test_a_step_with_a_loop_is_planned_and_runs_as_predicted():
     graph, parted = graphs()
     pricing = Pricing(EstimatedCost(DEVICE, registry()), registry())
-    schedule = plan_graph(parted, pricing, PlanRequest(Budget(peak="90%")), Limits(time_s=20)).schedule
+    schedule = plan_graph(parted, pricing, GraphAsk(Budget(peak="90%"), limits=Limits(time_s=20))).schedule
     check_schedule(parted, schedule, registry())
     inputs = random_inputs(graph, indices_below=3)
     assert_close(run_measured(parted, inputs, schedule), run_measured(graph, inputs))

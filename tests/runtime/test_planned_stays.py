@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from neaptide import zoo
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from step_checks import assert_runs_as_predicted
 
@@ -28,7 +28,7 @@ def test_a_planned_step_with_stays_gives_the_bits_and_the_peak_that_were_predict
     factory = zoo.factory(spec)
     step, batch = contestants.build(factory, 0)
     prepared = prepare(step, (batch,), name=spec)
-    options = SearchOptions(Budget(peak, host="64MiB"), limits=Limits(work=2000, seed=0), atomic=atomic)
+    options = Ask(Budget(peak, host="64MiB"), limits=Limits(work=2000, seed=0), atomic=atomic)
     found = prepared.plan(options)
     program = found.plan.programs[0]
     assert program.stays
@@ -51,7 +51,7 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
     prepared = prepare(step, (batch,), name=spec)
     problem = prepared.problem()
     least = problem.lower_bound_bytes
-    options = SearchOptions(Budget(least - 1, host="64MiB"), limits=Limits(work=2000, seed=0))
+    options = Ask(Budget(least - 1, host="64MiB"), limits=Limits(work=2000, seed=0))
     found = prepared.plan(options)
     program = found.plan.programs[0]
     assert any(problem.state_bytes[stay.storage] for stay in program.stays)
@@ -74,7 +74,7 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
 def test_state_whose_bytes_an_array_shares_is_not_moved():
     step, batch = contestants.build(zoo.factory("mlp@tiny"), 0)
     prepared = prepare(step, (batch,), name="mlp")
-    options = SearchOptions(Budget("min", host="64MiB"), limits=Limits(work=300, seed=0))
+    options = Ask(Budget("min", host="64MiB"), limits=Limits(work=300, seed=0))
     arrays = [slot.current().detach().numpy() for slot in prepared.captured.state.tensors]
     found = prepared.plan(options).plan.programs[0]
     assert len(arrays) > 0

@@ -16,14 +16,14 @@ from torch import nn
 
 from dies_at import DiesAt
 from frontends import steps
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import CaptureError, StepInterrupted, StepMismatch
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants, planned_step
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import CallCounts, PlannedStep
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from step_checks import planned
 
 LIMITS = Limits(work=200)
@@ -69,7 +69,7 @@ def plain() -> Made:
 def variant_of(make: Callable[[], Made], *, atomic: bool) -> PlannedVariant:
     made = make()
     prepared = prepare(made.step, (made.batch,), run_operations=False)
-    return prepared.plan(SearchOptions(Budget("100%"), limits=LIMITS, atomic=atomic)).variant
+    return prepared.plan(Ask(Budget("100%"), limits=LIMITS, atomic=atomic)).variant
 
 
 def with_plan(make: Callable[[], Made], *, atomic: bool = False, warm: int = 0) -> tuple[Made, PlannedStep]:
@@ -268,7 +268,7 @@ def test_a_step_that_begins_with_zero_grad_needs_the_bytes_that_were_predicted()
         return loss.detach()
 
     batch = torch.randn(8, 32)
-    found = prepare(step, (batch,), run_operations=False).plan(SearchOptions(Budget("100%"), limits=LIMITS))
+    found = prepare(step, (batch,), run_operations=False).plan(Ask(Budget("100%"), limits=LIMITS))
     runner = PlannedStep(step, _never, found.variant, on_mismatch="error")
     for _ in range(2):
         runner(batch)

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from frontends import steps
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.ir.serial import fingerprint
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.search_options import SearchOptions
 
 LIMITS = Limits(work=100)
 WHOLE_S = 0.3
@@ -21,7 +21,7 @@ WHOLE_S = 0.3
 def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
     step, batch = steps.adamw()
     prepared = prepare(step, (batch,), run_operations=False, name="small")
-    found = prepared.plan(SearchOptions(Budget("90%"), limits=LIMITS))
+    found = prepared.plan(Ask(Budget("90%"), limits=LIMITS))
     assert [program.role for program in found.plan.programs] == ["steady", "first_1"]
     steady, first = found.plan.programs
     assert first.budget_bytes == min(
@@ -43,7 +43,7 @@ def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
 def test_the_bytes_of_an_earlier_plan_are_allowed_up_to_the_baseline(peak, least, expected):
     step, batch = steps.mlp()
     prepared = prepare(step, (batch,), run_operations=False)
-    found = prepared.plan(SearchOptions(Budget(peak), limits=LIMITS, least_bytes=least)).plan.programs[0]
+    found = prepared.plan(Ask(Budget(peak), limits=LIMITS, least_bytes=least)).plan.programs[0]
     assert found.budget_bytes == int(expected * found.predictions.baseline_peak_with_workspace_bytes)
 
 
@@ -53,7 +53,7 @@ def test_storages_of_the_caller_bear_the_users_names():
     names = prepared.user_names()
     assert "0.weight" in " ".join(names.values())
     assert not any("_0_weight" in name for name in prepared.problem().storage_names)
-    moved = prepared.plan(SearchOptions(Budget(None), limits=LIMITS)).plan.programs[0].moves
+    moved = prepared.plan(Ask(Budget(None), limits=LIMITS)).plan.programs[0].moves
     assert not moved.recomputations
     assert moved.moved
     assert set(moved.moved) <= set(names.values())
@@ -78,7 +78,7 @@ def test_operations_are_run_once_and_only_where_that_is_meant():
 def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
     step, batch = steps.batch_norm()
     found = prepare(step, (batch,), run_operations=False).plan(
-        SearchOptions(Budget("100%"), limits=LIMITS, atomic=True)
+        Ask(Budget("100%"), limits=LIMITS, atomic=True)
     )
     assert found.plan.atomic
     assert [made.saved for made in found.variant.graphs] == [program.saved for program in found.plan.programs]
@@ -91,7 +91,7 @@ def test_misspelt_names_are_refused_early():
     step, batch = steps.mlp()
     prepared = prepare(step, (batch,), run_operations=False)
     with pytest.raises(UsageError, match="no strategy"):
-        prepared.plan(SearchOptions(Budget("90%"), strategy="best"))
+        prepared.plan(Ask(Budget("90%"), strategy="best"))
 
 
 def test_the_signature_in_a_plan_is_text_in_the_users_names():
@@ -141,7 +141,7 @@ def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer
         return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
 
     monkeypatch.setattr(PreparedStep, "plan_program", slowly)
-    prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=WHOLE_S)))
+    prepared.plan(Ask(Budget("90%"), limits=Limits(time_s=WHOLE_S)))
     usual, first = limits
     assert 0 < usual < WHOLE_S
     assert usual + first == pytest.approx(WHOLE_S)
@@ -157,7 +157,7 @@ def test_first_steps_get_what_the_usual_one_left(monkeypatch):
         return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
 
     monkeypatch.setattr(PreparedStep, "plan_program", at_once)
-    prepared.plan(SearchOptions(Budget("90%"), limits=Limits(time_s=10_000.0)))
+    prepared.plan(Ask(Budget("90%"), limits=Limits(time_s=10_000.0)))
     assert limits[1] > limits[0]
 
 
@@ -172,13 +172,13 @@ def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch):
         return planned(index, options, *args)
 
     monkeypatch.setattr(prepared, "plan_program", noted)
-    prepared.plan(SearchOptions(Budget("90%"), limits=replace(LIMITS, runs=100)))
+    prepared.plan(Ask(Budget("90%"), limits=replace(LIMITS, runs=100)))
     assert asked == [(0, 100), (1, 1)]
 
 
 def test_what_only_a_report_tells_is_left_out_of_a_plan_that_runs_at_once():
     step, batch = steps.mlp()
     prepared = prepare(step, (batch,), run_operations=False)
-    options = SearchOptions(Budget("60%"), limits=LIMITS)
+    options = Ask(Budget("60%"), limits=LIMITS)
     assert prepared.plan(options).plan.axes
-    assert not prepared.plan(replace(options, explains=False)).plan.axes
+    assert not prepared.plan(replace(options, limits=replace(LIMITS, runs=100))).plan.axes

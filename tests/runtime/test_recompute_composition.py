@@ -12,14 +12,14 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.ops import declared
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
 from neaptide.runtime import contestants
 from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.verification import verify_eager, verify_planned
 
@@ -64,7 +64,7 @@ def planned(
     prepared = _prepared(factory, measured, frozenset(declared._rows))
     strategy = DEFAULT_STRATEGY if options.get("atomic") else "greedy_recompute"
     limits = Limits(work=2000)
-    return prepared, prepared.plan(SearchOptions(Budget(share), strategy, limits, **options))
+    return prepared, prepared.plan(Ask(Budget(share), strategy, limits, **options))
 
 
 def assert_same_bits(factory, variant) -> None:
@@ -278,7 +278,7 @@ def test_a_search_without_time_is_no_worse_than_the_users_own_checkpoints(budget
     factory = checkpointed("plain")
     step, x = contestants.build(factory, 0)
     prepared = prepare(step, (x,), run_operations=False)
-    found = prepared.plan(SearchOptions(Budget(budget), limits=Limits(work=0)))
+    found = prepared.plan(Ask(Budget(budget), limits=Limits(work=0)))
     steady, own = found.plan.programs[0].predictions, prepared.as_written()
     assert steady.peak_with_workspace_bytes <= own.peak_with_workspace_bytes
     assert steady.seconds <= own.seconds or steady.peak_with_workspace_bytes < own.peak_with_workspace_bytes
@@ -406,7 +406,7 @@ def test_nondeterministic_operations_are_recomputed_only_where_allowed():
         graph = prepared.captured.steady.graph
         added = next(n.id for n in graph.nodes if "index_add" in n.op)
         refusals.append(prepared.problem().refusals[added])
-        plan = prepared.plan(SearchOptions(Budget("50%"), limits=Limits(work=300))).plan
+        plan = prepared.plan(Ask(Budget("50%"), limits=Limits(work=300))).plan
         assert plan.allow_nondeterministic == allowed
         assert neaptide.Plan.from_json(plan.to_json()) == plan
     assert refusals == ["gives other bits on every run", ""]

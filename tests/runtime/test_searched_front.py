@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from neaptide.ask import Ask, ByTrials
+from neaptide.budget import Budget
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.variants.variant import Division
 from neaptide.plans import Plan
 from neaptide.runtime import searched_front
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.searched_front import distinct, plans_for, plans_to_try
 from step_checks import assert_runs_as_predicted
 from wide_rows import rows_step, wide_head
@@ -32,7 +32,7 @@ def prepared():
     ("strategy", "numerics"), [("default", "bitwise"), ("micro_batch", "close"), ("default", "close")]
 )
 def test_each_plan_is_for_the_whole_step_and_legal(prepared, strategy, numerics):
-    asked = SearchOptions(Budget(None, latency="+20%"), strategy, LIMITS, numerics=numerics)
+    asked = Ask(Budget(None, latency="+20%"), strategy, LIMITS, numerics=numerics)
     others = [Budget(None, latency="+0%"), Budget(None, latency="+60%")]
     found = plans_for(prepared, asked, others).best
     assert len(found) == 3
@@ -49,7 +49,7 @@ def test_each_plan_is_for_the_whole_step_and_legal(prepared, strategy, numerics)
 
 
 def test_for_fewer_bytes_the_budget_stays_what_was_asked_for(prepared):
-    options = SearchOptions(Budget("90%"), limits=LIMITS, numerics="close")
+    options = Ask(Budget("90%"), limits=LIMITS, numerics="close")
     found = plans_for(prepared, options, [Budget("50%")]).best
     asked, lower = (made.plan.programs[0] for made in found)
     assert asked.budget_bytes == lower.budget_bytes
@@ -63,7 +63,7 @@ def test_a_plan_for_one_limit_counts_for_another(prepared, monkeypatch, numerics
     shares = iter((1.0, 0.0))
     part_of = searched_front.part_of
     monkeypatch.setattr(searched_front, "part_of", lambda limits, _: part_of(limits, next(shares)))
-    options = SearchOptions(Budget(None, latency="+60%"), limits=LIMITS, numerics=numerics)
+    options = Ask(Budget(None, latency="+60%"), limits=LIMITS, numerics=numerics)
     asked, longer = plans_for(prepared, options, [Budget(None, latency="+70%")]).best
     peaks = [made.plan.programs[0].predictions.peak_with_workspace_bytes for made in (asked, longer)]
     assert peaks[1] <= peaks[0] < asked.plan.programs[0].predictions.baseline_peak_with_workspace_bytes
@@ -72,7 +72,7 @@ def test_a_plan_for_one_limit_counts_for_another(prepared, monkeypatch, numerics
 
 
 def test_a_program_is_run_once_and_none_that_another_is_predicted_to_beat(prepared):
-    options = SearchOptions(Budget(None, latency="+20%"), limits=LIMITS)
+    options = Ask(Budget(None, latency="+20%"), limits=LIMITS)
     one, other = plans_for(prepared, options, [Budget(None, latency="+0%")]).best
     program = one.plan.programs[0]
     slower = replace(program, predictions=replace(program.predictions, seconds=9.0), sequence=(0,))
@@ -93,7 +93,7 @@ def divided():
         prepared = PreparedStep(capture(step, (batch,)), device="rtx3090")
         limits = more, more / 2
         asked, other = (Budget(None, latency=f"+{100 * limit:g}%") for limit in limits)
-        options = SearchOptions(asked, limits=Limits(None, 6000, 0), numerics="close")
+        options = Ask(asked, limits=Limits(None, 6000, 0), numerics="close")
         made[name] = prepared, plans_for(prepared, options, [other], otherwise_for=2), limits
     return made
 
@@ -142,7 +142,7 @@ def test_a_plan_is_beaten_by_those_that_are_divided_alike_alone(divided):
 
 
 def test_a_step_that_keeps_its_bits_is_divided_in_no_way(prepared):
-    options = SearchOptions(Budget(None, latency="+30%"), limits=LIMITS)
+    options = Ask(Budget(None, latency="+30%"), limits=LIMITS)
     found = plans_for(prepared, options, [Budget(None, latency="+0%")], otherwise_for=2)
     assert found.otherwise == ({}, {})
 
@@ -152,7 +152,7 @@ def test_a_step_that_keeps_its_bits_is_divided_in_no_way(prepared):
 )
 def test_for_the_limit_itself_each_way_to_divide_is_worth_a_run(divided, budget):
     prepared, _, _ = divided["wide"]
-    options = SearchOptions(budget, limits=Limits(None, 6000, 0), numerics="close", trials=2)
+    options = Ask(budget, limits=Limits(None, 6000, 0), numerics="close", mode=ByTrials(2))
     plans, words = plans_to_try(prepared, options)
     assert len(plans) == len(words) == len(set(words))
     for made, told in zip(plans, words, strict=True):

@@ -9,14 +9,14 @@ from torch.nn import functional
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.analysis.shape_peaks import ShapePeaks
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.shape_executable import ShapeExecutable
 from neaptide.runtime.shape_planning import plan_shapes
 from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
@@ -71,7 +71,7 @@ def step_and_batch(rows=6, width=32):
 def planned():
     step, batch = step_and_batch()
     captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, 400)}})
-    options = SearchOptions(Budget("75%"), limits=Limits(work=600))
+    options = Ask(Budget("75%"), limits=Limits(work=600))
 
     def prepared(capture):
         return PreparedStep(capture, device="a100-80g")
@@ -121,7 +121,7 @@ def test_a_range_without_an_upper_end_is_refused():
     step, batch = step_and_batch()
     captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, None)}})
     with pytest.raises(UsageError, match="as large as it likes"):
-        plan_shapes(captured, PreparedStep, SearchOptions(Budget("75%")))
+        plan_shapes(captured, PreparedStep, Ask(Budget("75%")))
 
 
 def test_a_budget_that_the_largest_shape_cannot_keep_to_is_refused():
@@ -131,5 +131,5 @@ def test_a_budget_that_the_largest_shape_cannot_keep_to_is_refused():
         plan_shapes(
             captured,
             lambda capture: PreparedStep(capture, device="a100-80g"),
-            SearchOptions(Budget(100_000), limits=Limits(work=100)),
+            Ask(Budget(100_000), limits=Limits(work=100)),
         )

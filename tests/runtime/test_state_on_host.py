@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from neaptide import zoo
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget, StepInterrupted, TransferError, UsageError
 from neaptide.movers import file_mover
 from neaptide.movers.host_pool import HostCopy
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.verification import verify_eager, verify_planned
 from neaptide.schedule.state_bounds import lower_bound_with_state_between
 
@@ -33,7 +33,7 @@ def planned(spec, share=1.2, work=500):
     prepared = prepare(step, (batch,), name=spec)
     least = lower_bound_with_state_between(prepared.problem())
     budget = Budget(int(share * least), host="64MiB", state_between_steps=True)
-    return factory, prepared, prepared.plan(SearchOptions(budget, limits=Limits(work=work, seed=0)))
+    return factory, prepared, prepared.plan(Ask(budget, limits=Limits(work=work, seed=0)))
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from neaptide import zoo
+from neaptide.ask import CLOSE, Ask
+from neaptide.budget import Budget
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import CLOSE
-from neaptide.planner.budget import Budget
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from step_checks import assert_runs_as_predicted
 from wide_rows import wide_head
 
@@ -47,7 +46,7 @@ def stays_across_loops(found):
 def test_storages_wait_on_the_host_while_a_loop_runs():
     planning = prepared(wide_head)
     rewrites = suffix_in_parts(planning)
-    options = SearchOptions(Budget("75%", host="64MiB"), limits=Limits(work=300, seed=0), rewrites=rewrites)
+    options = Ask(Budget("75%", host="64MiB"), limits=Limits(work=300, seed=0), rewrites=rewrites)
     found = planning.plan(options)
     assert stays_across_loops(found)
     assert_runs_as_predicted(wide_head, found)
@@ -67,9 +66,9 @@ def test_a_search_over_variants_compares_plans_with_stays(spec, peak):
     factory = zoo.factory(spec)
     planning = prepared(factory)
     limits = Limits(work=500, seed=0)
-    options = SearchOptions(Budget(peak), limits=limits, numerics=CLOSE, workers=1)
+    options = Ask(Budget(peak), limits=limits, numerics=CLOSE, workers=1)
     without = planning.plan(options).plan.programs[0].predictions
-    found = planning.plan(SearchOptions(Budget(peak, host="64MiB"), limits=limits, numerics=CLOSE, workers=1))
+    found = planning.plan(Ask(Budget(peak, host="64MiB"), limits=limits, numerics=CLOSE, workers=1))
     made = found.plan.programs[0].predictions
     allowed = found.plan.programs[0].budget_bytes
     assert (max(made.peak_with_workspace_bytes - allowed, 0), made.seconds) <= (
@@ -84,7 +83,7 @@ def test_a_search_over_variants_compares_plans_with_stays(spec, peak):
 def test_bodies_of_loops_take_storages_to_the_host_in_each_trip(spec, work):
     factory = zoo.factory(spec)
     limits = Limits(work=work, seed=0)
-    options = SearchOptions(Budget("min", host="64MiB"), limits=limits, numerics=CLOSE, workers=1)
+    options = Ask(Budget("min", host="64MiB"), limits=limits, numerics=CLOSE, workers=1)
     found = prepared(factory).plan(options)
     assert any(order.stays for order in found.plan.programs[0].bodies)
     assert_runs_as_predicted(factory, found)

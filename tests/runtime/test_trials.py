@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neaptide.budget import Budget
 from neaptide.errors import PlanError, UsageError
-from neaptide.planner.budget import Budget
 from neaptide.plans import Plan
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.timing import RatioEstimate, StepTimes

@@ -10,9 +10,9 @@ from torch import nn
 import neaptide
 from fission_play import along, assert_close, random_inputs, run_measured, split, touching
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.budget import Budget
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.budget import Budget
 from neaptide.runtime.capturing import capture
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES

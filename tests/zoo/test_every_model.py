@@ -10,12 +10,12 @@ import torch
 
 from kernel_support import skip_without_kernel
 from neaptide import zoo
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime import contestants, verification
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.search_options import SearchOptions
 
 SEED = 0
 PEAK = "75%"
@@ -50,7 +50,7 @@ def prepared_step(spec: str) -> PreparedStep:
 
 def variants_of(prepared: PreparedStep):
     """(name, variant, predictions) of the program order and of a plan."""
-    found = prepared.plan(SearchOptions(Budget(peak=PEAK), limits=SEARCH))
+    found = prepared.plan(Ask(Budget(peak=PEAK), limits=SEARCH))
     predicted = found.plan.program("steady").predictions
     baseline = predicted.baseline_peak_with_workspace_bytes
     assert predicted.peak_with_workspace_bytes < baseline

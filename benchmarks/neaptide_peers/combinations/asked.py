@@ -15,7 +15,7 @@ from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_of_outcome
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_of_outcome
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import planned_program
@@ -61,7 +61,7 @@ class Combining:
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
 
-    def within(self, asked: PlanRequest) -> PlanRequest:
+    def within(self, asked: GraphAsk) -> GraphAsk:
         """What is asked of a variant, with a limit of time in seconds of the graph as it is."""
         if self.goal.longest is None or self.goal.longest == float("inf"):
             return asked
@@ -118,8 +118,8 @@ class Combining:
             PlanError: the plan does not stand before the judge.
             VerifyError: it is above the budget, and above its graph in program order.
         """
-        asked = replace(self.asked(variant.edited), bodies=bodies)
+        asked = replace(self.asked(variant.edited), bodies=bodies, limits=self.limits)
         ended = Termination(TerminationReason.FEASIBLE, best=stored.planned.peak_with_workspace_bytes)
         outcome = Outcome(stored.planned, ended)
         pricing = self.exact(variant.graph)
-        return plan_of_outcome(variant.graph, pricing, asked, self.limits, lambda _: outcome, stored=stored)
+        return plan_of_outcome(variant.graph, pricing, asked, lambda _: outcome, stored=stored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.planner.variants.processes.task import PlanTask
+from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.variants.variant import Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide_peers.candidates.judge import judge_candidate
@@ -22,7 +22,7 @@ def solve(made: Combining) -> VariantPlan:
     plain = Variant.captured(made.graph)
     pricing = made.exact(made.graph)
     asked = made.within(made.asked(plain.edited))
-    found = PlanTask(made.graph, asked, made.limits).planned(pricing, made.interrupt)
+    found = BodyPlanner(pricing, made.limits, made.interrupt).around(made.graph, asked)
     standing = Standing(made.graph, pricing, found.program.sequence)
 
     def judge(variant: Variant) -> Numbers | None:

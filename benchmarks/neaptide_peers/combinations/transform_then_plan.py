@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.planner.variants.processes.task import PlanTask
+from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.combinations.transformed import best_transformed, in_program_order
@@ -17,5 +17,5 @@ def solve(made: Combining) -> VariantPlan:
     known = (made.before.peak_with_workspace_bytes, made.before.seconds)
     best = best_transformed(made, in_program_order(made), known)
     asked = made.within(made.asked(best.edited))
-    found = PlanTask(best.graph, asked, made.limits).planned(made.exact(best.graph), made.interrupt)
+    found = BodyPlanner(made.exact(best.graph), made.limits, made.interrupt).around(best.graph, asked)
     return made.answer(best, found, best.label)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
-from neaptide.api.search_options import search_options
+from neaptide.api.asking import ask_of, check_varies, prepared_for
+from neaptide.ask import Dims, OneShape
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
-from neaptide.frontends.dims.dynamic_dims import Dynamic, DynamicDim, find_dims
+from neaptide.frontends.dims.dynamic_dims import DynamicDim, find_dims
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.interruption import beyond_search
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
-from neaptide.planner.budget import Budget
+from neaptide.options import ShapesOptions
 from neaptide.report.model import ShapesComparison
 from neaptide.report.profiling import over_budget
 from neaptide.report.shapes_comparison import compare_at_shapes
 from neaptide.runtime import contestants
 from neaptide.runtime.arguments import check_no_batch
 from neaptide.runtime.contestant_messages import CapturedFor
-from neaptide.runtime.contestants import Factory
-from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.for_all_shapes import check_for_all_shapes, for_all_shapes, varies
-from neaptide.runtime.prepared_step import PreparedStep, prepare
+from neaptide.runtime.contestants import Factory, Measuring
+from neaptide.runtime.for_all_shapes import for_all_shapes
+from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.shape_batches import FactoryOfShape
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
+from neaptide.settings import DEFAULTS
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -34,22 +33,13 @@ def compare_shapes(
     factory: Factory,
     *batch_of_step: Any,
     budget: Budget | str | int,
-    dynamic: Dynamic,
+    dynamic: Dims,
     at: Sequence[Sequence[int]] = (),
     repeats: int = DEFAULTS.repeats,
     eager: bool = True,
     verify: bool = True,
-    strategy: str = DEFAULTS.strategy,
-    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
-    work_limit: int | None = None,
-    seed: int = DEFAULTS.seed,
-    interrupt: threading.Event | None = None,
-    progress: Progress | None = None,
-    allow_nondeterministic: bool = False,
-    name: str = "",
-    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     own_processes: bool = False,
-    checkpoints: str = DEFAULTS.checkpoints,
+    **options: Unpack[ShapesOptions],
 ) -> ShapesComparison:
     """Make one plan for a range of shapes, and measure it at some of them beside eager and padding.
 
@@ -65,51 +55,25 @@ def compare_shapes(
         repeats: timed steps of each program, taking turns; 0 measures no time.
         eager: False leaves the eager runs out.
         verify: compare numbers with eager at each shape (needs `eager`).
-        strategy: `default`, or `by_shape`, for the plan for all shapes.
-        time_limit_s: of each search.
-        work_limit: of each search.
-        seed: of the searches, of the factory and of the runs.
-        interrupt: set it to end the searches.
-        progress: told what is going on.
-        allow_nondeterministic: as for `plan`.
-        name: for the report.
-        slow: as for `apply`.
         own_processes: as for `compare`.
-        checkpoints: as for `plan`.
+        **options: see `neaptide.options.ShapesOptions`.
 
     Raises:
         UsageError: a shape that the program does not hold for, `dynamic` that does not fit the batch, or what it excludes.
         InfeasibleBudget: no plan for all shapes within the budget was found.
     """
-    check_setting("checkpoints", checkpoints)
     check_no_batch("compare_shapes", batch_of_step)
-    options = search_options(
-        budget, DEFAULTS.strategy, time_limit_s, work_limit, seed, atomic=False, interrupt=interrupt
-    )
-    asked = replace(options, strategy=strategy)
-    check_for_all_shapes(asked, arena=False, evicts=False)
+    ask = ask_of("compare_shapes", budget, options, ShapesOptions, task="compare", dynamic=dynamic)
+    seed = ask.limits.seed
+    how: dict[str, Any] = {"name": options.get("name", ""), "progress": options.get("progress")}
     step, batch = contestants.build(factory, seed)
     dims = find_dims(step, (batch,), {}, dynamic)
     for sizes in at:
         _check_length(sizes, dims)
-    prepared = prepare(
-        step,
-        (batch,),
-        name=name,
-        progress=progress,
-        bits_may_vary=allow_nondeterministic,
-        slow=slow,
-        dynamic=dynamic,
-        checkpoints=checkpoints,
-    )
-    if not varies(prepared):
-        raise UsageError(
-            "the step is a program for this shape alone",
-            why="; ".join(prepared.captured.steady.sizes.notes) or "no dim of its program varies",
-            next_step="leave dynamic out, or capture it at another shape of the ranges",
-        )
+    prepared = prepared_for(ask, step, (batch,), **how)
+    check_varies(prepared)
     began = time.perf_counter()
-    variant = for_all_shapes(prepared, asked)
+    variant = for_all_shapes(prepared, ask)
     plan_seconds = time.perf_counter() - began
     small, middle, large = _usual_shapes(prepared, dims)
     wanted = [dict(zip((d.name for d in dims), s, strict=True)) for s in at] or [small, middle, large]
@@ -117,33 +81,28 @@ def compare_shapes(
     for made in shapes:
         _check_holds(prepared, made, seed, dims)
     largest = FactoryOfShape.of(factory, dims, large)
-    alone = prepare(
-        *_step_and_args(largest, seed),
-        name=name,
-        progress=progress,
-        bits_may_vary=allow_nondeterministic,
-        slow=slow,
-        checkpoints=checkpoints,
-    )
-    within = Budget(variant.graphs[0].limit_bytes, host=options.budget.host)
-    padded = alone.plan(replace(options, budget=within))
+    within = Budget(variant.graphs[0].limit_bytes, host=ask.budget.host)
+    for_largest = replace(ask, budget=within, mode=OneShape())
+    alone = prepared_for(for_largest, *_step_and_args(largest, seed), **how)
+    padded = alone.plan(for_largest)
     missed = over_budget(alone, padded)
+    measuring = Measuring(
+        repeats, eager, verify and eager, seed, own_processes, progress=options.get("progress")
+    )
     with beyond_search():
-        return compare_at_shapes(
+        compared = compare_at_shapes(
             prepared,
             variant,
             padded,
             largest,
             list(dict.fromkeys(shapes)),
             CapturedFor(factory, dynamic),
-            repeats=repeats,
-            eager=eager,
-            verify=verify and eager,
+            measuring,
             plan_seconds=plan_seconds,
-            seed=seed,
-            notes=() if missed is None else (f"padded is over the budget: {missed.what}",),
-            own_processes=own_processes,
         )
+    if missed is None:
+        return compared
+    return replace(compared, notes=(*compared.notes, f"padded is over the budget: {missed.what}"))
 
 
 def _usual_shapes(prepared: PreparedStep, dims: Sequence[DynamicDim]) -> list[dict[str, int]]:

@@ -6,27 +6,25 @@ import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
-from neaptide.api.search_options import placed
+from neaptide.api.asking import ask_of_plan, costed_for, placed, slow_of
 from neaptide.errors import NumericsError
 from neaptide.frontends.objects.batch_objects import leaves_of
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.options import RunOptions
 from neaptide.plans import Plan
 from neaptide.report.model import RunReport
 from neaptide.runtime import contestants, verification
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arguments import check_arena, check_plan
+from neaptide.runtime.arguments import check_plan
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.contestants import Factory
 from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.shape_predictions import predicted_at
-from neaptide.runtime.shapes_matching import dims_of_plan, matched_for_all_shapes
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
+from neaptide.runtime.shapes_matching import matched_for_all_shapes
+from neaptide.settings import DEFAULTS, check_setting
 
 _AFTER_DIFFERENCE: Final = {
     "keep": "report this with the plan; run the step without a plan meanwhile",
@@ -43,9 +41,7 @@ def run(
     seed: int = DEFAULTS.seed,
     progress: Progress | None = None,
     name: str = "",
-    arena: bool | ArenaOptions = False,
-    allow_nondeterministic: bool = False,
-    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+    **options: Unpack[RunOptions],
 ) -> RunReport:
     """Run some steps under a plan and measure them.
 
@@ -57,9 +53,7 @@ def run(
         seed: of the factory and the runs.
         progress: told what is going on.
         name: for the report.
-        arena: as for `apply`.
-        allow_nondeterministic: as for `apply`.
-        slow: as for `apply`.
+        **options: see `neaptide.options.RunOptions`.
 
     Raises:
         PlanMismatch: the plan is for another program.
@@ -70,21 +64,18 @@ def run(
     check_setting("steps", steps)
     check_setting("seed", seed)
     plan = check_plan(plan)
-    check_arena(plan, arena=bool(arena))
-    dynamic = dims_of_plan(plan, arena=bool(arena))
+    ask = ask_of_plan("run", plan, options, RunOptions)
     say = progress or (lambda _text: None)
     step, batch = contestants.build(factory, seed)
     say("capturing the step")
-    captured = capture(step, (batch,), name=name or plan.name, dynamic=dynamic, checkpoints=plan.checkpoints)
-    allowed = plan.allow_nondeterministic and allow_nondeterministic
-    prepared = PreparedStep(captured, progress=progress, bits_may_vary=allowed, slow=slow)
-    if dynamic is not None:
+    captured = capture(step, (batch,), name=name or plan.name, dynamic=ask.dims, checkpoints=ask.checkpoints)
+    prepared = costed_for(ask, captured, progress)
+    if ask.dims is not None:
         variant = matched_for_all_shapes(plan, prepared)
     else:
-        variant = matched(plan, captured, DEFAULT_TIME_LIMIT_S, bits_may_vary=allow_nondeterministic)
-        variant = replace(variant, slow=slow)
-    if arena:
-        variant = placed(prepared, variant, arena)
+        variant = matched(plan, captured, ask.limits.time_s, bits_may_vary=ask.allow_nondeterministic)
+        variant = replace(variant, slow=slow_of(ask))
+    variant = placed(prepared, variant, ask.arena)
     differences: dict[str, float] = {}
     equal = None
     if verify:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
-from neaptide.api.search_options import search_options
-from neaptide.errors import UsageError
+from neaptide.api.asking import ask_of, prepared_for
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.interruption import beyond_search
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
-from neaptide.planner.budget import Budget
+from neaptide.options import TrialOptions
 from neaptide.plans import Plan
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime import contestants
 from neaptide.runtime.arguments import check_no_batch
 from neaptide.runtime.contestants import Factory
-from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.open_choice import OpenChoice
-from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.searched_front import plans_to_try
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.trials import TrialLimit
-from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
-from neaptide.transform.rewrite import Rewrite
 
 
 def plan_by_trials(
@@ -32,23 +27,9 @@ def plan_by_trials(
     *batch_of_step: Any,
     budget: Budget | str | int,
     trials: int,
-    device: str | None = None,
-    strategy: str = DEFAULTS.strategy,
-    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
-    work_limit: int | None = None,
-    seed: int = DEFAULTS.seed,
-    interrupt: threading.Event | None = None,
-    progress: Progress | None = None,
-    atomic: bool = False,
-    allow_nondeterministic: bool = False,
-    rewrites: Sequence[str | Rewrite] = (),
-    numerics: str = DEFAULTS.numerics,
-    workers: int | None = DEFAULTS.workers,
-    in_place: bool = DEFAULTS.in_place,
-    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     name: str = "",
     own_processes: bool = False,
-    checkpoints: str = DEFAULTS.checkpoints,
+    **options: Unpack[TrialOptions],
 ) -> Plan:
     """Plan a training step for several limits around the one asked for, run the plans, and take one by what they took.
 
@@ -61,23 +42,10 @@ def plan_by_trials(
         budget: as for `plan`, with a limit of time or of bytes.
         trials: limits that plans are made for, 2 to 7; equal plans, and those that another is predicted to beat, are not
             run. With `numerics="close"` at most two plans more, which are divided in other ways than the best.
-        device: None, for this machine: nothing runs on another one.
-        strategy: this and what follows are as for `plan`; the searches share the limits.
-        time_limit_s: of all searches for one program together.
-        work_limit: likewise.
-        seed: of the searches, of the factory and of the runs.
-        interrupt: set it to end the searches; nothing is run then, and the plan for the limit itself is returned.
-        progress: told what is going on.
-        atomic: as for `plan`.
-        allow_nondeterministic: as for `plan`.
-        rewrites: as for `plan`.
-        numerics: as for `plan`.
-        workers: as for `plan`.
-        in_place: as for `plan`.
-        slow: as for `plan`.
         name: of the plan.
         own_processes: as for `compare`.
-        checkpoints: as for `plan`; so are all the others.
+        **options: see `neaptide.options.TrialOptions`; all searches for one program share the limits. After an interrupt nothing
+            is run, and the plan for the limit itself is returned.
 
     Raises:
         InfeasibleBudget: no plan keeps to the bytes, or none measured within the time; carries the best (`.plan`).
@@ -86,34 +54,11 @@ def plan_by_trials(
         UsageError: a step instead of a factory, a budget without a limit, or another device.
     """
     check_no_batch("plan_by_trials", batch_of_step)
-    if device is not None:
-        raise trials_elsewhere(device)
-    check_setting("checkpoints", checkpoints)
-    options = search_options(
-        budget,
-        strategy,
-        time_limit_s,
-        work_limit,
-        seed,
-        atomic,
-        interrupt,
-        rewrites,
-        numerics,
-        workers,
-        trials,
-        in_place,
-    )
-    step, batch = contestants.build(factory, seed)
-    prepared = prepare(
-        step,
-        (batch,),
-        name=name,
-        progress=progress,
-        bits_may_vary=allow_nondeterministic,
-        slow=slow,
-        checkpoints=checkpoints,
-    )
-    found = tried_plan(factory, prepared, options, progress, own_processes=own_processes)
+    ask = ask_of("plan_by_trials", budget, options, TrialOptions, trials=trials)
+    step, batch = contestants.build(factory, ask.limits.seed)
+    progress = options.get("progress")
+    prepared = prepared_for(ask, step, (batch,), name=name, progress=progress)
+    found = tried_plan(factory, prepared, ask, progress, own_processes=own_processes)
     error = over_budget(prepared, found)
     if error is not None:
         raise error
@@ -123,8 +68,8 @@ def plan_by_trials(
 def tried_plan(
     factory: Factory,
     prepared: PreparedStep,
-    options: SearchOptions,
-    progress: Progress | None = None,
+    ask: Ask,
+    progress: Callable[[str], None] | None = None,
     *,
     own_processes: bool = False,
 ) -> StepPlan:
@@ -133,26 +78,17 @@ def tried_plan(
     Args:
         factory: that `prepared` was made with.
         prepared: the step.
-        options: with `trials`, and a limit in their budget.
+        ask: by trials, with a limit in its budget.
         progress: told what is going on.
         own_processes: as for `compare`.
     """
-    plans, planned_for = plans_to_try(prepared, options)
-    is_interrupted = options.interrupt is not None and options.interrupt.is_set()
+    plans, planned_for = plans_to_try(prepared, ask)
+    is_interrupted = ask.interrupt is not None and ask.interrupt.is_set()
     if is_interrupted or over_bytes(prepared, plans[0]) is not None:
         return plans[0]
     if progress is not None:
         progress(f"running {len(plans)} plans in turns")
-    seed = options.limits.seed
-    choice = OpenChoice(plans, planned_for, TrialLimit.of(options.budget), prepared.captured_on, seed)
+    seed = ask.limits.seed
+    choice = OpenChoice(plans, planned_for, TrialLimit.of(ask.budget), prepared.captured_on, seed)
     with beyond_search():
         return choice.settle_apart(factory, seed, own_processes=own_processes)
-
-
-def trials_elsewhere(device: str) -> UsageError:
-    """The refusal of trials for a device that is not here."""
-    return UsageError(
-        f"plans for {device} cannot be tried here",
-        why="trials run the plans, on this machine",
-        next_step="leave the device out, or the trials",
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -14,9 +14,9 @@ import click
 from neaptide.cli import config
 from neaptide.cli.console import Console
 from neaptide.cli.file_kinds import check_file
-from neaptide.cli.option_checks import check_options
+from neaptide.cli.options import check_options
 from neaptide.errors import UsageError
-from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings
+from neaptide.settings import DEFAULT_TIME_LIMIT, DEFAULTS, TABLE, SettingInfo, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,34 @@ class Request:
 Action: TypeAlias = Callable[[Request], int]
 
 
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+PLAN: Final = click.Option(
+    ["--plan"], type=_FILE_THAT_IS_THERE, metavar="FILE", help="A plan saved by `plan -o`."
+)
+PICTURE: Final = click.Option(
+    ["--picture"], type=_FILE, metavar="FILE", help="Draw it into a .svg or a .png."
+)
+TEXT: Final = click.Option(["--text"], is_flag=True, help="Draw it with characters.")
+LADDER: Final = click.Option(
+    ["--ladder"],
+    is_flag=True,
+    help="Compare four ways to give a program its memory, from no reuse to planned addresses.",
+)
+MEMORIES: Final = click.Option(
+    ["--memories"],
+    type=_FILE_THAT_IS_THERE,
+    metavar="FILE",
+    help="Place buffers in several memories with capacities, as JSON.",
+)
+
+
+def output(help_text: str) -> click.Option:
+    """`-o`, where a command writes its result."""
+    return click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=help_text)
+
+
 def make_command(
     name: str,
     action: Action,
@@ -56,13 +84,8 @@ def make_command(
     *,
     target: str | None = "TARGET",
     settings: tuple[str, ...] = (),
-    output: str | None = None,
+    further: tuple[click.Parameter, ...] = (),
     needs_plan: bool = False,
-    takes_plan: bool = False,
-    draws: bool = False,
-    draws_text: bool = True,
-    has_ladder: bool = False,
-    takes_memories: bool = False,
     time_limit: str = DEFAULT_TIME_LIMIT,
 ) -> click.Command:
     """A command of the command line.
@@ -73,13 +96,8 @@ def make_command(
         help_text: its first sentence stands in the list of commands.
         target: what its argument is called; None for none.
         settings: names of the settings that it reads.
-        output: help of `-o`; None for no such option.
+        further: options that are no settings.
         needs_plan: whether `--plan FILE` has to be given.
-        takes_plan: whether it can be given.
-        draws: whether there is `--picture FILE`.
-        draws_text: whether there is `--text` beside it.
-        has_ladder: whether there is `--ladder`.
-        takes_memories: whether there is `--memories FILE`.
         time_limit: the default of `--time-limit`, in words.
     """
     params: list[click.Parameter] = []
@@ -91,37 +109,7 @@ def make_command(
         _time_limit_option(time_limit) if setting == "time_limit" else _option(TABLE[setting])
         for setting in settings
     ]
-    if needs_plan or takes_plan:
-        params.append(
-            click.Option(
-                ["--plan"], type=_FILE_THAT_IS_THERE, metavar="FILE", help="A plan saved by `plan -o`."
-            )
-        )
-    if draws:
-        params.append(
-            click.Option(["--picture"], type=_FILE, metavar="FILE", help="Draw it into a .svg or a .png.")
-        )
-    if draws and draws_text:
-        params.append(click.Option(["--text"], is_flag=True, help="Draw it with characters."))
-    if has_ladder:
-        params.append(
-            click.Option(
-                ["--ladder"],
-                is_flag=True,
-                help="Compare four ways to give a program its memory, from no reuse to planned addresses.",
-            )
-        )
-    if takes_memories:
-        params.append(
-            click.Option(
-                ["--memories"],
-                type=_FILE_THAT_IS_THERE,
-                metavar="FILE",
-                help="Place buffers in several memories with capacities, as JSON.",
-            )
-        )
-    if output is not None:
-        params.append(click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=output))
+    params += further
     params += [
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."),
         *how_much_options(),
@@ -148,10 +136,6 @@ def how_much_options() -> list[click.Parameter]:
     ]
 
 
-_FILE: Final = click.Path(dir_okay=False, path_type=Path)
-_FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
 def _run(
     context: click.Context,
     action: Action,
@@ -175,7 +159,8 @@ def _run(
     _require(context, given, *required)
     if given.get("target"):
         check_file(context.command.name or "", given["target"])
-    check_options(context.command.name or "", resolved.settings, settings)
+    read = replace(DEFAULTS, **{name: getattr(resolved.settings, name) for name in settings})
+    check_options(context.command.name or "", read)
     output: Path | None = given.get("output")
     picture: Path | None = given.get("picture")
     for path in (output, picture):
@@ -191,7 +176,7 @@ def _run(
     return action(
         Request(
             console,
-            resolved.settings,
+            read,
             given.get("target") or "",
             output,
             given.get("plan"),

@@ -6,28 +6,25 @@ import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any
 
+from neaptide.budget import Budget
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.options import budget_of, device_of, options_of
 from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 from neaptide.extras import how_to_install
+from neaptide.options import ComparisonOptions, PlanOptions, RunOptions, ShapesOptions, TrialOptions
 from neaptide.reading import is_there, place_of
 from neaptide.setting_readers import parse_dims, parse_shapes
-from neaptide.units import parse_size
 
 if TYPE_CHECKING:
-    from neaptide.movers.slow_memory import SlowMemory
-    from neaptide.planner.budget import Budget
     from neaptide.plans import Plan
     from neaptide.report.document import Document
-    from neaptide.runtime.arena_plan import ArenaOptions, Copies
     from neaptide.runtime.prepared_step import PreparedStep
     from neaptide.settings import Settings
-
-THIS_MACHINE: Final = "this-machine"
 
 
 def profile(request: Request) -> int:
@@ -42,7 +39,7 @@ def profile(request: Request) -> int:
     settings, console = request.settings, request.console
     if request.picture is not None:
         _check_range_picture(request.picture, settings)
-    device = _device(settings.device)
+    device = device_of(settings)
     with console.user_code():
         target = find_target(request.target, without_weights=device is not None)
         step, batch = target.build()
@@ -79,41 +76,28 @@ def plan(request: Request) -> int:
     settings, console = request.settings, request.console
     if request.picture is not None:
         _check_range_picture(request.picture, settings)
-    device = _device(settings.device)
-    budget = _budget(settings)
-    dynamic = parse_dims(settings.dynamic) if settings.dynamic else None
+    kind = PlanOptions if settings.trials is None else TrialOptions
+    options = options_of(settings, kind)
     try:
         with console.user_code():
             target = find_target(request.target)
             from neaptide import api
 
             if settings.trials is None:
-                make: Callable[..., Plan] = partial(api.plan, *target.build(), dynamic=dynamic)
+                make: Callable[..., Plan] = partial(api.plan, *target.build())
             else:
                 make = partial(api.plan_by_trials, target.build, trials=settings.trials, own_processes=True)
             with asking_before_aborting() as interrupt:
                 found = make(
-                    budget=budget,
-                    device=device,
-                    strategy=settings.strategy,
-                    time_limit_s=settings.time_limit_s,
-                    work_limit=settings.work_limit,
-                    seed=settings.seed,
+                    budget=budget_of(settings),
                     interrupt=interrupt,
                     progress=console.progress,
-                    atomic=settings.atomic,
-                    allow_nondeterministic=settings.allow_nondeterministic,
-                    rewrites=settings.rewrite,
-                    numerics=settings.numerics,
-                    workers=settings.workers,
-                    in_place=settings.in_place,
-                    checkpoints=settings.checkpoints,
-                    slow=_slow_memory(settings),
                     name=request.target,
+                    **options,
                 )
     except InfeasibleBudget as error:
         # Of all shapes, the plan of the largest alone is no answer.
-        if isinstance(error.plan, Plan) and request.output is not None and not dynamic:
+        if isinstance(error.plan, Plan) and request.output is not None and not settings.dynamic:
             error.plan.save(request.output)
             console.note(f"the best plan found is in {request.output}")
         raise
@@ -151,9 +135,7 @@ def run(request: Request) -> int:
             seed=settings.seed,
             progress=console.progress,
             name=request.target,
-            arena=_arena(settings),
-            allow_nondeterministic=settings.allow_nondeterministic,
-            slow=_slow_memory(settings),
+            **options_of(settings, RunOptions),
         )
     _deliver(request, report, lambda: run_document(report))
     return exit_codes.DONE
@@ -166,44 +148,28 @@ def compare(request: Request) -> int:
 
     require_torch()
     settings, console = request.settings, request.console
-    device = _device(settings.device)
-    budget = None
-    asked = settings.peak, settings.latency, settings.host, settings.state_between_steps or None
-    if any(limit is not None for limit in asked):
-        budget = _budget(settings)
+    options = options_of(settings, ComparisonOptions)
+    budget = budget_of(settings)
     if settings.dynamic:
         return _compare_shapes(request)
     with console.user_code():
         # With another device nothing is run, so nothing needs weights.
-        target = find_target(request.target, without_weights=device is not None)
+        target = find_target(request.target, without_weights=options["device"] is not None)
         from neaptide import api
 
         with asking_before_aborting() as interrupt:
             comparison = api.compare(
                 target.build,
-                budget=budget,
+                budget=None if budget == Budget() else budget,
                 also=settings.also,
                 repeats=settings.repeats,
-                device=device,
                 eager=settings.eager,
                 verify=settings.verifies is not False,
-                strategy=settings.strategy,
-                time_limit_s=settings.time_limit_s,
-                work_limit=settings.work_limit,
-                seed=settings.seed,
                 interrupt=interrupt,
                 progress=console.progress,
-                allow_nondeterministic=settings.allow_nondeterministic,
-                rewrites=settings.rewrite,
-                numerics=settings.numerics,
-                workers=settings.workers,
-                in_place=settings.in_place,
-                checkpoints=settings.checkpoints,
                 name=request.target,
-                arena=_arena(settings),
-                trials=settings.trials,
-                slow=_slow_memory(settings),
                 own_processes=True,
+                **options,
             )
     _deliver(request, comparison, lambda: comparison_document(comparison))
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET
@@ -222,23 +188,17 @@ def _compare_shapes(request: Request) -> int:
         with asking_before_aborting() as interrupt:
             found = api.compare_shapes(
                 target.build,
-                budget=_budget(settings),
+                budget=budget_of(settings),
                 dynamic=parse_dims(settings.dynamic),
                 at=parse_shapes(settings.at),
                 repeats=settings.repeats,
                 eager=settings.eager,
                 verify=settings.verifies is not False,
-                strategy=settings.strategy,
-                time_limit_s=settings.time_limit_s,
-                work_limit=settings.work_limit,
-                seed=settings.seed,
                 interrupt=interrupt,
                 progress=console.progress,
-                allow_nondeterministic=settings.allow_nondeterministic,
-                checkpoints=settings.checkpoints,
                 name=request.target,
-                slow=_slow_memory(settings),
                 own_processes=True,
+                **options_of(settings, ShapesOptions),
             )
     _deliver(request, found, lambda: shapes_comparison_document(found))
     return exit_codes.DONE
@@ -338,38 +298,3 @@ def require_torch() -> None:
             why="a training step is captured and run with it",
             next_step=how_to_install("torch"),
         )
-
-
-def _arena(settings: Settings) -> bool | ArenaOptions:
-    if not settings.arena:
-        return False
-    from neaptide.runtime.arena_plan import ArenaOptions
-
-    return ArenaOptions(copies=cast("Copies", settings.arena_copies))
-
-
-def _budget(settings: Settings) -> Budget:
-    from neaptide.planner.budget import Budget
-
-    return Budget(
-        peak=settings.peak,
-        latency=settings.latency,
-        host=settings.host,
-        state_between_steps=settings.state_between_steps,
-    )
-
-
-def _slow_memory(settings: Settings) -> SlowMemory:
-    from neaptide.movers.slow_memory import SlowMemory
-
-    folder = None if settings.host_folder is None else Path(settings.host_folder)
-    return SlowMemory(bytes_per_s=parse_size(settings.host_rate), folder=folder)
-
-
-def _device(name: str | None) -> str | None:
-    """The preset that is named, None for this machine; an unknown one is refused before anything is built."""
-    if name is None or name == THIS_MACHINE:
-        return None
-    from neaptide.cost.presets import get_device
-
-    return get_device(name).name

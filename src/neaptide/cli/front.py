@@ -24,26 +24,25 @@ _CSV_COLUMNS: Final = ("peak_bytes", "overhead", "variant")
 
 def sweep_variants(request: Request) -> int:
     """Draws the front of a program whose regions may run in parts."""
+    from neaptide.ask import CLOSE, Ask
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner import CLOSE
-    from neaptide.planner.budget import Budget
     from neaptide.planner.graph_search import check_strategy
     from neaptide.planner.variants import check_variants, inner_strategy
     from neaptide.report.chart import save_chart
     from neaptide.report.curve_picture import curve_chart
-    from neaptide.runtime.search_options import SearchOptions
     from neaptide.runtime.searched_front import searched_front
 
     settings, console = request.settings, request.console
     check_strategy(inner_strategy(settings.strategy), atomic=False)
-    check_variants(settings.strategy, CLOSE, atomic=False)
+    check_variants(settings.strategy, CLOSE)
     prepared = prepared_target(request)
     nodes = len(prepared.captured.steady.graph.nodes)
     time_s = settings.curve_time_limit_s(nodes)
     most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
     console.progress(f"planning {nodes} operations within {settings.points} limits of time{most}")
     with asking_before_aborting() as interrupt:
-        options = SearchOptions(
+        options = Ask(
             Budget("min"),
             settings.strategy,
             limits=Limits(time_s, settings.work_limit, settings.seed),
@@ -99,7 +98,7 @@ def front_document(front: VariantFront, name: str, strategy: str) -> Document:
         name: of the program.
         strategy: that found it.
     """
-    from neaptide.planner import DEFAULT_STRATEGY
+    from neaptide.ask import DEFAULT_STRATEGY
     from neaptide.report.document import Table, document
 
     rows = tuple(

@@ -10,7 +10,7 @@ import click
 
 from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
-from neaptide.cli.command import how_much_options, make_command
+from neaptide.cli.command import LADDER, MEMORIES, PICTURE, PLAN, TEXT, how_much_options, make_command, output
 from neaptide.cli.console import Console
 from neaptide.cli.exhausted import exhausted
 from neaptide.cli.interrupts import Interrupts, handled, watched
@@ -45,18 +45,9 @@ Completion:
 """
 
 _PLANNING = (
-    "peak",
-    "latency",
-    "host",
-    "state_between_steps",
-    "host_rate",
-    "host_folder",
-    "device",
-    "time_limit",
-    "work_limit",
-    "workers",
-    "seed",
-    "strategy",
+    *("peak", "latency", "host", "state_between_steps", "host_rate", "host_folder", "device"),
+    *("time_limit", "work_limit", "workers", "seed", "strategy", "allow_nondeterministic", "numerics"),
+    *("checkpoints", "in_place", "rewrite", "trials", "dynamic"),
 )
 
 
@@ -80,9 +71,7 @@ cli = click.Group(
             "With --device, says whether the step fits there; a zoo model is then built without weights. "
             "With --dynamic, --picture draws the peak over the range of shapes.",
             settings=("device", "seed", "refresh", "dynamic", "fit"),
-            output="Write the report as JSON.",
-            draws=True,
-            draws_text=False,
+            further=(PICTURE, output("Write the report as JSON.")),
         ),
         make_command(
             "plan",
@@ -90,20 +79,8 @@ cli = click.Group(
             "Plan a step for a budget, and save the plan.\n\n"
             "With --dynamic the plan is for all shapes in the ranges, and --picture draws its peak over them. "
             "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C ends at once.",
-            settings=(
-                *_PLANNING,
-                "atomic",
-                "allow_nondeterministic",
-                "numerics",
-                "checkpoints",
-                "in_place",
-                "rewrite",
-                "trials",
-                "dynamic",
-            ),
-            output="Write the plan; also when the budget is not reached.",
-            draws=True,
-            draws_text=False,
+            settings=(*_PLANNING, "atomic"),
+            further=(PICTURE, output("Write the plan; also when the budget is not reached.")),
         ),
         make_command(
             "run",
@@ -113,8 +90,8 @@ cli = click.Group(
                 *("steps", "verify", "seed", "arena", "arena_copies", "allow_nondeterministic"),
                 *("host_rate", "host_folder"),
             ),
-            output="Write the report as JSON.",
             needs_plan=True,
+            further=(PLAN, output("Write the report as JSON.")),
         ),
         make_command(
             "compare",
@@ -123,30 +100,16 @@ cli = click.Group(
             "With --dynamic, at a few shapes of the range: the plan for all of them, eager, and batches padded to the largest.",
             settings=(
                 *_PLANNING,
-                "allow_nondeterministic",
-                "numerics",
-                "checkpoints",
-                "in_place",
-                "rewrite",
-                "trials",
-                "dynamic",
-                "at",
-                "also",
-                "repeats",
-                "eager",
-                "verify",
-                "arena",
-                "arena_copies",
+                *("at", "also", "repeats", "eager", "verify", "arena", "arena_copies"),
             ),
-            output="Write the report as JSON.",
+            further=(output("Write the report as JSON."),),
         ),
         make_command(
             "explain",
             commands.explain,
             "Say in words what a saved plan does and why, and draw when its storages leave and return.",
             target="PLAN_FILE",
-            draws=True,
-            draws_text=False,
+            further=(PICTURE,),
         ),
         make_command(
             "order",
@@ -155,7 +118,7 @@ cli = click.Group(
             "TARGET is a graph or an ordering problem as JSON, or a program like that of the other commands. "
             "Ctrl-C stops the search and keeps the best order so far.",
             settings=("time_limit", "work_limit", "method"),
-            output="Write the result as JSON.",
+            further=(output("Write the result as JSON."),),
         ),
         make_command(
             "layout",
@@ -164,11 +127,14 @@ cli = click.Group(
             "TARGET is a CSV of buffers (id,lower,upper,size), a plan file, a graph as JSON, or a program like that "
             "of the other commands. Ctrl-C stops the search and keeps the best layout so far.",
             settings=("capacity", "time_limit", "work_limit", "seed", "method", "alignment", "workspace"),
-            output="Write the buffers with their offsets as CSV.",
-            takes_plan=True,
-            draws=True,
-            has_ladder=True,
-            takes_memories=True,
+            further=(
+                PLAN,
+                PICTURE,
+                TEXT,
+                LADDER,
+                MEMORIES,
+                output("Write the buffers with their offsets as CSV."),
+            ),
         ),
         make_command(
             "recompute",
@@ -178,7 +144,7 @@ cli = click.Group(
             "Ctrl-C stops the search and keeps the best plan so far.",
             target="INSTANCE",
             settings=("peak", "strategy", "also", "time_limit", "work_limit", "seed"),
-            output="Write the result as JSON.",
+            further=(output("Write the result as JSON."),),
         ),
         make_command(
             "sweep",
@@ -188,10 +154,8 @@ cli = click.Group(
             "With --numerics close, regions of the program may run in parts, and another strategy may look for them. "
             "Ctrl-C stops the search and keeps the best curve so far; a curve that was cut short says so.",
             settings=("points", "strategy", "time_limit", "work_limit", "workers", "seed", "numerics"),
-            output="Write the curve as CSV.",
-            draws=True,
-            draws_text=False,
             time_limit=CURVE_TIME_LIMIT,
+            further=(PICTURE, output("Write the curve as CSV.")),
         ),
         make_command(
             "doctor",

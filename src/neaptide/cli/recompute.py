@@ -35,8 +35,8 @@ _CSV_COLUMNS: Final = ("budget_bytes", "peak_bytes", "overhead", "bound_overhead
 
 def recompute(request: Request) -> int:
     """Plans a recompute instance for a budget, and says what is proved."""
+    from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.budget import Budget
     from neaptide.planner.strategies.program_order import baseline
 
     settings, console = request.settings, request.console
@@ -69,8 +69,8 @@ def recompute(request: Request) -> int:
 
 def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
+    from neaptide.ask import CLOSE, DEFAULT_STRATEGY
     from neaptide.outcome import Limits
-    from neaptide.planner import CLOSE, DEFAULT_STRATEGY
     from neaptide.planner.recompute.curve.curve import recompute_curve
     from neaptide.report.chart import check_picture_path, save_chart
     from neaptide.report.curve_picture import curve_chart

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 
@@ -43,28 +43,11 @@ from neaptide.frontends.watch.trace_watch import LeftTensor, StateWrittenError
 logger = logging.getLogger(__name__)
 
 
-def capture_step(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    state: Any = None,
-    name: str = "",
-    changing: frozenset[str] = frozenset(),
-    watched: bool = True,
-    dynamic: Dynamic | None = None,
-    checkpoints: str = "keep",
-    like: CapturedStep | None = None,
-    fixed: frozenset[str] = frozenset(),
-    replans: bool = False,
-) -> CapturedStep:
-    """Capture a training step without running it, allocating tensors or changing the user's objects.
+class CaptureOptions(TypedDict, total=False):
+    """How a step is captured.
 
-    Args:
-        step: `step(*args, **kwargs)` does forward, loss, backward and `optimizer.step()`.
-        args: a batch as in training; only shapes, strides, dtypes and devices matter.
-        kwargs: further arguments.
-        state: modules, optimizers and tensors that cannot be found by looking through `step`.
+    Attributes:
+        state: modules, optimizers and tensors that cannot be found by looking through the step.
         name: of the graph, for reports.
         changing: names of Python numbers, as `Signature.changed_numbers` gives them, that become inputs of the
             program. One that decides a branch, a shape or a type cannot; then all stay guards.
@@ -78,6 +61,32 @@ def capture_step(
         replans: a call that differs is captured again. So where the first call is another program than all later ones, by
             Python state that it finds, the capture is of that call alone; and where a count of the step leads to a
             branch at a later call that cannot be captured, the step is refused now.
+    """
+
+    state: Any
+    name: str
+    changing: frozenset[str]
+    watched: bool
+    dynamic: Dynamic | None
+    checkpoints: str
+    like: CapturedStep | None
+    fixed: frozenset[str]
+    replans: bool
+
+
+def capture_step(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    **how: Unpack[CaptureOptions],
+) -> CapturedStep:
+    """Capture a training step without running it, allocating tensors or changing the user's objects.
+
+    Args:
+        step: `step(*args, **kwargs)` does forward, loss, backward and `optimizer.step()`.
+        args: a batch as in training; only shapes, strides, dtypes and devices matter.
+        kwargs: further arguments.
+        **how: see `CaptureOptions`.
 
     Raises:
         UsageError: `dynamic` does not fit the arguments, or this torch cannot trace it.
@@ -85,7 +94,7 @@ def capture_step(
     """
     began = time.perf_counter()
     check_modes()
-    given = kwargs or {}
+    given, dynamic, like = kwargs or {}, how.get("dynamic"), how.get("like")
     if dynamic and not keeps_sizes():
         raise UsageError(
             f"dims cannot vary with torch {torch.__version__}",
@@ -93,13 +102,13 @@ def capture_step(
             next_step="install torch 2.13 or later, or leave dynamic out: each shape is then planned by itself",
         )
     found = find_dims(step, args, given, dynamic) if dynamic else ()
-    dims = tuple(replace(d, low=d.size, high=d.size) if d.name in fixed else d for d in found)
+    dims = tuple(replace(d, low=d.size, high=d.size) if d.name in how.get("fixed", ()) else d for d in found)
     request = StepRequest(
-        *(args, given, state, name or _name_of(step), changing),
-        is_watched=watched,
-        undoes_checkpoints=checkpoints == "undo",
+        *(args, given, how.get("state"), how.get("name") or _name_of(step), how.get("changing", frozenset())),
+        is_watched=how.get("watched", True),
+        undoes_checkpoints=how.get("checkpoints") == "undo",
         dims=dims,
-        replans=replans,
+        replans=how.get("replans", False),
     )
     with _collector_paused():
         try:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.loops import Binding
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
-from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.layout.lower_arena import lower_arena
 from neaptide.layout.problem import LayoutProblem
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
@@ -41,14 +40,12 @@ class PlannedArena:
 def settle_arena(
     graph: Graph,
     step: StepProblem,
-    registry: OpRegistry,
-    storage_bytes: Mapping[int, int],
+    pricing: Pricing,
     sequence: tuple[int, ...],
     limits: Limits,
     interrupt: threading.Event | None = None,
     *,
     may_move: bool = True,
-    binding: Binding | None = None,
 ) -> PlannedArena:
     """Lay a sequence out, and move steps a little where its arena is more than a hundredth above its bytes.
 
@@ -57,28 +54,26 @@ def settle_arena(
     Args:
         graph: the program; `step` is the same as integers.
         step: the problem that was searched.
-        registry: what the operations mean.
-        storage_bytes: sizes by storage id that replace the recorded ones.
+        pricing: of the graph.
         sequence: a legal one.
         limits: of time and the seed.
         interrupt: set it to get the best so far.
         may_move: whether steps may be moved at all.
-        binding: values of symbolic dims.
     """
     most = Evaluator(step, sequence).peak
-    guard = LimitGuard(limits, interrupt)
+    guard, sizes = LimitGuard(limits, interrupt), pricing.prices(graph).storage_bytes
 
     def buffers(order: Sequence[int]) -> LayoutProblem:
         schedule = Schedule.from_nodes(graph, order)
         return schedule_buffers(
-            graph, schedule, binding=binding, storage_bytes=storage_bytes, device=step.device
+            graph, schedule, binding=pricing.binding, storage_bytes=sizes, device=step.device
         ).problem
 
     def is_legal(order: Sequence[int]) -> bool:
         # A refusal is an answer here: most moves of a step break a dependency.
         try:
             schedule = Schedule.from_nodes(graph, order)
-            check_schedule(graph, schedule, registry)
+            check_schedule(graph, schedule, pricing.registry)
         except VerifyError:
             return False
         return Evaluator(step, order).peak <= most

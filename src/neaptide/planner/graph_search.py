@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from neaptide.ask import DEFAULT_STRATEGY
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.atomic import AtomicStep
-from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than

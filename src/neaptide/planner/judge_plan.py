@@ -13,6 +13,7 @@ from neaptide.analysis.legality import check_bodies, check_schedule
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, InBodies, Path
 from neaptide.analysis.profile_bytes import MemoryProfile, loop_workspaces, memory_profile
 from neaptide.analysis.sizes import evaluate_storage_bytes
+from neaptide.budget import Budget, allowed_bytes
 from neaptide.errors import InvalidBudget, PlanError, VerifyError
 from neaptide.ir.body_orders import body_schedules
 from neaptide.ir.fingerprint import fingerprint
@@ -22,7 +23,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
-from neaptide.planner.budget import Budget, allowed_bytes
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import told_recomputations

@@ -10,20 +10,20 @@ from typing import Final
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import Bodies
 from neaptide.analysis.transfer_legality import storages_in_collectives
+from neaptide.ask import DEFAULT_STRATEGY
+from neaptide.budget import Budget
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.outcome import Limits, Outcome, Termination
-from neaptide.planner import DEFAULT_STRATEGY
-from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.behind_search import before_stays, stays_behind
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
@@ -85,7 +85,7 @@ class BodyPlanner:
         """The order of each loop of a graph, by loop; `budget` as for `plan`."""
         return self._bodies(graph, self.pricing, _Asked(budget, {}))
 
-    def around(self, graph: Graph, asked: PlanRequest) -> GraphPlan:
+    def around(self, graph: Graph, asked: GraphAsk) -> GraphPlan:
         """The plan of a graph with loops: its own, and those of the bodies in it.
 
         Bodies run in the best order found first, without repetitions. Where the graph then does not keep to its budget,
@@ -98,15 +98,16 @@ class BodyPlanner:
 
         Args:
             graph: the program.
-            asked: what for; orders of bodies in it are not looked at. Plans are known for limits of time alone, without
-                a host.
+            asked: what for; limits and orders of bodies in it are not looked at. Plans are known for limits of time alone,
+                without a host.
 
         Raises:
             UsageError: no such strategy.
         """
+        asked = replace(asked, limits=self.limits, interrupt=self.interrupt)
         loops = [node.id for node in graph.nodes if node.regions]
         if not loops:
-            return plan_graph(graph, self.pricing, asked, self.limits, interrupt=self.interrupt)
+            return plan_graph(graph, self.pricing, asked)
         if asked.known:
             return self._from_known(graph, asked)
         bodies = self.bodies(graph)
@@ -115,7 +116,7 @@ class BodyPlanner:
 
         def planned(bodies: Bodies) -> GraphPlan:
             wanted = replace(asked, budget=budget, bodies=bodies)
-            return plan_graph(graph, self.pricing, wanted, self.limits, interrupt=self.interrupt)
+            return plan_graph(graph, self.pricing, wanted)
 
         found = planned(bodies)
         allowed = found.program.budget_bytes
@@ -128,7 +129,7 @@ class BodyPlanner:
         is_better = _rank(planned_sequence(again), budget, allowed) < _rank(made, budget, allowed)
         return again if is_better else found
 
-    def _from_known(self, graph: Graph, asked: PlanRequest) -> GraphPlan:
+    def _from_known(self, graph: Graph, asked: GraphAsk) -> GraphPlan:
         """The best plan with the bodies of a known one, and with bodies for the time that is asked for."""
         assert asked.host is None
         step = self.pricing.problem(graph)
@@ -143,16 +144,7 @@ class BodyPlanner:
         start = min(asked.known, key=lambda one: _rank_within(planned_sequence(one), longest))
         if _rank_within(planned_sequence(start), longest)[0] == 0.0 and start.schedule.bodies != bodies[0]:
             bodies.append(start.schedule.bodies)
-        found = [
-            plan_graph(
-                graph,
-                self.pricing,
-                replace(asked, budget=budget, bodies=one),
-                self.limits,
-                interrupt=self.interrupt,
-            )
-            for one in bodies
-        ]
+        found = [plan_graph(graph, self.pricing, replace(asked, budget=budget, bodies=one)) for one in bodies]
         return min(found, key=lambda one: _rank_within(planned_sequence(one), longest))
 
     def _plan(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import Any, Self
 
 from neaptide.analysis.legality import check_bodies, check_schedule
 from neaptide.analysis.loops import Bodies
+from neaptide.ask import Ask
 from neaptide.errors import VerifyError
 from neaptide.ir.body_orders import body_orders
 from neaptide.ir.graph import Graph
@@ -16,10 +17,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.named_peers import WITH_STAYS, peer
 from neaptide.outcome import Limits, Outcome
-from neaptide.planner import DEFAULT_STRATEGY
 from neaptide.planner.arena_order import PlannedArena, settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
-from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
@@ -45,16 +44,12 @@ from neaptide.schedule.state_bounds import least_with_stays
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """What is asked of a graph's plan.
+class GraphAsk(Ask):
+    """What is asked of the plan of one graph of a step. A budget that limits nothing asks for the lowest peak by order alone.
 
     Attributes:
-        budget: a share is of the predicted baseline peak with workspace. One that limits nothing asks for the lowest
-            peak found by order alone.
         role: of the program in its plan.
-        strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
         budget_bytes: overrides the bytes that the budget resolves to (programs of one step share a limit).
-        atomic: keep updates behind everything that can fail; see `planner.atomic`.
         names: by storage id, what the user calls what he owns.
         own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
             never worse.
@@ -67,17 +62,19 @@ class PlanRequest:
             Plans with stays on the host and of atomic steps are never drafts.
     """
 
-    budget: Budget
     role: str = "steady"
-    strategy_name: str = DEFAULT_STRATEGY
     budget_bytes: int | None = None
-    atomic: bool = False
     names: Mapping[int, str] = field(default_factory=dict)
     own: PlannedSequence | None = None
     bodies: Bodies = field(default_factory=dict)
     host: HostSpace | None = None
     known: tuple[GraphPlan, ...] = ()
     is_draft: bool = False
+
+    @classmethod
+    def of(cls, ask: Ask, **graph: Any) -> Self:
+        """What is asked of a step, of one of its graphs."""
+        return cls(**{one.name: getattr(ask, one.name) for one in fields(Ask)}, **graph)
 
 
 @dataclass(frozen=True)
@@ -101,22 +98,13 @@ class GraphPlan:
         return PlannedSequence.evaluate(step, self.program.sequence, self.program.strategy)
 
 
-def plan_graph(
-    graph: Graph,
-    pricing: Pricing,
-    asked: PlanRequest,
-    limits: Limits,
-    *,
-    interrupt: threading.Event | None = None,
-) -> GraphPlan:
+def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
     """Search for a schedule of a graph within a budget, and check what was found.
 
     Args:
         graph: the program.
         pricing: of its nodes and storages.
         asked: what for.
-        limits: of the search.
-        interrupt: set it to get the best so far.
 
     Returns:
         Always a plan: the best found, and judged. Whether it is within the budget is in its outcome and predictions.
@@ -126,29 +114,19 @@ def plan_graph(
         VerifyError: the order of a body is not legal.
         PlanError: not even program order stands before the judge (a fault of ours).
     """
-    check_strategy(asked.strategy_name, atomic=asked.atomic)
-    planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
+    check_strategy(asked.strategy, atomic=asked.atomic)
+    planning = _GraphPlanning(graph, pricing, asked)
     return attempt("the judge of the plan found", planning.settled, planning.nothing_found, can_be_cut=False)
 
 
-def finished_plan(
-    graph: Graph,
-    pricing: Pricing,
-    asked: PlanRequest,
-    limits: Limits,
-    draft: GraphPlan,
-    *,
-    interrupt: threading.Event | None = None,
-) -> GraphPlan:
+def finished_plan(graph: Graph, pricing: Pricing, asked: GraphAsk, draft: GraphPlan) -> GraphPlan:
     """A draft, laid out and judged; any other plan as it is.
 
     Args:
         graph: the program.
         pricing: of its nodes and storages.
-        asked: what for.
-        limits: of the layout.
+        asked: what for; its limits are of the layout.
         draft: a plan of the graph.
-        interrupt: set it to lay out no further.
 
     Raises:
         PlanError: not even program order stands before the judge (a fault of ours).
@@ -156,7 +134,7 @@ def finished_plan(
     if not draft.is_draft:
         return draft
     asked = replace(asked, bodies=draft.schedule.bodies, known=(), is_draft=False)
-    planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
+    planning = _GraphPlanning(graph, pricing, asked)
     outcome = Outcome(draft.on(planning.step), ended_as(draft.program.termination))
     stage = "the judge of the plan found"
     made = attempt(stage, lambda: planning.laid_out(outcome), planning.nothing_found, can_be_cut=False)
@@ -166,29 +144,25 @@ def finished_plan(
 def plan_of_outcome(
     graph: Graph,
     pricing: Pricing,
-    asked: PlanRequest,
-    limits: Limits,
+    asked: GraphAsk,
     outcome: Callable[[GraphSearch], Outcome[PlannedSequence]],
     *,
     stored: OffloadPlan | None = None,
-    interrupt: threading.Event | None = None,
 ) -> GraphPlan:
     """The plan of a sequence that is known already, laid out and judged as what a search finds.
 
     Args:
         graph: the program.
         pricing: of its nodes and storages.
-        asked: what for.
-        limits: of the layout.
+        asked: what for; its limits are of the layout.
         outcome: the sequence and what is known of it, for the question as a search would be asked it.
         stored: the sequence with its stays on the host; such a plan is not laid out.
-        interrupt: set it to lay out no further.
 
     Raises:
         VerifyError: the sequence is not legal.
         PlanError: it does not stand before the judge.
     """
-    planning = _GraphPlanning(graph, pricing, asked, limits, interrupt)
+    planning = _GraphPlanning(graph, pricing, asked)
     found = outcome(planning.search)
     planning.check(found.require().sequence)
     if stored is not None and stored.stays:
@@ -199,15 +173,8 @@ def plan_of_outcome(
 class _GraphPlanning:
     """One search, and what becomes of its answer."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        pricing: Pricing,
-        asked: PlanRequest,
-        limits: Limits,
-        interrupt: threading.Event | None,
-    ) -> None:
-        self.graph, self.pricing, self.asked, self.limits = graph, pricing, asked, limits
+    def __init__(self, graph: Graph, pricing: Pricing, asked: GraphAsk) -> None:
+        self.graph, self.pricing, self.asked, self.limits = graph, pricing, asked, asked.limits
         check_bodies(graph, asked.bodies, pricing.registry)
         self.step = pricing.problem(graph, asked.bodies).named(asked.names)
         self._legal: tuple[int, ...] | None = None
@@ -220,11 +187,11 @@ class _GraphPlanning:
             self.whole,
             asked.budget,
             allowed,
-            before_stays(limits, asked.host),
-            canonical_name(asked.strategy_name),
+            before_stays(asked.limits, asked.host),
+            canonical_name(asked.strategy),
             self._own(),
             self.check,
-            interrupt,
+            asked.interrupt,
             tuple(one.on(self.step) for one in asked.known),
         )
 
@@ -303,13 +270,11 @@ class _GraphPlanning:
         return settle_arena(
             self.graph,
             self.step,
-            self.pricing.registry,
-            self.pricing.prices(self.graph).storage_bytes,
+            self.pricing,
             sequence,
             Limits(limits.time_s, None, limits.seed),
             self.search.interrupt,
             may_move=self.whole is None,
-            binding=self.pricing.binding,
         )
 
     def judged(

@@ -42,7 +42,7 @@ def described_role(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """The budget as it was asked for; fields as in `planner.budget.Budget`.
+    """The budget as it was asked for; fields as in `neaptide.Budget`.
 
     `least_bytes` are allowed in any case, up to the baseline: those of an earlier plan of the same step. `pace` is how many
     times as long the processor took, when a limit in seconds was held, as at the pace of the predictions.

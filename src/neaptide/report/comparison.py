@@ -20,8 +20,7 @@ from neaptide.runtime import contestants
 from neaptide.runtime.arena_plan import ArenaOptions
 from neaptide.runtime.arena_variant import in_arenas
 from neaptide.runtime.contestant_process import rivals
-from neaptide.runtime.contestants import Factory, Measured, Rival
-from neaptide.runtime.costed_step import Progress
+from neaptide.runtime.contestants import Factory, Measured, Measuring, Rival
 from neaptide.runtime.pace import Pace, PaceReadings
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
@@ -46,18 +45,11 @@ def compare_programs(
     factory: Factory,
     prepared: PreparedStep,
     plans: Mapping[str, StepPlan],
+    how: Measuring,
     *,
-    repeats: int,
-    run: bool,
-    eager: bool,
-    verify: bool,
-    plan_seconds: float,
-    seed: int,
-    progress: Progress | None = None,
+    plan_seconds: float = 0.0,
     arena: ArenaOptions | None = None,
     missed: InfeasibleBudget | None = None,
-    more_notes: tuple[str, ...] = (),
-    own_processes: bool = False,
 ) -> Comparison:
     """Run and measure eager, baseline and the plans.
 
@@ -65,19 +57,13 @@ def compare_programs(
         factory: makes fresh objects for each program.
         prepared: the captured step and its costs.
         plans: by row name; the first, if any, is the one that the budget was for.
-        repeats: timed steps of each program.
-        run: whether anything is run at all; False gives predictions only.
-        eager: whether the user's function is run as it is.
-        verify: whether numbers are compared with eager's.
+        how: they are measured.
         plan_seconds: recorded.
-        seed: of the factory and the runs.
-        progress: told what is going on.
         arena: adds a row: the first plan, else the baseline, inside an arena.
         missed: how the first plan is beyond its budget; None where it is within.
-        more_notes: for the reader, beside those that the programs give cause for.
-        own_processes: measure each program in a process of its own. Numbers are compared in this one.
     """
-    say = progress or (lambda _text: None)
+    run, repeats, seed = how.runs, how.repeats, how.seed
+    say = how.progress or (lambda _text: None)
     variants: dict[str, PlannedVariant] = {"baseline": prepared.baseline_variant()}
     variants |= {name: found.variant for name, found in plans.items()}
     if arena is not None:
@@ -88,7 +74,7 @@ def compare_programs(
     pace: Pace | None = None
     verified: dict[str, tuple[Verification, float | None]] = {}
     eager_loss = None
-    if run and verify:
+    if run and how.verify:
         say("verifying: three steps of each program against eager")
         expected = verify_eager(factory, seed)
         eager_loss = contestants.one_number(expected.last_result)
@@ -99,12 +85,14 @@ def compare_programs(
         del expected
     if run:
         say("measuring memory and time")
-        with rivals(factory, seed, own_processes=own_processes) as make:
-            runs = [make("eager", None)] if eager else []
+        with rivals(factory, seed, own_processes=how.own_processes) as make:
+            runs = [make("eager", None)] if how.eager else []
             runs += [make(name, variant) for name, variant in variants.items()]
             measured, pace = _measured(runs, repeats, prepared.clock)
     rows = (
-        [replace(measured_row("eager", measured["eager"], repeats), loss=eager_loss)] if eager and run else []
+        [replace(measured_row("eager", measured["eager"], repeats), loss=eager_loss)]
+        if how.eager and run
+        else []
     )
     factor = 1.0 if pace is None else pace.factor
     rows += [
@@ -129,7 +117,6 @@ def compare_programs(
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),
         notes=(
-            *more_notes,
             *_notes(prepared, verified),
             *_rewrite_notes(variants),
             *_arena_notes(variants),

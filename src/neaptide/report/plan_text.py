@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.planner.budget import Budget
+from neaptide.budget import Budget
 from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, Plan, PlannedProgram, described_role
 from neaptide.report.cells import (
     bounds_line,

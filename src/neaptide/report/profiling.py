@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.outcome import TerminationReason
-from neaptide.planner.budget import Budget
 from neaptide.plans import PlannedProgram, TrialsRecord, described_role
 from neaptide.plans.trials_record import NONE_WITHIN
 from neaptide.report.device_notes import not_counted

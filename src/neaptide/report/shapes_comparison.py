@@ -12,6 +12,7 @@ from neaptide.report.model import ComparedShape, ComparisonRow, ShapesComparison
 from neaptide.runtime import contestants
 from neaptide.runtime.contestant_messages import CapturedFor
 from neaptide.runtime.contestant_process import rivals
+from neaptide.runtime.contestants import Measuring
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
@@ -30,14 +31,9 @@ def compare_at_shapes(
     largest: FactoryOfShape,
     shapes: Sequence[FactoryOfShape],
     captured_for: CapturedFor,
+    how: Measuring,
     *,
-    repeats: int,
-    eager: bool,
-    verify: bool,
     plan_seconds: float,
-    seed: int,
-    notes: tuple[str, ...] = (),
-    own_processes: bool = False,
 ) -> ShapesComparison:
     """Run and measure, at each of some shapes, eager, a plan for all shapes, and a plan for the largest shape.
 
@@ -48,28 +44,23 @@ def compare_at_shapes(
         largest: makes a batch of that shape.
         shapes: make batches of the others.
         captured_for: how the step was captured.
-        repeats: timed steps of each program.
-        eager: whether the user's function is run as it is.
-        verify: whether numbers of the plan are compared with eager's.
+        how: they are measured; numbers of the plan are verified.
         plan_seconds: recorded.
-        seed: of the factory and the runs.
-        notes: for the reader.
-        own_processes: measure each program in a process of its own.
     """
-    found = []
+    found, seed, repeats = [], how.seed, how.repeats
     for factory in shapes:
         prepared.say(
             "measuring at " + ", ".join(f"{d} = {s}" for d, s in _shape(prepared, factory, seed).items())
         )
         with (
-            rivals(factory, seed, own_processes=own_processes, captured_for=captured_for) as make,
-            rivals(largest, seed, own_processes=own_processes) as make_padded,
+            rivals(factory, seed, own_processes=how.own_processes, captured_for=captured_for) as make,
+            rivals(largest, seed, own_processes=how.own_processes) as make_padded,
         ):
-            runs = [make("eager", None)] if eager else []
+            runs = [make("eager", None)] if how.eager else []
             runs += [make("plan", variant), make_padded(PADDED, padded.variant)]
             measured = contestants.measure(runs, repeats)
         rows = {name: measured_row(name, of, repeats) for name, of in measured.items()}
-        checked = _verified(variant, factory, seed) if verify else None
+        checked = _verified(variant, factory, seed) if how.verify else None
         shape = _shape(prepared, factory, seed)
         rows["plan"] = _predicted(rows["plan"], prepared, variant, shape, checked)
         predictions = padded.plan.program("steady").predictions
@@ -91,7 +82,7 @@ def compare_at_shapes(
         repeats=repeats,
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
-        notes=(*steady.sizes.notes, *notes),
+        notes=steady.sizes.notes,
         versions=versions(),
         seed=seed,
     )

@@ -25,6 +25,29 @@ Factory = Callable[[], tuple[Callable[..., Any], Any]]
 _MOST_FIRST_STEPS = 64  # more than the steps whose branches a capture plays ahead
 
 
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How programs are run side by side.
+
+    Attributes:
+        repeats: timed steps of each program, taking turns; 0 measures no time.
+        eager: whether the user's function is run as it is.
+        verify: whether numbers are compared with eager's.
+        seed: of the factory and the runs.
+        own_processes: measure each program in a process of its own. Numbers are compared in this one.
+        runs: whether anything is run at all; False gives predictions only.
+        progress: told what is going on.
+    """
+
+    repeats: int
+    eager: bool = True
+    verify: bool = True
+    seed: int = 0
+    own_processes: bool = False
+    runs: bool = True
+    progress: Callable[[str], None] | None = None
+
+
 class Rival(Protocol):
     """A program that is compared with others: a `Contestant`, or what stands for one in another process.
 

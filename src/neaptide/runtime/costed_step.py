@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import TypedDict, Unpack
 
 from neaptide.analysis.axes.in_words import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.budget import Budget
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
@@ -22,7 +24,6 @@ from neaptide.ir.graph import Graph
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.planner.body_copies import Links
-from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.prices import Prices
@@ -37,11 +38,10 @@ from neaptide.transform.rewrite import Rewrite
 Progress = Callable[[str], None]
 
 
-class CostedStep:
-    """A captured step and what its operations cost.
+class CostOptions(TypedDict, total=False):
+    """What the costs of a step are.
 
-    Args:
-        captured: the step.
+    Attributes:
         device: name of a preset to plan for, or None for this machine.
         run_operations: whether operations may be run alone to learn their time, workspace and true sizes; never
             done for a preset or for a step on tensors without bytes.
@@ -51,27 +51,29 @@ class CostedStep:
         slow: where storages wait that a plan moves, when it runs on this machine.
     """
 
-    def __init__(
-        self,
-        captured: CapturedStep,
-        *,
-        device: str | None = None,
-        run_operations: bool = True,
-        progress: Progress | None = None,
-        bits_may_vary: bool = False,
-        refresh: bool = False,
-        slow: SlowMemory = DEFAULT_SLOW_MEMORY,
-    ) -> None:
+    device: str | None
+    run_operations: bool
+    progress: Progress | None
+    bits_may_vary: bool
+    refresh: bool
+    slow: SlowMemory
+
+
+class CostedStep:
+    """A captured step and what its operations cost."""
+
+    def __init__(self, captured: CapturedStep, **how: Unpack[CostOptions]) -> None:
+        device, refresh = how.get("device"), how.get("refresh", False)
         self.captured = captured
-        self.registry = registry().with_bits(may_vary=bits_may_vary)
-        self.say = progress or (lambda _text: None)
-        self.slow = slow
+        self.registry = registry().with_bits(may_vary=how.get("bits_may_vary", False))
+        self.say = how.get("progress") or (lambda _text: None)
+        self.slow = how.get("slow", DEFAULT_SLOW_MEMORY)
         self.device: Device = (
-            this_machine(refresh=refresh).with_disk(slow.bytes_per_s)
+            this_machine(refresh=refresh).with_disk(self.slow.bytes_per_s)
             if device is None
             else get_device(device)
         )
-        self.is_measured = run_operations and device is None and _has_bytes(captured)
+        self.is_measured = how.get("run_operations", True) and device is None and _has_bytes(captured)
         self._prepared: dict[int, Graph] = {}  # kept: else another graph could get its id
         self._rewritten: dict[tuple[int, tuple[str | Rewrite, ...]], PlannedGraph] = {}
         # One for all programs: they have most calls in common, and with `refresh` each is run once.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neaptide.ask import Ask
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget
 from neaptide.ops import registry
@@ -16,18 +17,17 @@ from neaptide.planner.points.plan import point_plan
 from neaptide.planner.strategies import early_updates
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.units import format_bytes
 
 
-def evicting_variant(prepared: PreparedStep, options: SearchOptions, name: str) -> PlannedVariant:
+def evicting_variant(prepared: PreparedStep, ask: Ask, name: str) -> PlannedVariant:
     """Every program in its own order, with points at which a policy decides.
 
     Only updates run earlier where that is free: gradients that wait for them cannot be evicted.
 
     Args:
         prepared: a step for one shape.
-        options: the limit in bytes.
+        ask: the limit in bytes.
         name: of the policy.
 
     Raises:
@@ -39,10 +39,10 @@ def evicting_variant(prepared: PreparedStep, options: SearchOptions, name: str) 
     limit: int | None = None
     for index, program in enumerate(prepared.captured.programs):
         graph, problem = program.graph, prepared.problem(index)
-        allowed = prepared.allowed(options, index, limit)
+        allowed = prepared.allowed(ask, index, limit)
         limit = allowed if limit is None else limit
         order = early_updates.solve(PlanningProblem(problem, 0), Limits()).require().sequence
-        cost, host_bytes = EstimatedCost(prepared.device, registry()), options.budget.host_bytes
+        cost, host_bytes = EstimatedCost(prepared.device, registry()), ask.budget.host_bytes
         host = HostSpace.of(graph, prepared.device, host_bytes) if host_bytes else None
         plan = point_plan(graph, cost, order, {}, least_budget_bytes=allowed, host=host, known=problem)
         points = PointsWithin(plan, allowed, EARLY, policy=decide)

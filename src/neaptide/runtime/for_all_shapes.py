@@ -6,19 +6,17 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Final
 
+from neaptide.ask import CLOSE, Ask, ByShape
+from neaptide.budget import allowed_bytes
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import chosen_dims
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import CLOSE
-from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.orders import OrderForRange, orders_for_range
@@ -27,87 +25,14 @@ from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime.leaked_sizes import check_sizes
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.shape_parts import with_parts
 from neaptide.runtime.shape_planning import plan_shapes
-from neaptide.settings import DEFAULTS
 from neaptide.units import format_bytes
-
-BY_SHAPE: Final = "by_shape"
-"""The strategy that makes a few plans, of which a call runs the fastest within the limit at its shape."""
 
 
 def varies(prepared: PreparedStep) -> bool:
     """Whether sizes of a step are left to its calls."""
     return any(program.graph.dims for program in prepared.captured.programs)
-
-
-def check_for_all_shapes(
-    options: SearchOptions, *, arena: bool, evicts: bool, is_saved: bool = False
-) -> None:
-    """Refuse what a program for all shapes cannot have.
-
-    Args:
-        options: what was asked for.
-        arena: whether an arena was. It is for programs with points, alone and without room on the host.
-        evicts: whether eviction on the way was.
-        is_saved: whether the plan is to be a file.
-
-    Raises:
-        UsageError: naming it.
-    """
-    asked = asked_for(
-        strategy=options.strategy,
-        numerics=options.numerics,
-        budget=options.budget,
-        atomic=options.atomic,
-        rewrites=bool(options.rewrites),
-        trials=options.trials is not None,
-    )
-    others = {"arena": arena, "eviction": evicts, "saved": is_saved}
-    refuse_exclusions({*asked, "dynamic", *(what for what, is_asked in others.items() if is_asked)})
-
-
-def watches_sizes(
-    dynamic: Any, options: SearchOptions, on_mismatch: str, *, arena: bool, evicts: bool
-) -> bool:
-    """Whether dims that vary are found by watching calls.
-
-    Args:
-        dynamic: `"auto"` for where nothing excludes it; true for watching or an error; false, or ranges, for not.
-        options: what was asked for.
-        on_mismatch: what a call does that differs.
-        arena: whether one was asked for.
-        evicts: whether eviction on the way was.
-
-    Raises:
-        UsageError: `dynamic` is none of these, or true and something excludes it.
-    """
-    if dynamic is None or dynamic is False or isinstance(dynamic, Mapping):
-        return False
-    if dynamic not in (True, "auto"):
-        raise UsageError(
-            f"dynamic={dynamic!r} names no dim",
-            next_step='write dims with their ranges, like dynamic={"batch": {0: (1, 64)}}, or "auto", True or False',
-        )
-    try:
-        check_for_all_shapes(options, arena=False, evicts=evicts)
-        _check_watching(on_mismatch, arena=arena)
-    except UsageError:
-        if dynamic is True:
-            raise
-        return False
-    return True
-
-
-def _check_watching(on_mismatch: str, *, arena: bool) -> None:
-    others = {f'on_mismatch="{on_mismatch}"': on_mismatch != "replan", "an arena": arena}
-    if asked := [what for what, is_asked in others.items() if is_asked]:
-        raise UsageError(
-            f"dynamic=True and {asked[0]} exclude each other",
-            why="the dims that vary are found at calls that differ, which are planned again, for sizes without an end",
-            next_step="name the dims with their ranges, or leave it out",
-        )
 
 
 def check_programs(prepared: PreparedStep) -> None:
@@ -121,7 +46,7 @@ def check_programs(prepared: PreparedStep) -> None:
             check_sizes(program, sizes.examples, registry())
 
 
-def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVariant:
+def for_all_shapes(prepared: PreparedStep, ask: Ask) -> PlannedVariant:
     """Every program with points at which it decides, or with plans by shape. The limit holds for all shapes in the ranges.
 
     A share of the peak is of the largest shapes, in program order. What order a program has is decided by
@@ -129,7 +54,7 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
 
     Args:
         prepared: a step whose dims may vary.
-        options: the limit, as `check_for_all_shapes` allows.
+        ask: the limit, and whether plans by shape are made.
 
     Raises:
         UsageError: a range has no end.
@@ -137,18 +62,17 @@ def for_all_shapes(prepared: PreparedStep, options: SearchOptions) -> PlannedVar
         CaptureError: a program has a size of the example where it should have an expression.
     """
     check_programs(prepared)
-    if options.strategy == BY_SHAPE:
-        within = replace(options, strategy=DEFAULTS.strategy)
+    if isinstance(ask.mode, ByShape):
 
         def again(captured: CapturedStep) -> PreparedStep:
             may_vary = prepared.registry.bits_may_vary
             return PreparedStep(captured, bits_may_vary=may_vary, slow=prepared.slow)
 
-        return plan_shapes(prepared.captured, again, within).variant
+        return plan_shapes(prepared.captured, again, ask).variant
     graphs = []
     limit: int | None = None
     for program in prepared.captured.programs:
-        planned = _planned(program, prepared, options, limit)
+        planned = _planned(program, prepared, ask, limit)
         limit = planned.limit_bytes if limit is None else limit
         graphs.append(planned)
     return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
@@ -199,16 +123,14 @@ def points_within(
     return min(map(decided, reversed(orders)), key=itemgetter(0))[1]
 
 
-def _planned(
-    program: CapturedProgram, prepared: PreparedStep, options: SearchOptions, first: int | None
-) -> PlannedGraph:
+def _planned(program: CapturedProgram, prepared: PreparedStep, ask: Ask, first: int | None) -> PlannedGraph:
     graph = program.graph
     cost = EstimatedCost(prepared.device, registry())
     largest = _largest(graph)
     shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
     peak = shaped.at(largest).peak_bytes
-    allowed = allowed_bytes(options.budget, peak, first, options.least_bytes)
-    planned = planned_within(program, prepared, options, allowed)
+    allowed = allowed_bytes(ask.budget, peak, first, ask.least_bytes)
+    planned = planned_within(program, prepared, ask, allowed)
     found = planned.choice().at(largest, allowed).script.peak_bytes
     if found > allowed:
         raise InfeasibleBudget(
@@ -223,7 +145,7 @@ def _planned(
 
 
 def planned_within(
-    program: CapturedProgram, prepared: PreparedStep, options: SearchOptions, limit_bytes: int
+    program: CapturedProgram, prepared: PreparedStep, ask: Ask, limit_bytes: int
 ) -> PlannedGraph:
     """A program with points under a limit; with `numerics="close"`, one with a region in parts may be beside it.
 
@@ -232,7 +154,7 @@ def planned_within(
     Args:
         program: whose dims vary.
         prepared: the step that it is of.
-        options: of the searches.
+        ask: of the searches.
         limit_bytes: of storages and workspace, with what the caller owns.
 
     Raises:
@@ -250,9 +172,9 @@ def planned_within(
             prepared.device,
             sample,
             limit_bytes,
-            options.limits,
-            host_bytes=options.budget.host_bytes,
-            interrupt=options.interrupt,
+            ask.limits,
+            host_bytes=ask.budget.host_bytes,
+            interrupt=ask.interrupt,
         )
 
     def points_in_parts(made: PlannedGraph) -> PointsWithin:
@@ -263,7 +185,7 @@ def planned_within(
     planned = replace(PlannedGraph.captured(program), points=points_of(shaped, largest))
     name = graph.name or "the step"
     prepared.say(f"order of {name}: {planned.with_points[0].order_reason}")
-    if options.numerics == CLOSE and shaped.at(largest).peak_bytes > limit_bytes:
+    if ask.numerics == CLOSE and shaped.at(largest).peak_bytes > limit_bytes:
         planned, told = with_parts(planned, registry(), _on_the_way(graph), points_in_parts)
         prepared.say(f"parts of {name}: {told}")
     return planned

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
+from neaptide.ask import Ask
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget
 from neaptide.ops import registry
@@ -19,15 +20,12 @@ from neaptide.runtime.for_all_shapes import check_programs
 from neaptide.runtime.limit_by_shape import LimitByShape, written_peak
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.units import format_bytes
 
 Shape = Mapping[str, int]
 
 
-def for_seen_shapes(
-    prepared: PreparedStep, options: SearchOptions, shapes: Sequence[Shape]
-) -> PlannedVariant:
+def for_seen_shapes(prepared: PreparedStep, ask: Ask, shapes: Sequence[Shape]) -> PlannedVariant:
     """Every program with points at which it decides; no range needs an end that fits.
 
     A share of the peak is of the peak at the shape of a call, and at least the bytes of the first plan: as if each shape
@@ -35,7 +33,7 @@ def for_seen_shapes(
 
     Args:
         prepared: a step whose dims may vary.
-        options: the limit, as `check_for_all_shapes` allows.
+        ask: the limit.
         shapes: that were seen, the largest last; the order is decided at that one.
 
     Raises:
@@ -49,10 +47,10 @@ def for_seen_shapes(
         own = [{dim.name: shape[dim.name] for dim in program.graph.dims} for shape in shapes]
         graph, cost = program.graph, EstimatedCost(prepared.device, registry())
         in_order = ShapedProgram(graph, cost, range(len(graph.nodes)), own[-1])
-        if limit is None or not options.budget.is_share:  # a share is of the usual program
+        if limit is None or not ask.budget.is_share:  # a share is of the usual program
             peak = written_peak(program, in_order, own[-1])
-            limit = LimitByShape(options.budget, options.least_bytes, peak)
-        points = _points(in_order, prepared, options, own, limit)
+            limit = LimitByShape(ask.budget, ask.least_bytes, peak)
+        points = _points(in_order, prepared, ask, own, limit)
         graphs.append(replace(PlannedGraph.captured(program), points=points))
     return PlannedVariant(prepared.captured, tuple(graphs), slow=prepared.slow)
 
@@ -60,14 +58,14 @@ def for_seen_shapes(
 def _points(
     in_order: ShapedProgram,
     prepared: PreparedStep,
-    options: SearchOptions,
+    ask: Ask,
     shapes: Sequence[Shape],
     limit: LimitByShape,
 ) -> PointsWithin:
     """Updates as early as is free, where all shapes fit and little is recomputed; else the order that recomputes for less."""
     graph = in_order.graph
     cost = EstimatedCost(prepared.device, registry())
-    host_bytes = options.budget.host_bytes
+    host_bytes = ask.budget.host_bytes
     host = HostSpace.of(graph, prepared.device, host_bytes) if host_bytes else None
 
     def tried(sequence: Sequence[int], reason: str) -> tuple[tuple[int, float], PointsWithin]:
@@ -80,9 +78,9 @@ def _points(
 
     watch = Stopwatch()
     rank, points = tried(early_order(in_order), EARLY)
-    if not rank[0] and not (rank[1] and options.limits.pays(rank[1] / len(shapes), watch.seconds())):
+    if not rank[0] and not (rank[1] and ask.limits.pays(rank[1] / len(shapes), watch.seconds())):
         return points
-    orders = orders_for_range(in_order, options.limits, options.interrupt)
+    orders = orders_for_range(in_order, ask.limits, ask.interrupt)
     rank, points = min((tried(order.sequence, order.reason) for order in orders), key=itemgetter(0))
     if rank[0]:
         lowest = Decisions(points.plan).at(shapes[-1], limit.at(shapes[-1])).script.peak_bytes

@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from neaptide.ask import Ask
 from neaptide.errors import PlanError, RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.fingerprint import fingerprint
@@ -21,7 +22,6 @@ from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.rewritten_plan import replayed
 from neaptide.plans import PlannedProgram, TerminationRecord
 from neaptide.runtime.planned_graph import PlannedGraph
-from neaptide.runtime.search_options import SearchOptions
 
 logger = logging.getLogger(__name__)
 
@@ -61,15 +61,13 @@ FLOORS: Final = KeptFloors()
 """Those of this process."""
 
 
-def question(
-    program: CapturedProgram, role: str, device: str, options: SearchOptions, registry: OpRegistry
-) -> Hashable:
+def question(program: CapturedProgram, role: str, device: str, ask: Ask, registry: OpRegistry) -> Hashable:
     """What a plan answers, but for the bytes and the limits of its search. O(size of the program)."""
-    budget = options.budget
+    budget = ask.budget
     return (
-        *(fingerprint(program.graph), role, device, options.strategy, options.numerics),
-        *(options.rewrites, options.atomic, options.in_place, options.bodies),
-        *(budget.host, budget.state_between_steps, options.limits.seed, registry.bits_may_vary),
+        *(fingerprint(program.graph), role, device, ask.strategy, ask.numerics),
+        *(ask.rewrites, ask.atomic, ask.in_place),
+        *(budget.host, budget.state_between_steps, ask.limits.seed, registry.bits_may_vary),
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
+from neaptide.budget import Budget
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.budget import Budget
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.schedule.checkpointed import checkpointed_sequence
 

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from neaptide.ask import BITWISE, RUNS, Ask, LeaveOut
+from neaptide.budget import Budget
 from neaptide.errors import PlanError, PlanMismatch, RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import BITWISE
-from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_budgets, judge_program, problem_of
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.rewritten_plan import replayed
@@ -22,9 +22,8 @@ from neaptide.plans import Plan, PlannedProgram
 from neaptide.plans.content import STEADY, check_content
 from neaptide.plans.wrong_field import wrong_field
 from neaptide.runtime.plan_facts import described_signature, versions
-from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import RUNS, SearchOptions
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
 
@@ -75,7 +74,7 @@ def warn_of_left_out(rule: str, why: str) -> None:
     logger.warning("these calls run without %s, which their plan has: %s", rule, why)
 
 
-def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | None = None) -> SearchOptions:
+def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | None = None) -> Ask:
     """Search options for what a plan does not cover: within the same bytes, by the same rules, rewritten alike.
 
     A budget that was a size is what it was; one that was above the baseline leaves room for a larger batch. The lowest
@@ -100,7 +99,7 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     first = [
         rewrite for program in plan.programs[:1] for rewrite in program.rewrites if rewrite.rule != IN_PLACE
     ]
-    return SearchOptions(
+    return Ask(
         budget,
         limits=Limits(time_s=time_limit_s, seed=plan.seed, runs=RUNS),
         atomic=plan.atomic,
@@ -112,7 +111,6 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
             *dict.fromkeys(one.rule for one in made if one.keeps_bits and one.rule != IN_PLACE),
         ),
         leave_out=leave_out or warn_of_left_out,
-        explains=False,
     )
 
 

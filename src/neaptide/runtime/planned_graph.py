@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from neaptide.ask import LeaveOut
 from neaptide.errors import RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.trace.trace_reader import Observation
@@ -31,7 +32,6 @@ from neaptide.transform.rules import RULES, check_rules
 if TYPE_CHECKING:
     from neaptide.runtime.open_choice import OpenChoice
 
-LeaveOut = Callable[[str, str], None]
 """Told the name of a rule, and why a rewrite of it is not legal."""
 
 

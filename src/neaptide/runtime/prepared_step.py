@@ -5,35 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
+from neaptide.ask import BITWISE, CLOSE, Ask, LeaveOut
+from neaptide.budget import allowed_bytes
 from neaptide.cost.presets import get_device
-from neaptide.frontends.dims.dynamic_dims import Dynamic
-from neaptide.frontends.programs.captured import CapturedStep
+from neaptide.frontends.torch_step import CaptureOptions
 from neaptide.interruption import keeping
 from neaptide.ir.graph import Graph
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.outcome import LimitGuard, Limits, Stopwatch
-from neaptide.planner import BITWISE, CLOSE
-from neaptide.planner.budget import allowed_bytes
 from neaptide.planner.garbage import collected_rarely
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, finished_plan, plan_graph
-from neaptide.planner.pricing import Pricing
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.variants import inner_strategy
 from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
 from neaptide.runtime.capturing import capture_for_call
-from neaptide.runtime.costed_step import CostedStep, Progress
+from neaptide.runtime.costed_step import CostedStep, CostOptions
 from neaptide.runtime.kept_floors import FLOORS, given_back, question
 from neaptide.runtime.plan_facts import described_signature, versions
-from neaptide.runtime.planned_graph import LeaveOut, PlannedGraph, PlannedVariant, with_rewrites
-from neaptide.runtime.search_options import SearchOptions
+from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, with_rewrites
 from neaptide.runtime.searched_variant import (
     as_variant,
     before_results_on_operands,
@@ -50,10 +47,10 @@ _USUAL_SHARE: Final = 0.7
 class PreparedStep(CostedStep):
     """A captured step whose operations have costs, and the plans that are made of it."""
 
-    def allowed(self, options: SearchOptions, index: int, limit: int | None) -> int:
+    def allowed(self, ask: Ask, index: int, limit: int | None) -> int:
         """Bytes that one of the programs may use."""
         peak = self.as_written(index).peak_with_workspace_bytes
-        return allowed_bytes(options.budget, peak, limit, options.least_bytes)
+        return allowed_bytes(ask.budget, peak, limit, ask.least_bytes)
 
     def rewritten(
         self,
@@ -61,12 +58,12 @@ class PreparedStep(CostedStep):
         asked: tuple[str | Rewrite, ...],
         leave_out: LeaveOut | None = None,
     ) -> PlannedGraph:
-        """One of the programs after what `SearchOptions.rewrites` asks for, in program order.
+        """One of the programs after what `Ask.rewrites` asks for, in program order.
 
         Args:
             index: of the program; rewrites by their nodes are those of the usual step.
-            asked: as in the options.
-            leave_out: as in the options. What is left out and then found by name is not told.
+            asked: as in the ask.
+            leave_out: as in the ask. What is left out and then found by name is not told.
 
         Raises:
             UsageError: no rule of that name.
@@ -79,51 +76,51 @@ class PreparedStep(CostedStep):
             self._rewritten[index, asked] = planned
         return self._rewritten[index, asked]
 
-    def plan(self, options: SearchOptions, met: MetPlans | None = None) -> StepPlan:
+    def plan(self, ask: Ask, met: MetPlans | None = None) -> StepPlan:
         """Plan every program of the step for one limit in bytes.
 
         Args:
-            options: of the searches.
+            ask: of the searches.
             met: what searches for other limits of the usual program met, as of `plan_program`.
 
         Raises:
             UsageError: no such strategy or rule.
         """
-        check_strategy(inner_strategy(options.strategy), atomic=options.atomic)
+        check_strategy(inner_strategy(ask.strategy), atomic=ask.atomic)
         programs: list[PlannedProgram] = []
         graphs: list[PlannedGraph] = []
         limit: int | None = None
-        guard = LimitGuard(options.limits)
-        budget, pace = self.at_kept_pace(options.budget)
-        inside = replace(options, budget=budget)
+        guard = LimitGuard(ask.limits)
+        budget, pace = self.at_kept_pace(ask.budget)
+        inside = replace(ask, budget=budget)
         for index in range(len(self.captured.programs)):
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
             with keeping() if programs else nullcontext():
                 allowed = self.allowed(inside, index, limit)
-                part = replace(inside, limits=self._part(options.limits, index, guard))
+                part = replace(inside, limits=self._part(ask.limits, index, guard))
                 like, known = (graphs[0], None) if graphs else (None, met)
                 program, planned = self.plan_program(index, part, allowed, like, known)
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
-        asked = options.budget
+        asked = ask.budget
         record = BudgetRecord(
-            *(asked.peak, asked.latency, asked.outside_bytes, options.least_bytes, asked.host, pace),
+            *(asked.peak, asked.latency, asked.outside_bytes, ask.least_bytes, asked.host, pace),
             state_between_steps=asked.state_between_steps,
         )
         plan = Plan(
             programs=tuple(programs),
             name=self.captured.steady.graph.name,
             budget=record,
-            seed=options.limits.seed,
+            seed=ask.limits.seed,
             device=self.device.name,
             versions=versions(),
-            atomic=options.atomic,
+            atomic=ask.atomic,
             signature=described_signature(self.captured),
             captured_on=self.captured_on,
             allow_nondeterministic=self.registry.bits_may_vary,
-            numerics=CLOSE if options.numerics == CLOSE else BITWISE,
-            axes=self.axes if options.explains else (),
+            numerics=CLOSE if ask.numerics == CLOSE else BITWISE,
+            axes=self.axes if ask.explains else (),
             checkpoints=self.captured.checkpoints,
         )
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
@@ -149,7 +146,7 @@ class PreparedStep(CostedStep):
     def plan_program(
         self,
         index: int,
-        options: SearchOptions,
+        ask: Ask,
         allowed: int,
         like: PlannedGraph | None = None,
         met: MetPlans | None = None,
@@ -160,48 +157,46 @@ class PreparedStep(CostedStep):
 
         Args:
             index: of the program.
-            options: of its search.
+            ask: of its search.
             allowed: bytes that it may use.
             like: the usual program as it was decided: another one is rewritten in the same way.
             met: what searches for other limits of this program met, where sums may be taken in another order.
         """
-        program, planned = self._searched(index, options, allowed, like, met)
+        program, planned = self._searched(index, ask, allowed, like, met)
         peak = program.predictions.peak_with_workspace_bytes
-        if peak <= allowed or options.budget.is_min or options.budget.peak is None:
+        if peak <= allowed or ask.budget.is_min or ask.budget.peak is None:
             return program, planned
         captured = self.captured.programs[index]
-        asked = question(captured, program.role, self.device.name, options, self.registry)
+        asked = question(captured, program.role, self.device.name, ask, self.registry)
         kept = FLOORS.within(asked, allowed)
         FLOORS.note(asked, program)
         there = None
         if kept is not None:
-            there = given_back(captured, kept, allowed, self.registry, atomic=options.atomic)
+            there = given_back(captured, kept, allowed, self.registry, atomic=ask.atomic)
         return (program, planned) if there is None else there
 
     def _searched(
         self,
         index: int,
-        options: SearchOptions,
+        ask: Ask,
         allowed: int,
         like: PlannedGraph | None,
         met: MetPlans | None,
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """What a search finds; arguments as of `plan_program`."""
         role = "steady" if index == 0 else f"first_{index}"
-        planned = self.rewritten(index, options.rewrites, options.leave_out)
+        planned = self.rewritten(index, ask.rewrites, ask.leave_out)
         self.say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
 
-        def asked(planned: PlannedGraph) -> PlanRequest:
-            return self.request(index, role, planned, options, allowed)
+        def asked(planned: PlannedGraph) -> GraphAsk:
+            return self.request(index, role, planned, ask, allowed)
 
-        if options.numerics == CLOSE:
+        if ask.numerics == CLOSE:
             planned, found = searched_variant(
                 planned,
                 asked,
-                options,
-                self.quick_pricing,
-                self.pricing,
-                self.part_costs,
+                ask,
+                VariantPrices(self.quick_pricing, self.pricing, self.part_costs),
                 self.choices(planned),
                 like,
                 met,
@@ -209,40 +204,38 @@ class PreparedStep(CostedStep):
         else:
             request, watch = asked(planned), Stopwatch()
             pricing = self.pricing(planned.graph)
-            first = replace(options, limits=before_results_on_operands(planned, options, pricing))
-            found = self._with_bodies(planned.graph, pricing, request, first)
+            limits = before_results_on_operands(planned, ask, pricing)
+            found = BodyPlanner(pricing, limits, ask.interrupt).around(planned.graph, request)
             planned, found = with_results_on_operands(
-                planned, asked, found, options, self.pricing, watch.seconds()
+                planned, asked, found, ask, self.pricing, watch.seconds()
             )
-        return self._judged(planned, found, options)
+        return self._judged(planned, found, ask)
 
     def usual_program_of(
-        self, options: SearchOptions, allowed: int, plan: VariantPlan
+        self, ask: Ask, allowed: int, plan: VariantPlan
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """A plan of the usual program that searches met, laid out and judged, and what then runs.
 
         Args:
-            options: of its layout.
+            ask: of its layout.
             allowed: bytes that it may use.
             plan: of a variant.
         """
-        planned = as_variant(self.rewritten(0, options.rewrites, options.leave_out), plan.variant)
-        request = self.request(0, "steady", planned, options, allowed)
+        planned = as_variant(self.rewritten(0, ask.rewrites, ask.leave_out), plan.variant)
+        request = self.request(0, "steady", planned, ask, allowed)
         pricing = self.pricing(planned.graph)
-        found = finished_plan(
-            planned.graph, pricing, request, options.limits, plan.found, interrupt=options.interrupt
-        )
-        return self._judged(planned, found, options)
+        found = finished_plan(planned.graph, pricing, request, plan.found)
+        return self._judged(planned, found, ask)
 
     def _judged(
-        self, planned: PlannedGraph, found: GraphPlan, options: SearchOptions
+        self, planned: PlannedGraph, found: GraphPlan, ask: Ask
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """A plan as one of the captured program, judged; and what then runs.
 
         Args:
             planned: the program after its rewrites.
             found: its plan.
-            options: of the search.
+            ask: of the search.
         """
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
@@ -258,31 +251,27 @@ class PreparedStep(CostedStep):
             pricing.problem(planned.graph, found.schedule.bodies),
             self.registry,
             captured=captured,
-            atomic=options.atomic,
+            atomic=ask.atomic,
         )
         return program, planned
 
-    def request(
-        self, index: int, role: str, planned: PlannedGraph, options: SearchOptions, allowed: int
-    ) -> PlanRequest:
+    def request(self, index: int, role: str, planned: PlannedGraph, ask: Ask, allowed: int) -> GraphAsk:
         """What is asked of one of the programs, or of what rewrites make of it, for so many bytes."""
-        return PlanRequest(
-            options.budget,
-            role,
-            inner_strategy(options.strategy),
+        return GraphAsk.of(
+            replace(ask, strategy=inner_strategy(ask.strategy)),
+            role=role,
             budget_bytes=allowed,
-            atomic=options.atomic,
             own=self.own(planned) if planned.checkpoints else None,
             names=self.user_names(index, planned.graph),
-            host=self._host(index, planned.graph, options),
+            host=self._host(index, planned.graph, ask),
         )
 
-    def _host(self, index: int, graph: Graph, options: SearchOptions) -> HostSpace | None:
+    def _host(self, index: int, graph: Graph, ask: Ask) -> HostSpace | None:
         """Where storages of a graph may wait; None where nothing is moved."""
-        nbytes = options.budget.host_bytes
+        nbytes = ask.budget.host_bytes
         if not nbytes:
             return None
-        between = options.budget.state_between_steps
+        between = ask.budget.state_between_steps
         host = HostSpace.of(graph, self.device, nbytes, state_between_steps=between)
         stuck = self._stuck(index, graph)
         return replace(host, stuck=host.stuck | stuck, may_be_between=host.may_be_between - stuck)
@@ -299,64 +288,32 @@ class PreparedStep(CostedStep):
             and not slots[slot.key[1]].current().untyped_storage().resizable()
         )
 
-    def _with_bodies(
-        self, graph: Graph, pricing: Pricing, asked: PlanRequest, options: SearchOptions
-    ) -> GraphPlan:
-        """The plan of a graph with those of its loops' bodies: within what is asked of them, or of the whole."""
-        planner = BodyPlanner(pricing, options.limits, options.interrupt)
-        if options.bodies is None:
-            return planner.around(graph, asked)
-        asked = replace(asked, bodies=planner.bodies(graph, options.bodies))
-        return plan_graph(graph, pricing, asked, options.limits, interrupt=options.interrupt)
-
     def baseline_variant(self) -> PlannedVariant:
         """Every program in the order in which it was captured."""
         return PlannedVariant(self.captured, tuple(map(PlannedGraph.captured, self.captured.programs)))
+
+
+class PrepareOptions(CaptureOptions, CostOptions, total=False):
+    """How a step is captured, and what its costs are."""
 
 
 def prepare(
     step: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
-    *,
-    state: Any = None,
-    device: str | None = None,
-    run_operations: bool = True,
-    name: str = "",
-    progress: Progress | None = None,
-    changing: frozenset[str] = frozenset(),
-    bits_may_vary: bool = False,
-    refresh: bool = False,
-    slow: SlowMemory = DEFAULT_SLOW_MEMORY,
-    dynamic: Dynamic | None = None,
-    checkpoints: str = "keep",
-    like: CapturedStep | None = None,
-    replans: bool = False,
+    **how: Unpack[PrepareOptions],
 ) -> PreparedStep:
-    """Capture a step and get ready to cost it; see `frontends.torch_step.capture_step` for the arguments.
+    """Capture a step and get ready to cost it; see `CaptureOptions` and `CostOptions`.
 
     Raises:
         CaptureError: the step cannot be captured; names the user's line.
         UsageError: no device of that name, or a factory instead of a step.
     """
-    if device is not None:
-        get_device(device)  # a misspelt name is told before the capture, which takes seconds
-    if progress is not None:
-        progress("capturing the step")
-    captured = capture_for_call(
-        *(step, args, kwargs or {}, dynamic, like),
-        state=state,
-        name=name,
-        changing=changing,
-        checkpoints=checkpoints,
-        replans=replans,
-    )
-    return PreparedStep(
-        captured,
-        device=device,
-        run_operations=run_operations,
-        progress=progress,
-        bits_may_vary=bits_may_vary,
-        refresh=refresh,
-        slow=slow,
-    )
+    further: dict[str, Any] = {**how}
+    costs = {name: further.pop(name) for name in CostOptions.__optional_keys__ & how.keys()}
+    if costs.get("device") is not None:
+        get_device(costs["device"])  # a misspelt name is told before the capture, which takes seconds
+    if costs.get("progress") is not None:
+        costs["progress"]("capturing the step")
+    captured = capture_for_call(step, args, kwargs or {}, **further)
+    return PreparedStep(captured, **costs)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from neaptide.ask import CLOSE, Ask, ByTrials
+from neaptide.budget import Budget
 from neaptide.outcome import Limits, Stopwatch
-from neaptide.planner import CLOSE
-from neaptide.planner.budget import Budget
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.front import VariantFront, part_of, variants_front
 from neaptide.planner.variants.goal import Goal
@@ -18,7 +18,6 @@ from neaptide.planner.variants.variant import Division
 from neaptide.plans import PlannedProgram
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.trials import described_limit, other_budgets
 
@@ -26,12 +25,12 @@ from neaptide.runtime.trials import described_limit, other_budgets
 _WITH_FIRST_STEPS: Final = 1.5
 
 
-def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -> VariantFront:
+def searched_front(prepared: PreparedStep, ask: Ask, count: int) -> VariantFront:
     """Plans of the usual program, none both lower and faster than another.
 
     Args:
         prepared: the step.
-        options: of all searches together; their budget is not looked at.
+        ask: of all searches together; their budget is not looked at.
         count: of searches.
 
     Raises:
@@ -40,10 +39,10 @@ def searched_front(prepared: PreparedStep, options: SearchOptions, count: int) -
     met = MetPlans()
 
     def search(longest: float | None, limits: Limits) -> PlannedProgram:
-        wanted = replace(options, budget=Budget("min", latency=longest), limits=limits)
+        wanted = replace(ask, budget=Budget("min", latency=longest), limits=limits)
         return prepared.plan_program(0, wanted, prepared.allowed(wanted, 0, None), met=met)[0]
 
-    return variants_front(search, _with_regions_found(prepared, options), count)
+    return variants_front(search, _with_regions_found(prepared, ask), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class FoundPlans:
 
 
 def plans_for(
-    prepared: PreparedStep, options: SearchOptions, others: Sequence[Budget], *, otherwise_for: int = 0
+    prepared: PreparedStep, ask: Ask, others: Sequence[Budget], *, otherwise_for: int = 0
 ) -> FoundPlans:
     """The plan that is asked for, and for each of some other budgets one whose usual program is searched within that.
 
@@ -80,19 +79,19 @@ def plans_for(
 
     Args:
         prepared: the step.
-        options: of all searches together, whose limits they share.
+        ask: of all searches together, whose limits they share.
         others: for the usual program alone.
         otherwise_for: of how many of the budgets, the one that is asked for first, to tell the best plan of each other division.
     """
-    options = replace(options, limits=_with_regions_found(prepared, options))
+    ask = replace(ask, limits=_with_regions_found(prepared, ask))
     first = _WITH_FIRST_STEPS if prepared.captured.first else 1.0
     # The search for what is asked for comes first, when nothing was met yet: it has another turn in the end.
-    turns = 1 if others and options.numerics == CLOSE else 0
+    turns = 1 if others and ask.numerics == CLOSE else 0
     share, met = 1 / (first + len(others) + turns), MetPlans()
-    asked = prepared.plan(replace(options, limits=part_of(options.limits, first * share)), met)
-    wanted = replace(options, limits=part_of(options.limits, share))
+    asked = prepared.plan(replace(ask, limits=part_of(ask.limits, first * share)), met)
+    wanted = replace(ask, limits=part_of(ask.limits, share))
     searched = [(asked.plan.programs[0], asked.variant.graphs[0])]
-    budgets = (_at_pace(options.budget, asked.plan.budget.pace), *others)
+    budgets = (_at_pace(ask.budget, asked.plan.budget.pace), *others)
     for budget in (*others, *budgets[:turns]):
         inside = replace(wanted, budget=budget)
         searched.append(prepared.plan_program(0, inside, prepared.allowed(inside, 0, None), met=met))
@@ -114,7 +113,7 @@ def plans_for(
 
 def _divided_otherwise(
     prepared: PreparedStep,
-    options: SearchOptions,
+    ask: Ask,
     asked: StepPlan,
     goal: Goal,
     met: MetPlans,
@@ -126,7 +125,7 @@ def _divided_otherwise(
         plan = met.best_of(other, goal)
         if plan is None or goal.rank_of(plan.found.program)[0]:
             continue
-        found[other] = _with_usual(asked, *prepared.usual_program_of(options, goal.allowed, plan))
+        found[other] = _with_usual(asked, *prepared.usual_program_of(ask, goal.allowed, plan))
     return found
 
 
@@ -144,22 +143,20 @@ def _with_usual(asked: StepPlan, program: PlannedProgram, graph: PlannedGraph) -
     return StepPlan(plan, replace(asked.variant, graphs=(graph, *asked.variant.graphs[1:]), plan=plan))
 
 
-def _with_regions_found(prepared: PreparedStep, options: SearchOptions) -> Limits:
+def _with_regions_found(prepared: PreparedStep, ask: Ask) -> Limits:
     """What is left of the limits when the regions are found that may run in parts; at least half."""
-    if options.numerics != CLOSE:
-        return options.limits
+    if ask.numerics != CLOSE:
+        return ask.limits
     watch = Stopwatch()
-    planned = prepared.rewritten(0, options.rewrites, options.leave_out)
+    planned = prepared.rewritten(0, ask.rewrites, ask.leave_out)
     choices = prepared.choices(planned)
     choices.after(choices.begun(planned.graph))
-    time_s = options.limits.time_s
+    time_s = ask.limits.time_s
     took = watch.seconds() if time_s is None else min(watch.seconds(), time_s / 2)
-    return options.limits.after(took)
+    return ask.limits.after(took)
 
 
-def plans_to_try(
-    prepared: PreparedStep, options: SearchOptions
-) -> tuple[tuple[StepPlan, ...], tuple[str, ...]]:
+def plans_to_try(prepared: PreparedStep, ask: Ask) -> tuple[tuple[StepPlan, ...], tuple[str, ...]]:
     """Plans for the limit and for others around it that are worth a run, and what each was planned for, in words.
 
     The search for the limit itself comes first. Of a limit of bytes only those plans are returned that are predicted to
@@ -168,14 +165,14 @@ def plans_to_try(
 
     Args:
         prepared: the step.
-        options: with `trials`, and a limit in their budget.
+        ask: by trials, with a limit in its budget.
     """
-    assert options.trials is not None
+    assert isinstance(ask.mode, ByTrials)
     seconds = baseline(prepared.problem()).seconds
-    budget, _ = prepared.at_kept_pace(options.budget)
-    others = other_budgets(budget, options.trials, seconds, prepared.allowed(options, 0, None))
+    budget, _ = prepared.at_kept_pace(ask.budget)
+    others = other_budgets(budget, ask.mode.count, seconds, prepared.allowed(ask, 0, None))
     words = [described_limit(budget, seconds) for budget in (budget, *others)]
-    named = plans_for(prepared, options, others, otherwise_for=1).named(words)
+    named = plans_for(prepared, ask, others, otherwise_for=1).named(words)
     fitting = [(told, made) for told, made in named if _fits(made.plan.programs[0])] or named[:1]
     kept = [fitting[index] for index in distinct([made for _, made in fitting])]
     return tuple(made for _, made in kept), tuple(told for told, _ in kept)

@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.way_through import way_through
@@ -33,13 +33,13 @@ Shape = Mapping[str, int]
 Prepare = Callable[[CapturedStep], PreparedStep]
 
 
-def plan_shapes(captured: CapturedStep, prepare: Prepare, options: SearchOptions) -> StepPlan:
+def plan_shapes(captured: CapturedStep, prepare: Prepare, ask: Ask) -> StepPlan:
     """Plan every program of a step for every shape in its range.
 
     Args:
         captured: with dims that vary.
         prepare: makes a capture of one shape ready to be planned.
-        options: of the search; its limits are those of all plans together. The budget is in bytes, or a share of the peak
+        ask: of the search; its limits are those of all plans together. The budget is in bytes, or a share of the peak
             at the largest shape.
 
     Returns:
@@ -49,27 +49,27 @@ def plan_shapes(captured: CapturedStep, prepare: Prepare, options: SearchOptions
         UsageError: a dim has no upper end, or no shape keeps all relations.
         InfeasibleBudget: no plan keeps the largest shape within the budget.
     """
-    return _ShapePlanning(captured, prepare, options).run()
+    return _ShapePlanning(captured, prepare, ask).run()
 
 
 class _ShapePlanning:
-    def __init__(self, captured: CapturedStep, prepare: Prepare, options: SearchOptions) -> None:
-        self.captured, self.prepare, self.options = captured, prepare, options
+    def __init__(self, captured: CapturedStep, prepare: Prepare, ask: Ask) -> None:
+        self.captured, self.prepare, self.ask = captured, prepare, ask
         self.way = way_through(captured.steady.graph)
         self.shape = self.way[-1]
         self.largest = prepare(_at(captured, self.shape))
-        self.allowed = self.largest.allowed(options, 0, None)
+        self.allowed = self.largest.allowed(ask, 0, None)
 
     def run(self) -> StepPlan:
         """All plans, that of the largest shape first: without it there is none."""
         shapes = self._shapes()
-        limits = _part(self.options.limits, len(shapes))
-        options = replace(self.options, budget=Budget(self.allowed), limits=limits, in_place=False)
-        top = self.largest.plan(options)
+        limits = _part(self.ask.limits, len(shapes))
+        ask = replace(self.ask, budget=Budget(self.allowed), limits=limits, in_place=False)
+        top = self.largest.plan(ask)
         self._check(top)
         made = [(self.shape, top)]
         made += [
-            (shape, self.prepare(_at(self.captured, shape)).plan(options)) for shape in reversed(shapes[:-1])
+            (shape, self.prepare(_at(self.captured, shape)).plan(ask)) for shape in reversed(shapes[:-1])
         ]
         graphs = tuple(
             self._planned(index, program, [(shape, one.variant.graphs[index]) for shape, one in made])

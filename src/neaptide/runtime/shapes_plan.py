@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device
+from neaptide.ask import Ask
 from neaptide.cost.model import EstimatedCost
 from neaptide.frontends.dims.dynamic_dims import Dynamic, asked_range
 from neaptide.ir.graph import Graph
@@ -29,25 +30,23 @@ from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import PlannedGraph, PointsWithin
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.shape_plans import ShapePlans
 from neaptide.runtime.step_plan import StepPlan
 
 
-def plan_for_all_shapes(prepared: PreparedStep, options: SearchOptions, dynamic: Dynamic) -> StepPlan:
+def plan_for_all_shapes(prepared: PreparedStep, ask: Ask) -> StepPlan:
     """One plan for all shapes of a step, as data and ready to run.
 
     Args:
         prepared: a step whose dims may vary.
-        options: as `check_for_all_shapes` allows.
-        dynamic: what was asked to vary.
+        ask: with the dims that vary.
 
     Raises:
         UsageError: a range has no end.
         InfeasibleBudget: no way was found to keep the largest shapes within the limit.
     """
-    variant = for_all_shapes(prepared, options)
-    captured, asked = prepared.captured, options.budget
+    variant = for_all_shapes(prepared, ask)
+    captured, asked = prepared.captured, ask.budget
     programs = tuple(
         _program(planned, "steady" if index == 0 else f"first_{index}", prepared)
         for index, planned in enumerate(variant.graphs)
@@ -56,14 +55,14 @@ def plan_for_all_shapes(prepared: PreparedStep, options: SearchOptions, dynamic:
     plan = Plan(
         programs=(),
         name=steady.name,
-        budget=BudgetRecord(asked.peak, asked.latency, asked.outside_bytes, options.least_bytes, asked.host),
-        seed=options.limits.seed,
+        budget=BudgetRecord(asked.peak, asked.latency, asked.outside_bytes, ask.least_bytes, asked.host),
+        seed=ask.limits.seed,
         device=prepared.device.name,
         versions=versions(),
         signature=described_signature(captured),
         captured_on=_device(steady, programs[0].largest).partition(":")[0],
         allow_nondeterministic=prepared.registry.bits_may_vary,
-        all_shapes=ShapesRecord(asked_dims(dynamic), programs),
+        all_shapes=ShapesRecord(asked_dims(ask.dims or {}), programs),
         checkpoints=captured.checkpoints,
     )
     return StepPlan(plan, replace(variant, plan=plan))

@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 import torch
 
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
-from neaptide.planner.budget import Budget
 from neaptide.plans.trials_record import FASTEST, LEAST_PEAK, NONE_WITHIN, Reason, TrialRow, TrialsRecord
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.timing import RatioEstimate, StepTimes, median_ratio

@@ -7,7 +7,8 @@ import copy
 import torch
 from torch import nn
 
-from neaptide.api.search_options import search_options
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime import contestants
@@ -60,7 +61,7 @@ def test_a_share_is_of_a_peak_that_has_them():
     )
     ours.first_steps()
     assert ours.memory().measured_peak_bytes == written.peak_bytes
-    half = search_options("50%", "default", None, 1, 0, atomic=False, interrupt=None)
+    half = Ask(Budget("50%"))
     assert prepared.allowed(half, 0, None) == written.peak_with_workspace_bytes // 2
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from neaptide.budget import Budget
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewrite_cost import rewrite_cost

@@ -11,6 +11,8 @@ import neaptide
 from captured_graphs import captured_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.ask import CLOSE, Ask
+from neaptide.budget import Budget
 from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -19,16 +21,13 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS, TRANSFORM_ONLY
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import CLOSE
-from neaptide.planner.budget import Budget
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.schedule.timeline import simulate_timeline
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import moves, strategy
@@ -77,7 +76,7 @@ def carrying_of(graph, *, nbytes=ROOM, links="fast", border=None, **changes):
         borders = (edited.node_of.index(border),) if border in edited.node_of else ()
         host = HostSpace.of(edited.graph, DEVICE, nbytes)
         host = replace(host, out=out, back=back, borders=borders, **changes)
-        return PlanRequest(budget, budget_bytes=allowed, host=host if nbytes else None)
+        return GraphAsk(budget, budget_bytes=allowed, host=host if nbytes else None)
 
     made = Combining(graph, asked, Limits(work=60), pricing, lambda _: pricing, lambda _: None)
     return strategy.Carrying.of(made)
@@ -309,7 +308,7 @@ def test_stays_have_moves_that_take_them_back(graphs):
 
 def planned(factory, budget, work):
     step, batch = contestants.build(factory, 0)
-    options = SearchOptions(budget, MAGIS, Limits(work=work), numerics=CLOSE, workers=1)
+    options = Ask(budget, MAGIS, Limits(work=work), numerics=CLOSE, workers=1)
     return prepare(step, (batch,), device=DEVICE.name).plan(options)
 
 

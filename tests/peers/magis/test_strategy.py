@@ -13,6 +13,8 @@ import neaptide
 from captured_graphs import captured_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.ask import CLOSE, Ask
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError, UsageError
@@ -20,16 +22,13 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner import CLOSE
-from neaptide.planner.budget import Budget
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.runtime import contestants
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import carry_out, moves, strategy
 from neaptide_peers.magis.best_first import BestFirst, Wanted
@@ -79,7 +78,7 @@ def asked_of(graph, budget=None, limits=None, exact=None, interrupt=None):
     allowed = budget.resolve(baseline(pricing.problem(graph)).peak_with_workspace_bytes)
     return Combining(
         graph,
-        lambda _: PlanRequest(budget, budget_bytes=allowed),
+        lambda _: GraphAsk(budget, budget_bytes=allowed),
         limits or Limits(work=60),
         pricing,
         exact or (lambda _: pricing),
@@ -277,7 +276,7 @@ def test_plans_run_as_eager_does_in_the_bytes_predicted(name):
     factory = STEPS[name]
     step, batch = contestants.build(factory, 0)
     budget, limits = Budget(None, latency="+400%"), Limits(work=80)
-    options = SearchOptions(budget, MAGIS, limits, numerics=CLOSE, workers=1)
+    options = Ask(budget, MAGIS, limits, numerics=CLOSE, workers=1)
     found = prepare(step, (batch,), device=DEVICE).plan(options)
     program = found.plan.programs[0]
     assert program.predictions.peak_bytes < program.predictions.baseline_peak_bytes

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from frontends import steps
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.plans import Plan
 
@@ -38,8 +38,8 @@ def factory():
 
 def planned(graph, peak):
     pricing = Pricing(EstimatedCost(DEVICE, REGISTRY), REGISTRY)
-    asked = PlanRequest(Budget(peak), host=HostSpace.of(graph, DEVICE, 2**30))
-    return plan_graph(graph, pricing, asked, Limits(work=500)).program
+    asked = GraphAsk(Budget(peak), limits=Limits(work=500), host=HostSpace.of(graph, DEVICE, 2**30))
+    return plan_graph(graph, pricing, asked).program
 
 
 @pytest.fixture(scope="module")

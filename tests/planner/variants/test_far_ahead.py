@@ -6,15 +6,17 @@ import torch
 from torch import nn
 
 from frontends import steps
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from wide_rows import rows_step
 
@@ -48,14 +50,12 @@ def searched(factory, budget):
     step, batch = factory()
     graph = capture_step(step, (batch,)).steady.graph
     before = baseline(PRICING.problem(graph)).peak_with_workspace_bytes
-    asked = PlanRequest(budget, budget_bytes=budget.resolve(before))
+    asked = GraphAsk(budget, limits=Limits(None, 2000), workers=1, budget_bytes=budget.resolve(before))
     return plan_variants(
         graph,
         lambda _: asked,
-        Limits(None, 2000),
-        quick=PRICING,
-        exact=lambda _: PRICING,
-        objection=lambda _: None,
+        VariantPrices(PRICING, lambda _: PRICING),
+        Choices(registry(), lambda _: None),
     )
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.variants.front import undominated, variants_front
 from neaptide.plans import TriedVariant
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.search_options import SearchOptions
 from neaptide.runtime.searched_front import searched_front
 from wide_rows import rows_step
 
@@ -39,7 +39,7 @@ def test_one_search_is_no_front():
 def test_a_step_over_rows_has_a_front_from_program_order_to_parts():
     step, batch = rows_step()
     prepared = PreparedStep(capture(step, (batch,)), device="rtx3090")
-    options = SearchOptions(Budget("min"), limits=Limits(None, 3000, 0), numerics="close")
+    options = Ask(Budget("min"), limits=Limits(None, 3000, 0), numerics="close")
     front = searched_front(prepared, options, 3)
     peaks = [point.peak_bytes for point in front.points]
     assert peaks == sorted(set(peaks), reverse=True)
@@ -53,6 +53,6 @@ def test_a_step_over_rows_has_a_front_from_program_order_to_parts():
 def test_the_front_is_the_same_under_the_same_work_limit():
     step, batch = rows_step()
     prepared = PreparedStep(capture(step, (batch,)), device="rtx3090")
-    options = SearchOptions(Budget("min"), limits=Limits(None, 3000, 0), numerics="close")
+    options = Ask(Budget("min"), limits=Limits(None, 3000, 0), numerics="close")
     one, other = (searched_front(prepared, options, 3) for _ in range(2))
     assert one.points == other.points

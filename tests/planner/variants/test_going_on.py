@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
+from neaptide.ask import Ask
 from neaptide.outcome import Limits
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 
 LIMITS = {"time_limit_s": None, "work_limit": 2000}
 TOKENS, WIDTH, WORDS = 96, 8, 300
@@ -86,7 +86,7 @@ def searched(limits, interrupt=None):
     step, batch = sequence_step()
     prepared = prepare(step, (batch,), run_operations=False)
     budget = neaptide.Budget(None, latency=3600.0)
-    options = SearchOptions(budget, limits=limits, numerics="close", interrupt=interrupt)
+    options = Ask(budget, limits=limits, numerics="close", interrupt=interrupt)
     return prepared.plan(options).plan.programs[0]
 
 

@@ -8,18 +8,20 @@ import pytest
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
+from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide.plans import Plan
 from neaptide.transform.rewrite import replay
@@ -48,12 +50,15 @@ def searched(graph, met):
     allowed = baseline(PRICING.problem(graph)).peak_with_workspace_bytes
     return plan_variants(
         graph,
-        lambda _: PlanRequest(Budget(None, latency=LONGEST_S), budget_bytes=allowed),
-        Limits(None, 800),
-        quick=PRICING,
-        exact=lambda _: PRICING,
-        objection=lambda _: None,
-        interrupt=met.interrupt,
+        lambda _: GraphAsk(
+            Budget(None, latency=LONGEST_S),
+            limits=Limits(None, 800),
+            interrupt=met.interrupt,
+            workers=1,
+            budget_bytes=allowed,
+        ),
+        VariantPrices(PRICING, lambda _: PRICING),
+        Choices(registry(), lambda _: None),
         met=met,
     )
 

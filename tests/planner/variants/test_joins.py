@@ -7,22 +7,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.following import followed
 from neaptide.planner.variants.joins import joins, without_joins
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Decision
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.search_options import SearchOptions
 
 
 class TwoLevels(nn.Module):
@@ -96,11 +97,14 @@ def test_joins_are_made_after_all_where_their_time_is_worth_more(step, prices):
     budget = Budget("min", latency=before.seconds * 1.05)
     found = plan_variants(
         graph,
-        lambda _: PlanRequest(budget, budget_bytes=before.peak_with_workspace_bytes),
-        Limits(None, 1500),
-        quick=prices,
-        exact=lambda _: prices,
-        objection=wanted_by,
+        lambda _: GraphAsk(
+            budget,
+            limits=Limits(None, 1500),
+            workers=1,
+            budget_bytes=before.peak_with_workspace_bytes,
+        ),
+        VariantPrices(prices, lambda _: prices),
+        Choices(registry(), wanted_by),
         only=lambda _: False,
     )
     both, above = (
@@ -139,7 +143,7 @@ def test_the_first_step_is_rewritten_like_the_usual_one():
     step, batch = step_and_batch()
     prepared = prepare(step, (batch,), device="rtx3090")
     assert len(prepared.captured.programs) == 2
-    options = SearchOptions(Budget(None, latency="+20%"), limits=Limits(None, 1000), numerics="close")
+    options = Ask(Budget(None, latency="+20%"), limits=Limits(None, 1000), numerics="close")
     made = prepared.plan(options)
     usual, first = made.variant.graphs
     assert usual.decisions
@@ -160,7 +164,7 @@ def test_all_programs_share_the_time(monkeypatch):
         return inner(self, index, options, *rest)
 
     monkeypatch.setattr(type(prepared), "plan_program", told)
-    prepared.plan(SearchOptions(Budget("80%"), limits=Limits(20.0, seed=3)))
+    prepared.plan(Ask(Budget("80%"), limits=Limits(20.0, seed=3)))
     assert [limits.seed for limits in asked] == [3, 3]
     assert asked[0].time_s < 15.0
     assert asked[1].time_s <= 20.0

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import search
 from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from wide_rows import rows_step
 
@@ -35,12 +36,9 @@ def labels(graph, known, limits):
     budget = Budget("min", latency=1000 * before.seconds)
     found = plan_variants(
         graph,
-        lambda _: PlanRequest(budget, budget_bytes=before.peak_with_workspace_bytes),
-        limits,
-        quick=pricing,
-        exact=lambda _: pricing,
-        objection=lambda _: None,
-        choices=known,
+        lambda _: GraphAsk(budget, limits=limits, workers=1, budget_bytes=before.peak_with_workspace_bytes),
+        VariantPrices(pricing, lambda _: pricing),
+        known,
     )
     return [tried.label for tried in found.tried]
 

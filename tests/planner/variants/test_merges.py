@@ -11,21 +11,22 @@ from torch import nn
 
 import neaptide
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import merges
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.merges import merged
-from neaptide.planner.variants.processes.task import PlanTask
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
@@ -106,11 +107,14 @@ def searched(graph, *, merging, longer=0.0, prices=None, only=lambda _: False, w
     budget = Budget("min", latency=before.seconds * (1 + longer))
     found = plan_variants(
         graph,
-        lambda _: PlanRequest(budget, budget_bytes=before.peak_with_workspace_bytes),
-        Limits(None, work),
-        quick=prices,
-        exact=lambda _: prices,
-        objection=lambda _: None,
+        lambda _: GraphAsk(
+            budget,
+            limits=Limits(None, work),
+            workers=1,
+            budget_bytes=before.peak_with_workspace_bytes,
+        ),
+        VariantPrices(prices, lambda _: prices),
+        Choices(registry(), lambda _: None),
         only=only,
         merging=merging,
     )
@@ -129,13 +133,13 @@ def test_a_merge_buys_the_time_that_recomputation_spends():
 
 
 def test_a_variant_without_loops_gets_all_the_work_that_is_left(monkeypatch):
-    work, planned = [], PlanTask.planned
+    work, around = [], BodyPlanner.around
 
-    def noted(task, *others):
-        work.append(task.limits.work)
-        return planned(task, *others)
+    def noted(planner, *others):
+        work.append(planner.limits.work)
+        return around(planner, *others)
 
-    monkeypatch.setattr(PlanTask, "planned", noted)
+    monkeypatch.setattr(BodyPlanner, "around", noted)
     _, found = searched(captured(*gated_step()), merging=True)
     assert found.tried[-1].label.endswith("searched longer")
     assert work[:2] == [60, 60]

@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import choosing
+from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
-from neaptide.planner.variants.planning import MERGED
+from neaptide.planner.variants.planning import MERGED, VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from wide_rows import rows_step, wide_head
 
@@ -41,11 +42,9 @@ def searched(graph, ratio, met, work):
     budget, allowed = asked_for(graph, ratio)
     return plan_variants(
         graph,
-        lambda _: PlanRequest(budget, budget_bytes=allowed),
-        Limits(None, work),
-        quick=PRICING,
-        exact=lambda _: PRICING,
-        objection=lambda _: None,
+        lambda _: GraphAsk(budget, limits=Limits(None, work), workers=1, budget_bytes=allowed),
+        VariantPrices(PRICING, lambda _: PRICING),
+        Choices(registry(), lambda _: None),
         met=met,
     )
 

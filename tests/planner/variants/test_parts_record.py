@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from neaptide.analysis.bounds import lower_bound_bytes
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError
@@ -16,8 +17,7 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
@@ -37,10 +37,10 @@ PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 def plan_of(variant, begun, choices):
     """A variant in program order, as a search would hand it over."""
     before = baseline(PRICING.problem(variant.graph))
-    request = PlanRequest(
-        Budget("100%"), strategy_name="program_order", budget_bytes=before.peak_with_workspace_bytes
+    request = GraphAsk(
+        Budget("100%"), "program_order", Limits(None, 1), budget_bytes=before.peak_with_workspace_bytes
     )
-    made = plan_graph(variant.graph, PRICING, request, Limits(None, 1))
+    made = plan_graph(variant.graph, PRICING, request)
     return VariantPlan("planned", made, variant, before, begun=begun, choices=choices)
 
 

@@ -9,8 +9,8 @@ import torch
 
 import neaptide
 from neaptide import zoo
+from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.planner.budget import Budget
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Variant
@@ -89,7 +89,7 @@ def test_micro_batching_is_a_strategy_of_its_own():
     ("options", "why"),
     [
         ({"strategy": "micro_batch"}, "takes sums in another order"),
-        ({"numerics": "close", "atomic": True}, "an atomic plan is made with"),
+        ({"numerics": "close", "atomic": True}, 'atomic and numerics="close" exclude each other'),
         ({"numerics": "nearly"}, "numerics"),
     ],
 )

@@ -9,15 +9,15 @@ from torch import nn
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.judge_plan import plan_workspace
-from neaptide.planner.plan_graph import PlanRequest, plan_graph
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
 
@@ -64,8 +64,8 @@ def in_parts(choices, kind):
 
 def with_early_updates(graph):
     """The plan of a variant with updates as early as they lower the peak; the predicted peak is that of the play."""
-    asked = PlanRequest(Budget("1%"), strategy_name="early_updates")
-    made = plan_graph(graph, PRICING, asked, Limits(None, 500))
+    asked = GraphAsk(Budget("1%"), "early_updates", Limits(None, 500))
+    made = plan_graph(graph, PRICING, asked)
     check_schedule(graph, made.schedule, registry())
     workspace = plan_workspace(made.program.assumed, graph, made.schedule.bodies)
     played = memory_profile(graph, made.schedule, workspace=workspace)

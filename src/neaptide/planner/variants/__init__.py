@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from neaptide.ask import CLOSE, DEFAULT_STRATEGY
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.named_peers import COMBINATIONS, MAGIS, TRANSFORM_ONLY
-from neaptide.planner import CLOSE, DEFAULT_STRATEGY
-from neaptide.planner.budget import Budget
 
 MICRO_BATCH: Final = "micro_batch"
 """Whole-step micro-batching, each part planned by itself: the strategy that a search over variants has to beat."""
@@ -20,8 +20,8 @@ def inner_strategy(name: str) -> str:
     return DEFAULT_STRATEGY if name in OF_VARIANTS else name
 
 
-def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:
-    """Refuse what cannot be asked of a search over variants.
+def check_variants(strategy_name: str, numerics: str) -> None:
+    """Refuse a strategy that looks for parts where the bits are kept.
 
     Raises:
         UsageError: naming what to change.
@@ -29,11 +29,6 @@ def check_variants(strategy_name: str, numerics: str, *, atomic: bool) -> None:
     if strategy_name in OF_VARIANTS and numerics != CLOSE:
         raise UsageError(
             f"the strategy {strategy_name!r} takes sums in another order", next_step='say numerics="close"'
-        )
-    if numerics == CLOSE and atomic:
-        raise UsageError(
-            'an atomic plan is made with numerics="bitwise" alone',
-            why="what waits for everything that can fail is not known of a loop",
         )
 
 

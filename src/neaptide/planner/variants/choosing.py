@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from neaptide.ir.graph import Graph
-from neaptide.outcome import Limits
 from neaptide.planner.loop_bodies import planned_sequence
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices
-from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
+from neaptide.planner.variants.estimate import Estimate, estimates
 from neaptide.planner.variants.met import MetPlans, PricedVariant
-from neaptide.planner.variants.planning import PricingOf, Request, VariantPlanning
+from neaptide.planner.variants.planning import Request, VariantPlanning, VariantPrices
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.rounds import Looking, Picked, Round
 from neaptide.planner.variants.settings import SETTINGS
@@ -26,27 +23,23 @@ class VariantChoosing(VariantPlanning):
     """Plans what may follow from a variant, one choice at a time. Arguments as of `VariantPlanning`, and:
 
     Args:
-        quick: prices any graph at once, from what is known.
+        prices: of variants.
         only: what may be chosen.
-        costs: of parts, to rank variants by before one was priced.
     """
 
     def __init__(
         self,
         graph: Graph,
         asked: Request,
-        limits: Limits,
-        quick: Pricing,
-        exact: PricingOf,
+        prices: VariantPrices,
         choices: Choices,
+        *,
         only: Callable[[Choice], bool],
         merging: bool,
-        costs: PartCosts,
-        interrupt: threading.Event | None,
         met: MetPlans,
     ) -> None:
-        super().__init__(graph, asked, limits, exact, choices, merging=merging, met=met, interrupt=interrupt)
-        self.quick, self.only, self.costs = quick, only, costs
+        super().__init__(graph, asked, prices.exact, choices, merging=merging, met=met)
+        self.quick, self.only, self.costs = prices.quick, only, prices.costs
         self._before: list[Estimate] = []  # of what was picked
 
     def better(self, one: VariantPlan, other: VariantPlan) -> VariantPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neaptide.planner.budget import Budget
+from neaptide.budget import Budget
 from neaptide.plans import PlannedProgram
 
 

@@ -9,7 +9,6 @@ compared with one of the graph in which all results are on top of operands.
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.carried_over import placed_again, stays_after
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, plan_of_outcome
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_of_outcome
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Objection
@@ -81,11 +80,9 @@ def on_operands(
     graph: Graph,
     found: GraphPlan,
     goal: Goal,
-    asked: Callable[[Edited], PlanRequest],
+    asked: Callable[[Edited], GraphAsk],
     pricing: Callable[[Graph], Pricing],
     objection: Objection,
-    limits: Limits,
-    interrupt: threading.Event | None = None,
     *,
     search_again: bool = True,
 ) -> OnOperands | None:
@@ -100,17 +97,15 @@ def on_operands(
         graph: what was planned.
         found: its plan.
         goal: what better means.
-        asked: what is asked of a graph that follows from it.
+        asked: what is asked of a graph that follows from it, with the limits of its layout and of the search.
         pricing: prices any graph; it may run operations to learn what they take.
         objection: why a changed graph is not wanted; None where it is.
-        limits: of the layout, and of the search.
-        interrupt: set it to get the best so far.
         search_again: whether that graph may be searched; else only the sequence that was found is looked at.
     """
     every = _everywhere(graph, pricing(graph).registry)
     if every is None:
         return None
-    search = _OnOperands(graph, found, goal, asked, pricing, objection, limits, interrupt)
+    search = _OnOperands(graph, found, goal, asked, pricing, objection)
     made = [search.in_sequence(*every)]
     before = found.program.predictions
     is_over = before.peak_with_workspace_bytes > goal.allowed
@@ -130,11 +125,9 @@ class _OnOperands:
     graph: Graph
     found: GraphPlan
     goal: Goal
-    asked: Callable[[Edited], PlanRequest]
+    asked: Callable[[Edited], GraphAsk]
     pricing: Callable[[Graph], Pricing]
     objection: Objection
-    limits: Limits
-    interrupt: threading.Event | None
 
     def is_better(self, made: GraphPlan) -> bool:
         return self.goal.rank_of(made.program) < self.goal.rank_of(self.found.program)
@@ -169,9 +162,7 @@ class _OnOperands:
             ended = self.found.program.termination
             return carried_over(search, ended, there, has_stays=bool(stored.stays))
 
-        plan = plan_of_outcome(
-            edited.graph, pricing, request, self.limits, outcome, stored=stored, interrupt=self.interrupt
-        )
+        plan = plan_of_outcome(edited.graph, pricing, request, outcome, stored=stored)
         return OnOperands(edited, rewrite, plan)
 
     def _staying(self, step: StepProblem, edited: Edited, host: HostSpace | None) -> OffloadPlan:
@@ -189,12 +180,12 @@ class _OnOperands:
 
     def searched(self, edited: Edited, rewrite: Rewrite) -> OnOperands | None:
         """The graph with all results on top of operands, searched as any graph; None without time or work, or where it may not be."""
-        is_cut = self.interrupt is not None and self.interrupt.is_set()
-        is_spent = self.limits.time_s == 0.0 or self.limits.work == 0
+        request = self.asked(edited)
+        is_cut = request.interrupt is not None and request.interrupt.is_set()
+        is_spent = request.limits.time_s == 0.0 or request.limits.work == 0
         if is_cut or is_spent or self.objection(edited) is not None:
             return None
-        planner = BodyPlanner(self.pricing(edited.graph), self.limits, self.interrupt)
-        request = self.asked(edited)
+        planner = BodyPlanner(self.pricing(edited.graph), request.limits, request.interrupt)
         longest = self.goal.longest
         if longest is not None and math.isfinite(longest):
             request = replace(request, budget=replace(request.budget, latency=longest))

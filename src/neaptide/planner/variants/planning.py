@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import Limits
+from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphPlan, PlanRequest, finished_plan
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.merges import merged
 from neaptide.planner.variants.met import MetPlans
 from neaptide.planner.variants.on_operands import on_operands
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool
-from neaptide.planner.variants.processes.task import PlanTask, PricedTask
+from neaptide.planner.variants.processes.task import PricedTask
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.shares import Shares, searches_of
 from neaptide.planner.variants.variant import Variant
@@ -31,7 +32,22 @@ MERGED = "copies made once, sums in products and results on top of operands"
 _ON_OPERANDS = "results on top of operands"
 
 PricingOf = Callable[[Graph], Pricing]
-Request = Callable[[Edited], PlanRequest]
+Request = Callable[[Edited], GraphAsk]
+
+
+@dataclass(frozen=True)
+class VariantPrices:
+    """What prices variants of a graph.
+
+    Attributes:
+        quick: any graph at once, from what is known.
+        exact: a graph that is to be planned; it may run operations to learn what they take.
+        costs: of parts, to rank variants by before one was priced.
+    """
+
+    quick: Pricing
+    exact: PricingOf
+    costs: PartCosts = ON_A_CPU
 
 
 class VariantPlanning:
@@ -39,53 +55,50 @@ class VariantPlanning:
 
     Args:
         graph: as captured.
-        asked: what for, of each variant; `budget_bytes` must be given, and shares of the time are of this graph's.
-        limits: of all plans together.
+        asked: what for, of each variant, with the limits of all plans together; `budget_bytes` must be given, and shares
+            of the time are of this graph's.
         exact: what prices a graph that is to be planned; it may run operations to learn what they take.
         choices: knows what operations mean, and what is not wanted.
         merging: do what costs nothing as well.
         met: plans of variants of this graph that searches for other limits met; those that are made here are added.
-        interrupt: set it to get the best so far.
     """
 
     def __init__(
         self,
         graph: Graph,
         asked: Request,
-        limits: Limits,
         exact: PricingOf,
         choices: Choices,
         *,
         merging: bool,
         met: MetPlans,
-        interrupt: threading.Event | None,
     ) -> None:
         self.graph, self._asked, self.exact, self.choices = graph, asked, exact, choices
-        self.merging, self.met, self.interrupt = merging, met, interrupt
-        self.shares = Shares(limits, interrupt)
-        step = exact(graph).problem(graph)
-        self.before, self.resident_bytes = baseline(step), step.resident_bytes
+        self.merging, self.met = merging, met
         self.plain = Variant.captured(graph)
         first = self.asked(self.plain.edited)
+        self.interrupt, self.workers = first.interrupt, first.workers
+        self.shares = Shares(first.limits, first.interrupt)
+        step = exact(graph).problem(graph)
+        self.before, self.resident_bytes = baseline(step), step.resident_bytes
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
         self.tried: list[TriedVariant] = []
         self.pool: WorkerPool | None = None
 
-    def asked(self, edited: Edited) -> PlanRequest:
-        """What is asked of a variant: a draft, where plans are laid out and judged alone."""
+    def asked(self, edited: Edited, limits: Limits | None = None) -> GraphAsk:
+        """What is asked of a variant within limits: a draft, where plans are laid out and judged alone."""
         request = self._asked(edited)
-        return replace(request, is_draft=request.host is None and not request.atomic)
+        is_draft = request.host is None and not request.atomic
+        return replace(request, is_draft=is_draft, limits=limits or request.limits)
 
     def finish(self, best: VariantPlan) -> VariantPlan:
         """The answer, laid out and judged."""
         found = finished_plan(
             best.variant.graph,
             self.exact(best.variant.graph),
-            self.asked(best.variant.edited),
-            self.shares.part(max(self.shares.left(), SETTINGS.search_share)),
+            self.asked(best.variant.edited, self.shares.part(max(self.shares.left(), SETTINGS.search_share))),
             best.found,
-            interrupt=self.interrupt,
         )
         return replace(best, found=found)
 
@@ -133,7 +146,7 @@ class VariantPlanning:
 
         def task(number: int) -> PricedTask:
             variant = variants[number][0]
-            return PricedTask.of(self._task(variant, share), self.exact(variant.graph))
+            return PricedTask.of(variant.graph, self._within_share(variant, share), self.exact(variant.graph))
 
         found: list[VariantPlan | None] = []
         nowhere: list[GraphPlan | Lost | None] = [Lost() for _ in variants]
@@ -175,15 +188,14 @@ class VariantPlanning:
     ) -> VariantPlan | None:
         if not self.may_lie_on_operands:
             return None
+        limits = self.shares.part(share)
         lower = on_operands(
             self.graph,
             plain,
             self.goal,
-            self.asked,
+            lambda edited: self.asked(edited, limits),
             self.exact,
             self.choices.objection,
-            self.shares.part(share),
-            self.interrupt,
             search_again=search_again,
         )
         if lower is None:
@@ -218,16 +230,19 @@ class VariantPlanning:
         return self.goal.longest is None and fits and made.seconds <= self.before.seconds
 
     def _plan(self, variant: Variant, share: float) -> GraphPlan:
-        return self._task(variant, share).planned(self.exact(variant.graph), self.interrupt)
+        asked = self._within_share(variant, share)
+        planner = BodyPlanner(self.exact(variant.graph), asked.limits, asked.interrupt)
+        return planner.around(variant.graph, asked)
 
-    def _task(self, variant: Variant, share: float) -> PlanTask:
-        asked = self.asked(variant.edited)
+    def _within_share(self, variant: Variant, share: float) -> GraphAsk:
+        """What is asked of a variant, for a share of the limits."""
+        asked = self.asked(variant.edited, self.shares.part(share))
         if self.goal.longest is not None:
             if self.goal.longest != float("inf"):
                 asked = replace(asked, budget=replace(asked.budget, latency=self.goal.longest))
             if asked.host is None:
                 asked = replace(asked, known=self.met.of(variant))
-        return PlanTask(variant.graph, asked, self.shares.part(share))
+        return asked
 
     def _noted(self, plan: VariantPlan) -> VariantPlan:
         made = plan.found.program.predictions

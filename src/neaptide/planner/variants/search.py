@@ -9,24 +9,21 @@ recomputation. A search that is late, as in a long graph, plans the whole step i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from neaptide.ir.graph import Graph
-from neaptide.outcome import Limits, Stopwatch
+from neaptide.outcome import Stopwatch
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.plan_graph import GraphPlan
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewrite_cost import rewrite_cost
-from neaptide.planner.variants.choices import Choice, Choices, Objection
+from neaptide.planner.variants.choices import Choice, Choices
 from neaptide.planner.variants.choosing import VariantChoosing
-from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
 from neaptide.planner.variants.following import followed
 from neaptide.planner.variants.going_on import GoingOn
 from neaptide.planner.variants.joins import joins, with_one_join_more, without_joins
 from neaptide.planner.variants.met import MetPlans
-from neaptide.planner.variants.planning import AS_IT_IS, MERGED, PricingOf, Request
+from neaptide.planner.variants.planning import AS_IT_IS, MERGED, Request, VariantPrices
 from neaptide.planner.variants.price import Price
 from neaptide.planner.variants.processes.pool import started_pool
 from neaptide.planner.variants.rounds import Round
@@ -39,17 +36,11 @@ from neaptide.planner.variants.variant_plan import VariantPlan
 def plan_variants(
     graph: Graph,
     asked: Request,
-    limits: Limits,
+    prices: VariantPrices,
+    choices: Choices,
     *,
-    quick: Pricing,
-    exact: PricingOf,
-    objection: Objection,
     only: Callable[[Choice], bool] = lambda _: True,
     merging: bool = True,
-    costs: PartCosts = ON_A_CPU,
-    choices: Choices | None = None,
-    interrupt: threading.Event | None = None,
-    workers: int | None = 1,
     like: Sequence[Decision] | None = None,
     met: MetPlans | None = None,
 ) -> VariantPlan:
@@ -57,18 +48,12 @@ def plan_variants(
 
     Args:
         graph: as captured.
-        asked: what for, of each variant; `budget_bytes` must be given, and shares of the time are of this graph's.
-        limits: of the whole search.
-        quick: prices any graph at once, from what is known.
-        exact: what prices a graph that is to be planned; it may run operations to learn what they take.
-        objection: why a changed graph is not wanted; None where it is.
+        asked: what for, of each variant, with the limits of the whole search and its workers, which plan the variants of a
+            round side by side. `budget_bytes` must be given, and shares of the time are of this graph's.
+        prices: of variants.
+        choices: what may run in parts, for this graph; what a search before this one found is not looked for again.
         only: what may be chosen; all by default.
         merging: do what costs nothing as well, and look at convolutions of pieces.
-        costs: of parts, to rank variants by before one was priced.
-        choices: of a search before this one, for the same graph with the same objection; what it found is not looked for again.
-        interrupt: set it to get the best so far.
-        workers: processes that plan the variants of a round side by side; 1 plans them here, one after the other. None:
-            as many as there are cores, where that saves time. Under a limit of work all of them give the same answer.
         like: what was decided for a graph that is much like this one: then nothing else is looked at.
         met: what searches for other limits met, of the same graph under the same prices. The answer is no worse than any of
             it. Its variants are planned first, and what this search meets is added.
@@ -76,13 +61,13 @@ def plan_variants(
     Returns:
         The best plan found, judged; the graph as it is where no variant is better.
     """
-    known, kept = choices or Choices(quick.registry, objection), met or MetPlans()
+    kept = met or MetPlans()
     kind = GoingOn if kept.of(Variant.captured(graph)) and like is None else _FirstSearch
-    search = kind(graph, asked, limits, quick, exact, known, only, merging, costs, interrupt, kept)
+    search = kind(graph, asked, prices, choices, only=only, merging=merging, met=kept)
     try:
         if isinstance(search, GoingOn):
             return search.finish(search.run())
-        return search.finish(search.run(workers) if like is None else search.run_like(like))
+        return search.finish(search.run() if like is None else search.run_like(like))
     finally:
         search.close()
 
@@ -90,14 +75,16 @@ def plan_variants(
 class _FirstSearch(VariantChoosing):
     """The search for the first limit."""
 
-    def run(self, workers: int | None) -> VariantPlan:
+    def run(self) -> VariantPlan:
         watch = Stopwatch()
         best = self.as_it_is(AS_IT_IS, SETTINGS.first_share)
         plain = best.found
         if self.is_free(best):
             return replace(best, tried=tuple(self.tried))
         # They load while what all variants begin with is planned.
-        self.pool = started_pool(workers, Round.first().choices, self.quick, watch.seconds(), self.interrupt)
+        self.pool = started_pool(
+            self.workers, Round.first().choices, self.quick, watch.seconds(), self.interrupt
+        )
         price = Price.of(self.before, planned_sequence(plain), self.resident_bytes)
         looking = Stopwatch()
         begun, *others = self._beginnings(price)

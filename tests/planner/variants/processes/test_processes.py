@@ -9,18 +9,19 @@ from dataclasses import replace
 
 import pytest
 
+from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.budget import Budget
 from neaptide.planner.failed_stages import FailedStageWarning
-from neaptide.planner.plan_graph import PlanRequest
+from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.processes.messages import packed, unpacked
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
-from neaptide.planner.variants.processes.task import PlanTask, PricedTask
+from neaptide.planner.variants.processes.task import PricedTask
 from neaptide.planner.variants.search import plan_variants
 from neaptide.runtime.capturing import capture
 from wide_rows import rows_step
@@ -40,8 +41,8 @@ def tasks(captured):
     choices = Choices(registry(), lambda _: None)
     begun = choices.begun(captured.steady.graph)
     split = choices.taken(choices.after(begun)[0], 2).graph
-    asked = PlanRequest(Budget("70%"))
-    return [PlanTask(graph, asked, Limits(work=300)) for graph in (begun.graph, split)]
+    asked = GraphAsk(Budget("70%"), limits=Limits(work=300))
+    return [PricedTask.of(graph, asked, PRICING) for graph in (begun.graph, split)]
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +53,20 @@ def pool():
 
 
 def priced(tasks):
-    return lambda number: PricedTask.of(tasks[number], PRICING)
+    return lambda number: tasks[number]
 
 
 def test_graphs_arrive_as_they_were(tasks):
     for task in tasks:
-        there = unpacked(packed(PricedTask.of(task, PRICING)))
-        assert there.task == task
-        assert there.task.graph.created_storages(there.task.graph.nodes[0]) == task.graph.created_storages(
+        there = unpacked(packed(task))
+        assert (there.graph, there.asked) == (task.graph, task.asked)
+        assert there.graph.created_storages(there.graph.nodes[0]) == task.graph.created_storages(
             task.graph.nodes[0]
         )
 
 
 def test_plans_are_those_that_are_made_here(tasks, pool):
-    here = [task.planned(PRICING) for task in tasks]
+    here = [task.planned(registry()) for task in tasks]
     for _ in range(2):  # a worker plans one task after another
         assert pool.plans(2, priced(tasks), lambda _: True) == here
     assert pool.plans(2, priced(tasks), lambda number: number == 1) == [None, here[1]]
@@ -82,10 +83,10 @@ def test_a_worker_that_dies_is_told_of_and_its_task_is_lost(tasks):
 
 
 def test_a_task_that_fails_there_is_lost_without_a_word_of_warning(tasks, pool):
-    bad = replace(tasks[0], asked=replace(tasks[0].asked, strategy_name="no such strategy"))
+    bad = replace(tasks[0], asked=replace(tasks[0].asked, strategy="no such strategy"))
     first, second = pool.plans(2, priced([bad, tasks[1]]), lambda _: True)
     assert isinstance(first, Lost)
-    assert second == tasks[1].planned(PRICING)
+    assert second == tasks[1].planned(registry())
 
 
 def test_who_is_interrupted_leaves_no_process_behind(tasks):
@@ -93,7 +94,7 @@ def test_who_is_interrupted_leaves_no_process_behind(tasks):
     pool = WorkerPool(2, interrupt)
     processes = [worker.process for worker in pool._workers]
     try:
-        endless = [replace(task, limits=Limits()) for task in tasks]
+        endless = [replace(task, asked=replace(task.asked, limits=Limits())) for task in tasks]
 
         def may_begin(_):
             interrupt.set()
@@ -118,14 +119,12 @@ def test_the_search_finds_the_same_with_any_number_of_workers(captured):
     budget, allowed = Budget(None, latency=3600.0), PRICING.problem(graph).resident_bytes
     found = []
     for workers in (1, 2):
+        asked = GraphAsk(budget, limits=Limits(work=1000), workers=workers, budget_bytes=allowed)
         made = plan_variants(
             graph,
-            lambda _: PlanRequest(budget, budget_bytes=allowed),
-            Limits(work=1000),
-            quick=PRICING,
-            exact=lambda _: PRICING,
-            objection=lambda _: None,
-            workers=workers,
+            lambda _, asked=asked: asked,
+            VariantPrices(PRICING, lambda _: PRICING),
+            Choices(registry(), lambda _: None),
         )
         found.append((made.label, made.variant.rewrites, made.found, made.tried))
     assert len(found[0][-1]) >= 5
@@ -156,8 +155,8 @@ print(plan.program.predictions.peak_bytes)
 
 def test_a_script_without_a_guard_is_run_once_and_no_framework_is_needed(tasks, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "task").write_bytes(packed(PricedTask.of(tasks[1], PRICING)))
+    (tmp_path / "task").write_bytes(packed(tasks[1]))
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "task")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
-    assert done.stdout.split() == ["here", str(tasks[1].planned(PRICING).program.predictions.peak_bytes)]
+    assert done.stdout.split() == ["here", str(tasks[1].planned(registry()).program.predictions.peak_bytes)]

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget
-from neaptide.planner.budget import Budget
 
 
 @pytest.mark.parametrize(
