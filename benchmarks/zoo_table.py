@@ -22,7 +22,7 @@ from neaptide.runtime import contestants
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20
-COMMON_OPTIONS = ("lr", "batch", "precision")
+COMMON_OPTIONS = ("lr", "batch", "optimizer", "precision")
 INTRODUCTION = """# Models of the zoo
 
 Look up the models that `zoo:SPEC` and `neaptide.zoo.factory(SPEC)` build: plain PyTorch training steps and their batches.
@@ -33,7 +33,7 @@ Look up the models that `zoo:SPEC` and `neaptide.zoo.factory(SPEC)` build: plain
   published network, with batch and sequence or image of the MAGIS evaluation, Chen et al., ASPLOS 2024, where it has it).
 * **Options**: those of the model (below), `seed`, `device`, and a precision, alone or as `precision=`: `fp32`, `bf16` (fp32
   parameters, forward and loss under `torch.autocast`) or `bf16_params` (the model in bf16, the default of `gptneo@paper`
-  and `btlm@paper`). A tuple is written `layers=1-1-1-1`.
+  and `btlm@paper`). A tuple is written `layers=1-1-1-1`. `optimizer=` takes `adamw` or `sgd`.
 * **Weights and data** follow from `seed`, which seeds torch's global generator; nothing is downloaded.
 * **Dropout** is 0 at `tiny` and `small`. At `paper` it is 0.1 for gpt2, bert and unet2d, 0.65 for lstm, and 0 for the others.
 * **Optimizers** have torch's default flags: AdamW, or SGD with momentum 0.9.
@@ -43,7 +43,7 @@ TABLE = """
 ## Models
 
 Sizes are layers (or blocks per stage) \u00d7 width, batch \u00d7 sequence or image, parameters. The peak is that of storages in eager
-at `small`. Every model also has the options `lr` and `batch`.
+at `small`. Every model also has the options `lr`, `batch` and `optimizer`.
 
 | model | small | peak | paper | other options |
 |---|---|---:|---|---|

@@ -101,7 +101,12 @@ def test_seed_and_dropout_change_the_numbers():
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind"), [("llama", torch.optim.AdamW), ("llama,optimizer=sgd", torch.optim.SGD)]
+    ("spec", "kind"),
+    [
+        ("llama", torch.optim.AdamW),
+        ("llama,optimizer=sgd", torch.optim.SGD),
+        ("mlp,optimizer=adamw", torch.optim.AdamW),
+    ],
 )
 def test_optimizers_have_default_flags(spec, kind):
     step, _ = zoo.factory(spec)()
@@ -139,7 +144,7 @@ def test_impossible_sizes_are_usage_errors(spec):
 
 
 def test_alibi_slopes_follow_the_paper():
-    from neaptide.zoo.btlm import alibi_slopes
+    from neaptide.zoo.language import alibi_slopes
 
     assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
     assert alibi_slopes(6) == [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]

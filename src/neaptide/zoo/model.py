@@ -30,12 +30,12 @@ COMMON_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """One model of the zoo: what it is, its parameters at each size, and how to build it.
+    """One model of the zoo: what it is, its options at each size, and how to build it.
 
     Attributes:
         name: what `factory` calls it.
         summary: one line: architecture, source, optimizer.
-        sizes: for each of `SIZES`, the keyword arguments of `build`.
+        sizes: for each of `SIZES`, the keyword arguments of `build`, without those of `COMMON_DEFAULTS`.
         build: makes `(step, batch)` from those arguments; imports torch (and transformers) when called.
     """
 
@@ -45,14 +45,15 @@ class ZooModel:
     build: Callable[..., tuple[Step, Batch]]
 
 
-def build_from(module: str, /, **parameters: Any) -> tuple[Step, Batch]:
-    """Import `neaptide.zoo.<module>` and call its `build`.
+def build_from(module: str, family: str, /, **options: Any) -> tuple[Step, Batch]:
+    """Import `neaptide.zoo.<module>` and build its `family`.
 
     Raises:
         MissingExtra: torch or transformers is not installed.
     """
     try:
-        family = importlib.import_module(f"neaptide.zoo.{module}")
+        training = importlib.import_module("neaptide.zoo.training")
+        families = importlib.import_module(f"neaptide.zoo.{module}")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in {"torch", "transformers"}:
@@ -62,4 +63,4 @@ def build_from(module: str, /, **parameters: Any) -> tuple[Step, Batch]:
             why=f"neaptide.zoo.{module} is written with {missing}",
             next_step=how_to_install("zoo"),
         ) from error
-    return cast("tuple[Step, Batch]", family.build(**parameters))
+    return cast("tuple[Step, Batch]", training.build(getattr(families, family), training.Sizes(**options)))

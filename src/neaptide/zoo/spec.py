@@ -12,6 +12,14 @@ from neaptide.zoo.model import COMMON_DEFAULTS, PRECISIONS, SIZES, Batch, Step, 
 
 MAY_BE_ZERO: Final = frozenset({"seed", "attention_level"})
 
+_READERS: Final[Mapping[type, Callable[[str], Any]]] = {
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+    int: int,
+    float: float,
+    tuple: lambda text: tuple(int(part) for part in text.split("-")),
+    str: str,
+}
+
 
 def names() -> tuple[str, ...]:
     """Names of all models, in catalogue order; imports no framework."""
@@ -108,16 +116,7 @@ def _check_key(model: ZooModel, key: str, parameters: Mapping[str, Any]) -> None
 def _read_value(key: str, text: str, like: Any) -> Any:
     """Read `text` in the type of `like`."""
     try:
-        if isinstance(like, bool):
-            value: Any = {"true": True, "false": False}[text.lower()]
-        elif isinstance(like, int):
-            value = int(text)
-        elif isinstance(like, float):
-            value = float(text)
-        elif isinstance(like, tuple):
-            value = tuple(int(part) for part in text.split("-"))
-        else:
-            value = text
+        value = _READERS[type(like)](text)
     except (ValueError, KeyError):
         raise UsageError(
             f"zoo option {key}={text!r} cannot be read", next_step=f"write it like {key}={_written(like)}"
@@ -134,24 +133,15 @@ def _checked(key: str, value: Any, like: Any) -> Any:
     if key == "dropout" and not 0.0 <= value < 1.0:
         raise UsageError(f"zoo option dropout={value!r} must be at least 0 and below 1")
     counts = value if isinstance(value, tuple) else (value,)
-    if (
-        isinstance(like, int | tuple)
-        and not isinstance(like, bool)
-        and key not in MAY_BE_ZERO
-        and min(counts) < 1
-    ):
+    if type(like) in {int, tuple} and key not in MAY_BE_ZERO and min(counts) < 1:
         raise UsageError(f"zoo option {key}={value!r} must be at least 1")
     return value
 
 
 def _is_like(value: Any, like: Any) -> bool:
-    if isinstance(like, bool):
-        return isinstance(value, bool)
     if isinstance(like, tuple):
-        return isinstance(value, tuple) and len(value) > 0 and all(_is_like(part, 1) for part in value)
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if isinstance(like, float) else type(like))
+        return isinstance(value, tuple) and len(value) > 0 and all(type(part) is int for part in value)
+    return type(value) is type(like) or (type(like) is float and type(value) is int)
 
 
 def _written(value: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import TypeAlias
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,32 +17,48 @@ from neaptide.zoo.model import Batch, Step
 Loss: TypeAlias = Callable[[nn.Module, Batch], Tensor]
 
 
-@contextmanager
-def construction(seed: int, device: str) -> Iterator[None]:
-    """Seed the generator; on `meta`, make modules there so that nothing is allocated.
+class Sizes(SimpleNamespace):
+    """The options of a model by name; those of `COMMON_DEFAULTS` and `batch`, `optimizer` and `lr` are always there."""
 
-    For other devices modules are made on the CPU and moved by `prepared`, so that the numbers do not
-    depend on the device.
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Models that differ in their sizes only.
+
+    Attributes:
+        network: makes the model; refuses sizes that the architecture cannot have.
+        data: makes one batch.
+        loss: of a model and a batch.
+    """
+
+    network: Callable[[Sizes], nn.Module]
+    data: Callable[[Sizes], Batch]
+    loss: Loss
+
+
+def build(family: Family, sizes: Sizes) -> tuple[Step, Batch]:
+    """A training step and its batch. Weights, then data, are drawn from the seed.
+
+    On `meta`, modules are made there, so that nothing is allocated. For other devices they are made on the
+    CPU and moved, so that the numbers do not depend on the device.
 
     Raises:
-        UsageError: torch knows no such device.
+        UsageError: torch knows no such device; sizes that the architecture cannot have; an unknown optimizer.
     """
     try:
-        target = torch.device(device)
+        target = torch.device(sizes.device)
     except RuntimeError as error:
-        raise UsageError(f"no such device: {device!r}", why=str(error).partition("\n")[0]) from error
-    torch.manual_seed(seed)
+        raise UsageError(f"no such device: {sizes.device!r}", why=str(error).partition("\n")[0]) from error
+    torch.manual_seed(sizes.seed)
     with target if target.type == "meta" else nullcontext():
-        yield
-
-
-def prepared(model: nn.Module, device: str, precision: str) -> nn.Module:
-    """The model on `device`, in training mode, its parameters cast where `precision` says so."""
-    if precision == "bf16_params":
+        model = family.network(sizes)
+    if sizes.precision == "bf16_params":
         model.to(torch.bfloat16)
-    if torch.device(device).type not in {"cpu", "meta"}:  # there it already is; fake tensors refuse a move
-        model.to(device)
-    return model.train()
+    if target.type not in {"cpu", "meta"}:  # there it already is; fake tensors refuse a move
+        model.to(target)
+    optimizer = make_optimizer(sizes.optimizer, model.train(), sizes.lr)
+    data = family.data(sizes)
+    return make_step(model, optimizer, family.loss, sizes.device, sizes.precision), data
 
 
 def make_optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
@@ -60,58 +78,49 @@ def make_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, loss_of: Loss, device: str, precision: str
 ) -> Step:
     """A training step as one would write it by hand: a closure over the model and its optimizer."""
-    if precision != "bf16":
+    if precision == "bf16":
+        loss_of = _under_autocast(loss_of, device)
 
-        def step(batch: Batch) -> Tensor:
-            loss = loss_of(model, batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            return loss.detach()
-
-        return step
-
-    # Meta tensors have no autocast of their own; entering the CPU's leaves them in fp32.
-    device_type = "cpu" if device == "meta" else torch.device(device).type
-
-    def step_bf16(batch: Batch) -> Tensor:
-        with torch.autocast(device_type, dtype=torch.bfloat16):
-            loss = loss_of(model, batch)
+    def step(batch: Batch) -> Tensor:
+        loss = loss_of(model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    return step_bf16
+    return step
 
 
-def random_normal(shape: tuple[int, ...], device: str, precision: str) -> Tensor:
+def _under_autocast(loss_of: Loss, device: str) -> Loss:
+    # Meta tensors have no autocast of their own; entering the CPU's leaves them in fp32.
+    device_type = "cpu" if device == "meta" else torch.device(device).type
+
+    def loss_in_bf16(model: nn.Module, batch: Batch) -> Tensor:
+        with torch.autocast(device_type, dtype=torch.bfloat16):
+            return loss_of(model, batch)
+
+    return loss_in_bf16
+
+
+def random_normal(s: Sizes, shape: tuple[int, ...]) -> Tensor:
     """Standard normal inputs; bf16 where the parameters are. Drawn on the CPU, so equal on every device."""
-    dtype = torch.bfloat16 if precision == "bf16_params" else torch.float32
-    if torch.device(device).type == "meta":
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.randn(shape).to(device=device, dtype=dtype)
+    dtype = torch.bfloat16 if s.precision == "bf16_params" else torch.float32
+    if torch.device(s.device).type == "meta":
+        return torch.empty(shape, dtype=dtype, device=s.device)
+    return torch.randn(shape).to(device=s.device, dtype=dtype)
 
 
-def random_integers(high: int, shape: tuple[int, ...], device: str) -> Tensor:
+def random_integers(s: Sizes, high: int, shape: tuple[int, ...]) -> Tensor:
     """Token ids or class labels in `[0, high)`, int64. Drawn on the CPU, so equal on every device."""
-    if torch.device(device).type == "meta":
-        return torch.empty(shape, dtype=torch.int64, device=device)
-    return torch.randint(high, shape).to(device)
+    if torch.device(s.device).type == "meta":
+        return torch.empty(shape, dtype=torch.int64, device=s.device)
+    return torch.randint(high, shape).to(s.device)
 
 
-def language_batch(vocab: int, batch: int, seq: int, device: str) -> Batch:
-    """Tokens that are their own labels, as transformers' causal models take them (they shift inside)."""
-    tokens = random_integers(vocab, (batch, seq), device)
-    return {"input_ids": tokens, "labels": tokens.clone()}
-
-
-def classification_batch(batch: int, image: int, classes: int, device: str, precision: str) -> Batch:
+def image_batch(s: Sizes) -> Batch:
     """Square colour images and one label each."""
-    return {
-        "images": random_normal((batch, 3, image, image), device, precision),
-        "labels": random_integers(classes, (batch,), device),
-    }
+    images = random_normal(s, (s.batch, 3, s.image, s.image))
+    return {"images": images, "labels": random_integers(s, s.classes, (s.batch,))}
 
 
 def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -119,17 +128,12 @@ def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
     return nn.functional.cross_entropy(model(batch["images"]), batch["labels"])
 
 
-def own_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """The loss that a transformers model computes itself when it is given labels."""
-    loss: Tensor = model(**batch).loss
-    return loss
-
-
-def require_multiple(what: str, value: int, of: str, divisor: int) -> None:
-    """Refuse sizes that the architecture cannot have.
+def require_multiple(s: Sizes, what: str, of: str, divisor: Any = None) -> None:
+    """Refuse sizes that the architecture cannot have; `divisor` is the value of `of`, where that is no option.
 
     Raises:
-        UsageError: `value` is not a multiple of `divisor`.
+        UsageError: the value of `what` is not a multiple.
     """
+    value, divisor = getattr(s, what), divisor or getattr(s, of)
     if value % divisor:
         raise UsageError(f"{what}={value} is not a multiple of {of} ({divisor})")

@@ -1,7 +1,9 @@
-"""BTLM (Dey et al., "BTLM-3B-8K: 7B Parameter Performance in a 3B Parameter Model", 2023).
+"""Language models written here: BTLM and an LSTM.
 
-A GPT with SwiGLU feed-forward layers and ALiBi (Press et al., 2022) in place of position embeddings. The
-muP multipliers of the published model are left out: they scale activations and change no shape.
+BTLM (Dey et al., "BTLM-3B-8K: 7B Parameter Performance in a 3B Parameter Model", 2023) is a GPT with SwiGLU
+feed-forward layers and ALiBi (Press et al., 2022) in place of position embeddings. The muP multipliers of the
+published model are left out: they scale activations and change no shape. The LSTM is that of Zaremba et al.,
+"Recurrent Neural Network Regularization", 2014; each step starts from a zero state.
 """
 
 from __future__ import annotations
@@ -11,15 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from neaptide.zoo.model import Batch, Step
-from neaptide.zoo.training import (
-    construction,
-    make_optimizer,
-    make_step,
-    prepared,
-    random_integers,
-    require_multiple,
-)
+from neaptide.zoo.model import Batch
+from neaptide.zoo.training import Family, Sizes, random_integers, require_multiple
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -112,34 +107,48 @@ class BTLM(nn.Module):
         return nn.functional.linear(self.norm(x), self.embedding.weight)
 
 
+class LSTMLanguageModel(nn.Module):
+    """Embedding, stacked LSTM with dropout around each layer, linear decoder."""
+
+    def __init__(self, vocab: int, width: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, width)
+        self.dropout = nn.Dropout(dropout)
+        # nn.LSTM applies dropout between layers only, and warns where there is nothing between.
+        self.lstm = nn.LSTM(width, width, layers, dropout=dropout if layers > 1 else 0.0)
+        self.decoder = nn.Linear(width, vocab)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of shape (seq, batch, vocab) for tokens of shape (seq, batch)."""
+        hidden, _ = self.lstm(self.dropout(self.embedding(tokens)))
+        scores: Tensor = self.decoder(self.dropout(hidden))
+        return scores
+
+
 def next_token_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Cross-entropy of the next token, in fp32."""
     scores = model(batch["tokens"])
     return nn.functional.cross_entropy(scores.flatten(0, 1).float(), batch["targets"].flatten())
 
 
-def build(
-    *,
-    layers: int,
-    width: int,
-    heads: int,
-    inner: int,
-    vocab: int,
-    batch: int,
-    seq: int,
-    lr: float,
-    precision: str,
-    seed: int,
-    device: str,
-) -> tuple[Step, Batch]:
-    """A step of AdamW; 32 layers of width 2560, 32 heads and inner width 6826 is BTLM-3B."""
-    require_multiple("width", width, "heads", heads)
-    with construction(seed, device):
-        model = BTLM(layers, width, heads, inner, vocab)
-    prepared(model, device, precision)
-    optimizer = make_optimizer("adamw", model, lr)
-    data = {
-        "tokens": random_integers(vocab, (batch, seq), device),
-        "targets": random_integers(vocab, (batch, seq), device),
-    }
-    return make_step(model, optimizer, next_token_loss, device, precision), data
+def _scored_as_they_are(model: nn.Module, batch: Batch) -> Tensor:
+    return nn.functional.cross_entropy(model(batch["tokens"]).flatten(0, 1), batch["targets"].flatten())
+
+
+def _batch(s: Sizes, *shape: int) -> Batch:
+    return {name: random_integers(s, s.vocab, shape) for name in ("tokens", "targets")}
+
+
+def _btlm(s: Sizes) -> nn.Module:
+    """32 layers of width 2560, 32 heads and inner width 6826 is BTLM-3B."""
+    require_multiple(s, "width", "heads")
+    return BTLM(s.layers, s.width, s.heads, s.inner, s.vocab)
+
+
+def _lstm(s: Sizes) -> nn.Module:
+    """Two layers of 1500 units, unrolled `seq=35` steps, is the large PTB model."""
+    return LSTMLanguageModel(s.vocab, s.width, s.layers, s.dropout)
+
+
+btlm = Family(_btlm, lambda s: _batch(s, s.batch, s.seq), next_token_loss)
+lstm = Family(_lstm, lambda s: _batch(s, s.seq, s.batch), _scored_as_they_are)

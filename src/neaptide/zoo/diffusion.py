@@ -12,16 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from neaptide.errors import UsageError
-from neaptide.zoo.model import Batch, Step
-from neaptide.zoo.training import (
-    construction,
-    make_optimizer,
-    make_step,
-    prepared,
-    random_integers,
-    random_normal,
-    require_multiple,
-)
+from neaptide.zoo.model import Batch
+from neaptide.zoo.training import Family, Sizes, random_integers, random_normal, require_multiple
 
 NOISE_STEPS = 1000
 
@@ -164,34 +156,18 @@ def noise_loss(model: nn.Module, batch: Batch) -> Tensor:
     return nn.functional.mse_loss(model(batch["images"], batch["noise"], batch["steps"]), batch["noise"])
 
 
-def build(
-    *,
-    multipliers: tuple[int, ...],
-    width: int,
-    blocks: int,
-    attention_level: int,
-    groups: int,
-    dropout: float,
-    batch: int,
-    image: int,
-    lr: float,
-    precision: str,
-    seed: int,
-    device: str,
-) -> tuple[Step, Batch]:
-    """A step of AdamW; (1, 2, 2, 2), width 128, attention at level 1 is the CIFAR-10 network."""
-    require_multiple("width", width, "groups", groups)
-    require_multiple("image", image, "2**(levels - 1)", 2 ** (len(multipliers) - 1))
-    if attention_level >= len(multipliers):
-        raise UsageError(f"attention_level={attention_level} is not one of the {len(multipliers)} levels")
-    with construction(seed, device):
-        model = DiffusionUNet(multipliers, width, blocks, attention_level, groups, dropout)
-    prepared(model, device, precision)
-    optimizer = make_optimizer("adamw", model, lr)
-    shape = (batch, 3, image, image)
-    data = {
-        "images": random_normal(shape, device, precision),
-        "noise": random_normal(shape, device, precision),
-        "steps": random_integers(NOISE_STEPS, (batch,), device),
-    }
-    return make_step(model, optimizer, noise_loss, device, precision), data
+def _noise_batch(s: Sizes) -> Batch:
+    batch = {name: random_normal(s, (s.batch, 3, s.image, s.image)) for name in ("images", "noise")}
+    return {**batch, "steps": random_integers(s, NOISE_STEPS, (s.batch,))}
+
+
+def _unet2d(s: Sizes) -> nn.Module:
+    """Multipliers (1, 2, 2, 2), width 128 and attention at level 1 is the CIFAR-10 network."""
+    require_multiple(s, "width", "groups")
+    require_multiple(s, "image", "2**(levels - 1)", 2 ** (len(s.multipliers) - 1))
+    if s.attention_level >= len(s.multipliers):
+        raise UsageError(f"attention_level={s.attention_level} is not one of the {len(s.multipliers)} levels")
+    return DiffusionUNet(s.multipliers, s.width, s.blocks, s.attention_level, s.groups, s.dropout)
+
+
+unet2d = Family(_unet2d, _noise_batch, noise_loss)
