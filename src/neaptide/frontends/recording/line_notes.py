@@ -21,7 +21,7 @@ from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.recording.recording import Line
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
-_OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")  # noqa: PTH118, PTH120, PTH100
+_OURS = __file__.rsplit("recording", 1)[0]  # all rooms of the frontends
 _frame_at = sys._getframe  # noqa: SLF001 - a stack summary would read files; a trace may replace the name in `sys`
 
 
