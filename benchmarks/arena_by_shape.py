@@ -66,8 +66,8 @@ def measured(model: str, share: str) -> Row:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime.arena_variant import in_arenas
-    from neaptide.runtime.for_all_shapes import for_all_shapes
+    from neaptide.runtime.arena.variant import in_arenas
+    from neaptide.runtime.points.for_all_shapes import for_all_shapes
     from neaptide.runtime.prepared_step import prepare
 
     torch.set_num_threads(1)
@@ -87,8 +87,8 @@ def measured(model: str, share: str) -> Row:
 def predicted(plain: PlannedVariant, inside: PlannedVariant, shapes: list[dict[str, int]]) -> Row:
     """Bytes of arenas, and how long they take to be decided."""
     from neaptide.planner.points.plan import Decisions
-    from neaptide.runtime.arena import Arenas
-    from neaptide.runtime.shape_places import ShapePlaces
+    from neaptide.runtime.arena.block import Arenas
+    from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
 
     points, alone = inside.graphs[0].points, plain.graphs[0].points
     assert points is not None
@@ -132,7 +132,7 @@ def runs(model: str, plain: PlannedVariant, inside: PlannedVariant, shapes: list
     from neaptide.runtime import contestants
     from neaptide.runtime.meter import LiveBytesMeter
     from neaptide.runtime.planned_step import PlannedStep
-    from neaptide.runtime.shape_predictions import predicted_at
+    from neaptide.runtime.points.predictions import predicted_at
 
     def runner(variant: PlannedVariant) -> PlannedStep:
         step = _step(model)

@@ -20,8 +20,8 @@ from typing import Any
 from bench_record import MIB, RESULTS, recorded, save, table
 from model_rows import measured_rows
 from neaptide import zoo
-from neaptide.runtime.arena_plan import Copies
-from neaptide.runtime.arena_variant import in_arenas
+from neaptide.runtime.arena.plan import Copies
+from neaptide.runtime.arena.variant import in_arenas
 
 SEED = 0
 PAIRS = 41
@@ -55,7 +55,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
     from neaptide.runtime import contestants
-    from neaptide.runtime.arena_plan import ArenaOptions
+    from neaptide.runtime.arena.plan import ArenaOptions
     from neaptide.runtime.prepared_step import prepare
     from neaptide.runtime.timing import interleaved, median_ratio
     from neaptide.runtime.verification import verify_eager, verify_planned

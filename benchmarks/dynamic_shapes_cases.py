@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from neaptide.ask import Ask
     from neaptide.frontends.programs.captured import CapturedStep
+    from neaptide.runtime.by_shape.plans import ShapePlans
     from neaptide.runtime.planned_graph import PlannedVariant, PointsWithin
     from neaptide.runtime.prepared_step import PreparedStep
-    from neaptide.runtime.shape_plans import ShapePlans
     from neaptide.runtime.step_plan import StepPlan
 
 SEED: Final = 0
@@ -83,8 +83,8 @@ def planned(captured: CapturedStep, allowed: int) -> StepPlan:
 
 def planned_for_all(captured: CapturedStep, allowed: int, name: str) -> PlannedVariant:
     """What runs at all shapes within so many bytes."""
-    from neaptide.runtime.for_all_shapes import for_all_shapes
-    from neaptide.runtime.shape_planning import plan_shapes
+    from neaptide.runtime.by_shape.search import plan_shapes
+    from neaptide.runtime.points.for_all_shapes import for_all_shapes
 
     if name == BY_SHAPE:
         return plan_shapes(captured, _prepared, _options(allowed)).variant

@@ -66,8 +66,8 @@ def measured(model: str) -> list[Row]:
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
     from neaptide.planner.points.parts import part_lengths
-    from neaptide.runtime.for_all_shapes import planned_within
-    from neaptide.runtime.shapes_plan import in_program_order
+    from neaptide.runtime.points.for_all_shapes import planned_within
+    from neaptide.runtime.points.saved_plan import in_program_order
 
     prepared = _prepared(_factory(model))
     options = Ask(Budget("100%"), limits=Limits(seed=SEED), numerics="close")
@@ -137,10 +137,10 @@ def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime.for_all_shapes import for_all_shapes
     from neaptide.runtime.meter import LiveBytesMeter
     from neaptide.runtime.planned_step import PlannedStep
-    from neaptide.runtime.shape_predictions import predicted_at
+    from neaptide.runtime.points.for_all_shapes import for_all_shapes
+    from neaptide.runtime.points.predictions import predicted_at
 
     eager, step = _factory(model), _factory(model)
     prepared = _prepared(step)

@@ -169,7 +169,7 @@ def fitting(step: Any, batch: Any, program: Any, plan: Any, repeats: int) -> flo
     from neaptide.ops import registry
     from neaptide.runtime.binding import Binding
     from neaptide.runtime.executor import Executable
-    from neaptide.runtime.points import PointExecutable
+    from neaptide.runtime.points.executable import PointExecutable
 
     step(batch)
     batch = {k: t.repeat(16, 1)[:16, :64].contiguous() for k, t in batch.items()}

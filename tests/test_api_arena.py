@@ -13,7 +13,7 @@ from neaptide.errors import UsageError
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.model import to_json
 from neaptide.report.run_text import run_document
-from neaptide.runtime.arena_plan import ArenaOptions
+from neaptide.runtime.arena.plan import ArenaOptions
 
 
 @pytest.fixture(scope="module")

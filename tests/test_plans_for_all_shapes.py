@@ -14,9 +14,9 @@ from neaptide.budget import Budget
 from neaptide.errors import PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan, ShapesProgram
 from neaptide.report.run_text import run_document
-from neaptide.runtime import shape_planning
+from neaptide.runtime.by_shape import search as searching
 from neaptide.runtime.meter import measure_step
-from neaptide.runtime.shape_predictions import predicted_at
+from neaptide.runtime.points.predictions import predicted_at
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -72,8 +72,8 @@ def steady(plan) -> ShapesProgram:
 
 
 def test_it_runs_every_shape_as_eager_does_and_nothing_is_planned_again(plan, monkeypatch):
-    monkeypatch.delattr("neaptide.runtime.for_all_shapes.points_within")
-    monkeypatch.delattr(shape_planning._ShapePlanning, "run")
+    monkeypatch.delattr("neaptide.runtime.points.for_all_shapes.points_within")
+    monkeypatch.delattr(searching._ShapePlanning, "run")
     (step, model), (eager, reference) = make(), make()
     fast = plan.apply(step, on_mismatch="error")
     for rows in (5, LARGEST, 2, 17):

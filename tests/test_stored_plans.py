@@ -15,7 +15,7 @@ from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_document
 from neaptide.runtime import contestants, verification
-from neaptide.runtime.arena_variant import in_arenas
+from neaptide.runtime.arena.variant import in_arenas
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from neaptide.movers.slow_memory import SlowMemory as SlowMemory
     from neaptide.ops.declared import declare_pure as declare_pure
     from neaptide.plans import Plan as Plan
-    from neaptide.runtime.arena_plan import ArenaOptions as ArenaOptions
+    from neaptide.runtime.arena.plan import ArenaOptions as ArenaOptions
 
 __version__: Final = VERSION
 
@@ -43,7 +43,7 @@ _HOME: Final = {
     "plan_by_trials": "neaptide.api",
     "profile": "neaptide.api",
     "run": "neaptide.api",
-    "ArenaOptions": "neaptide.runtime.arena_plan",
+    "ArenaOptions": "neaptide.runtime.arena.plan",
     "Budget": "neaptide.budget",
     "Plan": "neaptide.plans",
     "SlowMemory": "neaptide.movers.slow_memory",

@@ -12,7 +12,7 @@ from neaptide.outcome import Limits
 
 if TYPE_CHECKING:
     from neaptide.movers.slow_memory import SlowMemory
-    from neaptide.runtime.arena_plan import ArenaOptions
+    from neaptide.runtime.arena.plan import ArenaOptions
     from neaptide.transform.rewrite import Rewrite
 
 DEFAULT_STRATEGY: Final = "default"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from neaptide.ask import Dims
     from neaptide.movers.slow_memory import SlowMemory
-    from neaptide.runtime.arena_plan import ArenaOptions
+    from neaptide.runtime.arena.plan import ArenaOptions
     from neaptide.transform.rewrite import Rewrite
 
 

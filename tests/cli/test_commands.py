@@ -115,7 +115,7 @@ def test_a_work_limit_takes_the_place_of_the_time_limit(call, fake_api):
 
 
 def test_an_arena_is_asked_for_with_its_copies(call, fake_api):
-    from neaptide.runtime.arena_plan import ArenaOptions
+    from neaptide.runtime.arena.plan import ArenaOptions
 
     call("compare", TARGET, "--repeats", "1")
     call("compare", TARGET, "--arena")

@@ -16,7 +16,7 @@ from neaptide.lower.places import Place, StepPlaces
 from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.arena import Arena
+from neaptide.runtime.arena.block import Arena
 from neaptide.runtime.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from torch_programs import Recorder, bits

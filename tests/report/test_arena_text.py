@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.report.arena_text import arena_lines
-from neaptide.runtime.arena_plan import ArenaReport, OutsideStorage
+from neaptide.runtime.arena.plan import ArenaReport, OutsideStorage
 
 MIB = 2**20
 REPORT = ArenaReport(

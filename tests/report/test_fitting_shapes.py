@@ -21,8 +21,8 @@ from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.profile_text import ranges_blocks
 from neaptide.runtime.capturing import capture
-from neaptide.runtime.for_all_shapes import points_within
 from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.points.for_all_shapes import points_within
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 from varying_dims import needs_varying_dims

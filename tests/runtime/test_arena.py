@@ -19,11 +19,11 @@ from neaptide.cost.allocator_events import record
 from neaptide.errors import LoweringError, StepInterrupted, UsageError
 from neaptide.lower.places import Place
 from neaptide.outcome import Limits
-from neaptide.runtime import arena as arena_module
 from neaptide.runtime import contestants
-from neaptide.runtime.arena import Arena, Arenas
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_variant import in_arenas
+from neaptide.runtime.arena import block as arena_module
+from neaptide.runtime.arena.block import Arena, Arenas
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.variant import in_arenas
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.verification import verify_eager, verify_planned

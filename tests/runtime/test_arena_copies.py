@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.cost.presets import get_device
-from neaptide.runtime.arena_copies import Span, choose_copies, copy_seconds
+from neaptide.runtime.arena.copies import Span, choose_copies, copy_seconds
 
 DEVICE = get_device("a100-80g")
 FOREVER = 1e9

@@ -8,7 +8,7 @@ import pytest
 
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
-from neaptide.runtime.arena_fit import misfit
+from neaptide.runtime.arena.fit import misfit
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 

@@ -22,14 +22,14 @@ from neaptide.outcome import Limits
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.instances import FIRST, script_instances
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.runtime.arena import Arenas
-from neaptide.runtime.arena_of_shapes import ArenaOfShapes
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_results import arena_results
+from neaptide.runtime.arena.block import Arenas
+from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
+from neaptide.runtime.arena.out_probe import probe_outs
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.results_by_shape import arena_results
+from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
 from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.out_probe import probe_outs
-from neaptide.runtime.points import PointExecutable
-from neaptide.runtime.shape_places import ShapePlaces
+from neaptide.runtime.points.executable import PointExecutable
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import SEED, bits

@@ -17,12 +17,12 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.prices import Prices
-from neaptide.runtime.arena import Arena
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_planning import plan_arena
+from neaptide.runtime.arena.block import Arena
+from neaptide.runtime.arena.out_probe import probe_outs
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.planning import plan_arena
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.out_probe import probe_outs
 from torch_programs import SEED, Recorder, bits, random_order, random_program, with_recomputation
 
 DEVICE = get_device("a100-80g")

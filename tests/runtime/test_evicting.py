@@ -18,7 +18,7 @@ from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
 from neaptide.planner.points.decide import POLICIES
 from neaptide.planner.points.script import Way
 from neaptide.runtime import contestants
-from neaptide.runtime.evicting_variant import evicting_variant
+from neaptide.runtime.points.for_one_shape import evicting_variant
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory

@@ -20,10 +20,10 @@ from neaptide.outcome import Limits
 from neaptide.planner.points.orders import orders_for_range
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime import contestants
-from neaptide.runtime.arena_plan import ArenaOptions, arena_options
-from neaptide.runtime.for_all_shapes import for_all_shapes
+from neaptide.runtime.arena.plan import ArenaOptions, arena_options
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.points.for_all_shapes import for_all_shapes
 from neaptide.runtime.prepared_step import prepare
 from neaptide.runtime.verification import verify_eager, verify_planned
 from varying_dims import needs_varying_dims

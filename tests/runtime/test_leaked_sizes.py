@@ -13,8 +13,8 @@ from neaptide.budget import Budget
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
-from neaptide.runtime.for_all_shapes import for_all_shapes
-from neaptide.runtime.leaked_sizes import check_sizes
+from neaptide.runtime.points.for_all_shapes import for_all_shapes
+from neaptide.runtime.points.leaked_sizes import check_sizes
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.symbolic.size_expr import SizeExpr
 from varying_dims import needs_varying_dims

@@ -8,8 +8,8 @@ import torch
 from neaptide.cost.cache import OpCostCache
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
-from neaptide.runtime import out_probe
-from neaptide.runtime.out_probe import probe_outs
+from neaptide.runtime.arena import out_probe
+from neaptide.runtime.arena.out_probe import probe_outs
 from torch_programs import Recorder
 
 

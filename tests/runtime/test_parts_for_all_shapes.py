@@ -16,12 +16,12 @@ from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths
 from neaptide.planner.points.plan import Decisions
-from neaptide.runtime.for_all_shapes import for_all_shapes
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.points.for_all_shapes import for_all_shapes
+from neaptide.runtime.points.predictions import predicted_at
 from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.shape_predictions import predicted_at
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims

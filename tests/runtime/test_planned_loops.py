@@ -31,11 +31,11 @@ from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.runtime.arena import Arena
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_planning import plan_arena
+from neaptide.runtime.arena.block import Arena
+from neaptide.runtime.arena.out_probe import probe_outs
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.planning import plan_arena
 from neaptide.runtime.executor import Executable
-from neaptide.runtime.out_probe import probe_outs
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES

@@ -20,7 +20,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import POLICIES, least_cost_cover, policy
 from neaptide.planner.points.plan import point_plan
 from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.points import PointExecutable
+from neaptide.runtime.points.executable import PointExecutable
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import SEED, bits, random_program

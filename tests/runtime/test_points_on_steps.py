@@ -19,7 +19,7 @@ from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.strategies import early_updates
 from neaptide.runtime.binding import Binding, state_tensors
 from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.points import PointExecutable
+from neaptide.runtime.points.executable import PointExecutable
 from neaptide.zoo.spec import factory
 from varying_dims import needs_varying_dims
 

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.runtime import for_seen_shapes
-from neaptide.runtime.seen_sizes import SeenSizes
+from neaptide.runtime.points import for_seen_shapes
+from neaptide.runtime.points.seen_sizes import SeenSizes
 from varying_dims import needs_varying_dims
 
 WIDTH = 8

@@ -16,10 +16,10 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
+from neaptide.runtime.by_shape.executable import ShapeExecutable
+from neaptide.runtime.by_shape.plans import ShapePlan, ShapePlans
+from neaptide.runtime.by_shape.search import plan_shapes
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_executable import ShapeExecutable
-from neaptide.runtime.shape_planning import plan_shapes
-from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import check_run
 from varying_dims import needs_varying_dims

@@ -26,15 +26,15 @@ from neaptide.plans import Plan
 from neaptide.runtime.arguments import check_on_mismatch, check_plan
 from neaptide.runtime.capturing import capture_for_call
 from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.evicting_variant import evicting_variant
-from neaptide.runtime.for_all_shapes import for_all_shapes, varies
-from neaptide.runtime.for_seen_shapes import for_seen_shapes
 from neaptide.runtime.plan_matching import fits, matched, warn_of_left_out
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.planned_step import OnMismatch, PlannedStep, Replanner
+from neaptide.runtime.points.for_all_shapes import for_all_shapes, varies
+from neaptide.runtime.points.for_one_shape import evicting_variant
+from neaptide.runtime.points.for_seen_shapes import for_seen_shapes
+from neaptide.runtime.points.matching import matched_for_all_shapes
+from neaptide.runtime.points.seen_sizes import SeenDims, SeenSizes
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.seen_sizes import SeenDims, SeenSizes
-from neaptide.runtime.shapes_matching import matched_for_all_shapes
 from neaptide.runtime.step_copies import Remake
 from neaptide.settings import DEFAULTS, check_setting, verified_calls
 

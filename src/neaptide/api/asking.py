@@ -31,17 +31,17 @@ from neaptide.planner.points.decide import policy
 from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.plans import Plan
 from neaptide.report.profiling import over_budget, over_bytes
-from neaptide.runtime.arena_plan import ArenaOptions, arena_options
-from neaptide.runtime.arena_variant import in_arenas
+from neaptide.runtime.arena.plan import ArenaOptions, arena_options
+from neaptide.runtime.arena.variant import in_arenas
 from neaptide.runtime.arguments import check_arena
 from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.for_all_shapes import varies
 from neaptide.runtime.open_choice import OpenChoice
 from neaptide.runtime.plan_matching import same_budget
 from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.points.for_all_shapes import varies
+from neaptide.runtime.points.matching import dims_of_plan
 from neaptide.runtime.prepared_step import PreparedStep, prepare
 from neaptide.runtime.searched_front import plans_to_try
-from neaptide.runtime.shapes_matching import dims_of_plan
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.trials import TrialLimit
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting

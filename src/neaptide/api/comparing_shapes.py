@@ -22,7 +22,7 @@ from neaptide.runtime import contestants
 from neaptide.runtime.arguments import check_no_batch
 from neaptide.runtime.contestant_messages import CapturedFor
 from neaptide.runtime.contestants import Factory, Measuring
-from neaptide.runtime.for_all_shapes import for_all_shapes
+from neaptide.runtime.points.for_all_shapes import for_all_shapes
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.shape_batches import FactoryOfShape
 from neaptide.settings import DEFAULTS

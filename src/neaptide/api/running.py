@@ -22,8 +22,8 @@ from neaptide.runtime.costed_step import Progress
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.shape_predictions import predicted_at
-from neaptide.runtime.shapes_matching import matched_for_all_shapes
+from neaptide.runtime.points.matching import matched_for_all_shapes
+from neaptide.runtime.points.predictions import predicted_at
 from neaptide.settings import DEFAULTS, check_setting
 
 _AFTER_DIFFERENCE: Final = {

@@ -15,7 +15,7 @@ from neaptide.settings import Settings
 from neaptide.units import parse_size
 
 if TYPE_CHECKING:
-    from neaptide.runtime.arena_plan import ArenaOptions, Copies
+    from neaptide.runtime.arena.plan import ArenaOptions, Copies
 
 _OF_TOYS: Final = frozenset({"recompute"})
 """Commands on instances whose bytes may be any numbers."""
@@ -85,6 +85,6 @@ def device_of(settings: Settings) -> str | None:
 def _arena(settings: Settings) -> bool | ArenaOptions:
     if not settings.arena:
         return False
-    from neaptide.runtime.arena_plan import ArenaOptions
+    from neaptide.runtime.arena.plan import ArenaOptions
 
     return ArenaOptions(copies=cast("Copies", settings.arena_copies))

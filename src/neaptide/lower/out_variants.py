@@ -2,7 +2,7 @@
 
 PyTorch generates an `out=` overload for almost every operation; the generated ones compute as ever and copy, so they
 are worth nothing here. `torch.Tag.generated` tells them apart. That the others allocate nothing of the size of
-their results is likely but not promised: `runtime.out_probe` measures it.
+their results is likely but not promised: `runtime.arena.out_probe` measures it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final
 
 from neaptide.report.cells import byte_cell, counted
 from neaptide.report.document import Table
-from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport, OutsideStorage
+from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport, OutsideStorage
 from neaptide.units import format_bytes, format_seconds
 
 _MOST_GROUPS: Final = 6

@@ -17,8 +17,8 @@ from neaptide.report.arena_text import arena_lines
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.runtime import contestants
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_variant import in_arenas
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.variant import in_arenas
 from neaptide.runtime.contestant_process import rivals
 from neaptide.runtime.contestants import Factory, Measured, Measuring, Rival
 from neaptide.runtime.pace import Pace, PaceReadings

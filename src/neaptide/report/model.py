@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from neaptide.plans import RangePeaks
-from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport
+from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from neaptide.runtime.contestant_process import rivals
 from neaptide.runtime.contestants import Measuring
 from neaptide.runtime.plan_facts import versions
 from neaptide.runtime.planned_graph import PlannedVariant
+from neaptide.runtime.points.predictions import predicted_at, predicted_seconds_at
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.runtime.shape_batches import FactoryOfShape
-from neaptide.runtime.shape_predictions import predicted_at, predicted_seconds_at
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.verification import Verification, verify_eager, verify_planned
 

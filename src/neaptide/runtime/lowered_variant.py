@@ -17,15 +17,15 @@ from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.ops import registry
-from neaptide.runtime.arena import Arenas
+from neaptide.runtime.arena.block import Arenas
+from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
 from neaptide.runtime.binding import Binding
+from neaptide.runtime.by_shape.executable import ShapeExecutable
 from neaptide.runtime.decided import Decided
 from neaptide.runtime.executor import Executable
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-from neaptide.runtime.points import PointExecutable
+from neaptide.runtime.points.executable import PointExecutable
 from neaptide.runtime.restore_point import RestorePoint
-from neaptide.runtime.shape_executable import ShapeExecutable
-from neaptide.runtime.shape_places import ShapePlaces
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from neaptide.planner.points.decide import Policy, least_cost_cover
 from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.variants.variant import Decision, Division, division_of
 from neaptide.plans import Plan
-from neaptide.runtime.arena_of_shapes import ArenaOfShapes
-from neaptide.runtime.arena_plan import ArenaPlan
-from neaptide.runtime.limit_by_shape import LimitByShape
-from neaptide.runtime.shape_plans import ShapePlans
+from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
+from neaptide.runtime.arena.plan import ArenaPlan
+from neaptide.runtime.by_shape.plans import ShapePlans
+from neaptide.runtime.points.limit_by_shape import LimitByShape
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES, check_rules

@@ -15,14 +15,14 @@ from neaptide.frontends.state.step_state import TensorSlot
 from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.plans import Plan
-from neaptide.runtime.arena import Arenas
-from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport
-from neaptide.runtime.arena_shape_report import arena_on_the_way, arena_report
+from neaptide.runtime.arena.block import Arenas
+from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport
+from neaptide.runtime.arena.report_by_shape import arena_on_the_way, arena_report
 from neaptide.runtime.beside_eager import NEVER, BesideEager, Verified
 from neaptide.runtime.binding import state_tensors
 from neaptide.runtime.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.points import EvictionTotals, PointExecutable
+from neaptide.runtime.points.executable import EvictionTotals, PointExecutable
 from neaptide.runtime.replan_warning import ReplansInARow
 from neaptide.runtime.restore_point import RestorePoint
 from neaptide.runtime.state_on_host import StateOnHost

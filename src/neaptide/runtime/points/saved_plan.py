@@ -1,4 +1,4 @@
-"""What was planned for all shapes, written down as a plan that can be saved."""
+"""Writes a plan for all shapes down as data that can be saved."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from neaptide.plans import (
     ShapesRecord,
 )
 from neaptide.plans.range_peaks import range_peaks
-from neaptide.runtime.for_all_shapes import for_all_shapes
+from neaptide.runtime.by_shape.plans import ShapePlans
 from neaptide.runtime.plan_facts import described_signature, versions
 from neaptide.runtime.planned_graph import PlannedGraph, PointsWithin
+from neaptide.runtime.points.for_all_shapes import for_all_shapes
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_plans import ShapePlans
 from neaptide.runtime.step_plan import StepPlan
 
 

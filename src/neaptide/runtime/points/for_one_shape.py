@@ -1,4 +1,4 @@
-"""A step for one shape whose programs have points, at which a policy evicts without a plan."""
+"""Plans a step for one shape without a search: programs with points, at which a policy evicts."""
 
 from __future__ import annotations
 

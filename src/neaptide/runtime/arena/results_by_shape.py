@@ -1,4 +1,4 @@
-"""Which results of a program for all shapes have a place in its arena: settled once, for every shape."""
+"""Which results of a program with points have a place in its arena: settled once, for every shape."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.lower.places import ToldPlaces
 from neaptide.planner.points.instances import FIRST, Instances
 from neaptide.planner.points.plan import Decision, PointPlan
-from neaptide.runtime.arena_copies import Span, choose_copies
-from neaptide.runtime.arena_fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.out_probe import OutFacts
+from neaptide.runtime.arena.copies import Span, choose_copies
+from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
+from neaptide.runtime.arena.out_probe import OutFacts
+from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.symbolic.size_expr import SizeExpr
 
 Flags = NDArray[np.bool_]

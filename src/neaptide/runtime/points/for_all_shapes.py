@@ -1,4 +1,4 @@
-"""Plans a step whose dims may vary: one program, which decides at each call what is evicted for the shapes of that call."""
+"""Plans a step for the ranges that were asked for: programs with points, within one limit at all shapes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.orders import OrderForRange, orders_for_range
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.runtime.leaked_sizes import check_sizes
+from neaptide.runtime.by_shape.search import plan_shapes
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
+from neaptide.runtime.points.in_parts import with_parts
+from neaptide.runtime.points.leaked_sizes import check_sizes
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_parts import with_parts
-from neaptide.runtime.shape_planning import plan_shapes
 from neaptide.units import format_bytes
 
 

@@ -1,4 +1,4 @@
-"""Several plans of one program for all shapes: a call runs the fastest that keeps to the budget at its shape."""
+"""The plans of one program: a call runs the fastest that keeps to the budget at its shape."""
 
 from __future__ import annotations
 

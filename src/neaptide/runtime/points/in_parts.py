@@ -1,4 +1,4 @@
-"""A program for all shapes with a region in parts beside it: looked for where it is worth it over the range."""
+"""Looks for a second program, with a region in parts, that serves some shapes better than the one with points alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arena of a program for all shapes: which results lie in it is settled once, where they lie by each shape.
+"""The layout of the arena of a program with points: one for each shape that is met.
 
 What a run makes, and for how long, follows from what is evicted; how large it is follows from the shape. So each shape that is
 met gets a layout of its own, which is remembered.
@@ -23,8 +23,8 @@ from neaptide.outcome import Limits
 from neaptide.planner.points.instances import FIRST, Instances, script_instances
 from neaptide.planner.points.plan import Decision, Decisions, PointPlan
 from neaptide.planner.points.script import Eviction, ScriptWriter
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_results import ArenaResults
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.results_by_shape import ArenaResults
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.symbolic.stacked import StackedSizes
 

@@ -1,4 +1,4 @@
-"""What a program may use at each shape, where a budget is a share of what the shape takes."""
+"""The limit of a program for seen shapes, where a budget is a share of what the shape takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans a step for the shapes that calls had so far and all others: one program, whose limit follows from the shape of a call."""
+"""Plans a step for sizes that were found by watching calls: programs with points, within a limit that follows from the shape."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.orders import EARLY, early_order, orders_for_range
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.runtime.for_all_shapes import check_programs
-from neaptide.runtime.limit_by_shape import LimitByShape, written_peak
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
+from neaptide.runtime.points.for_all_shapes import check_programs
+from neaptide.runtime.points.limit_by_shape import LimitByShape, written_peak
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.units import format_bytes
 

@@ -1,4 +1,4 @@
-"""What the arena of a program for all shapes holds at one of them, and how large it is over the range."""
+"""Numbers of the arena of a program with points, at one shape and over the range."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import numpy as np
 from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import ANYWHERE
 from neaptide.planner.points.instances import FIRST
-from neaptide.runtime.arena_copies import Span, copy_seconds
-from neaptide.runtime.arena_fit import slots_of
-from neaptide.runtime.arena_of_shapes import ArenaAtShape, ArenaOfShapes, instance_bytes, instance_problem
-from neaptide.runtime.arena_plan import ArenaOnTheWay, ArenaReport, OutsideStorage
-from neaptide.runtime.arena_results import run_seconds
+from neaptide.runtime.arena.copies import Span, copy_seconds
+from neaptide.runtime.arena.fit import slots_of
+from neaptide.runtime.arena.layout_by_shape import (
+    ArenaAtShape,
+    ArenaOfShapes,
+    instance_bytes,
+    instance_problem,
+)
+from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport, OutsideStorage
+from neaptide.runtime.arena.results_by_shape import run_seconds
 from neaptide.runtime.planned_graph import PlannedGraph
-from neaptide.runtime.shape_predictions import storages_alone
+from neaptide.runtime.points.predictions import storages_alone
 from neaptide.runtime.way_through import way_through
 
 _SHAPES: Final = 9  # of the range that are told

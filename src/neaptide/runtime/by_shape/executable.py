@@ -1,4 +1,4 @@
-"""A program that chooses by the shapes of its arguments which of its plans it runs."""
+"""Runs the plans of one program: each call the one that is chosen for its shape."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from neaptide.ir.graph import Graph
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.ops import registry
+from neaptide.runtime.by_shape.plans import ShapePlans
 from neaptide.runtime.executor import Executable, Input
-from neaptide.runtime.shape_plans import ShapePlans
 
 
 class ShapeExecutable(Executable):

@@ -1,4 +1,4 @@
-"""A step inside of arenas."""
+"""Puts every program of a step inside an arena."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from neaptide.errors import UsageError
 from neaptide.ops import registry
 from neaptide.plans import described_role
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_planning import plan_arena
-from neaptide.runtime.out_probe import probe_outs
+from neaptide.runtime.arena.out_probe import probe_outs
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.planning import plan_arena
+from neaptide.runtime.arena.planning_by_shape import in_arena_of_shapes
 from neaptide.runtime.planned_graph import PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_arenas import in_arena_of_shapes
 
 
 def in_arenas(

@@ -20,10 +20,10 @@ from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.decide import Policy, least_cost_cover
 from neaptide.planner.points.plan import Decision, PointPlan
 from neaptide.planner.points.script import Action, Kind, Way
-from neaptide.runtime.arena_of_shapes import ArenaAtShape
+from neaptide.runtime.arena.layout_by_shape import ArenaAtShape
+from neaptide.runtime.arena.tensors_by_shape import RunTensors, ShapePlaces
 from neaptide.runtime.executor import Executable, Input
-from neaptide.runtime.limit_by_shape import LimitByShape
-from neaptide.runtime.shape_places import RunTensors, ShapePlaces
+from neaptide.runtime.points.limit_by_shape import LimitByShape
 from neaptide.units import format_bytes
 
 _NEVER: Final = 1 << 62

@@ -1,4 +1,4 @@
-"""Puts a saved plan for all shapes beside a capture: is it right, and what runs. Nothing is searched for."""
+"""Reads a saved plan for all shapes: puts it beside a capture, judges it, and makes what runs. Nothing is searched for."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.plans import Plan, PointsRecord, RangePeaks, ShapesProgram, ShapesRecord
 from neaptide.plans.content import STEADY, check_content
 from neaptide.plans.wrong_field import wrong_field
+from neaptide.runtime.by_shape.plans import ShapePlan, ShapePlans
 from neaptide.runtime.plan_matching import mismatch
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
+from neaptide.runtime.points.saved_plan import in_program_order, peaks_over_range, points_record
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
-from neaptide.runtime.shapes_plan import in_program_order, peaks_over_range, points_record
 
 
 def dynamic_of(record: ShapesRecord) -> dict[str, dict[int, Any]]:

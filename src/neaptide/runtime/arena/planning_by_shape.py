@@ -1,4 +1,4 @@
-"""Puts programs for all shapes inside an arena that is laid out for each shape."""
+"""Plans the arena of a program with points, whose layout follows from the shape of a call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.points.instances import script_instances
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.runtime.arena_of_shapes import ArenaOfShapes
-from neaptide.runtime.arena_plan import ArenaOptions
-from neaptide.runtime.arena_results import arena_results
-from neaptide.runtime.arena_shape_report import arena_on_the_way
-from neaptide.runtime.out_probe import OutFacts, probe_outs
+from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
+from neaptide.runtime.arena.out_probe import OutFacts, probe_outs
+from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.report_by_shape import arena_on_the_way
+from neaptide.runtime.arena.results_by_shape import arena_results
 from neaptide.runtime.planned_graph import PlannedGraph
 from neaptide.runtime.way_through import way_through
 from neaptide.units import format_bytes

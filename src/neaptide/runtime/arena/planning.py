@@ -25,10 +25,10 @@ from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
 from neaptide.lower.places import Place, StepPlaces
 from neaptide.planner.prices import Prices
-from neaptide.runtime.arena_copies import Span, choose_copies, copy_seconds
-from neaptide.runtime.arena_fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
-from neaptide.runtime.arena_plan import ArenaOptions, ArenaPlan, ArenaReport, OutsideStorage
-from neaptide.runtime.out_probe import OutFacts
+from neaptide.runtime.arena.copies import Span, choose_copies, copy_seconds
+from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
+from neaptide.runtime.arena.out_probe import OutFacts
+from neaptide.runtime.arena.plan import ArenaOptions, ArenaPlan, ArenaReport, OutsideStorage
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ALIGNMENT: Final = 64
@@ -68,7 +68,7 @@ def plan_arena(
         schedule: that it runs under.
         registry: says which operations are known.
         prices: of its nodes and storages.
-        outs: which nodes write where they are told, by id (`runtime.out_probe`).
+        outs: which nodes write where they are told, by id (`runtime.arena.out_probe`).
         device: that it runs on.
         options: what is copied, and how long the layout may take.
         saved_bytes: of the copies that an atomic program keeps during a step.

@@ -1,4 +1,4 @@
-"""The tensors that a program for all shapes puts its results into, for the shapes that it met last."""
+"""The tensors that a program with points puts its results into, for the shapes that it met last."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 import torch
 
 from neaptide.planner.points.plan import Decisions
-from neaptide.runtime.arena import Arena, Arenas
-from neaptide.runtime.arena_of_shapes import ALIGNMENT, ArenaAtShape, ArenaOfShapes
+from neaptide.runtime.arena.block import Arena, Arenas
+from neaptide.runtime.arena.layout_by_shape import ALIGNMENT, ArenaAtShape, ArenaOfShapes
 
 _SHAPES_REMEMBERED: Final = 1024
 _MOST_KEPT: Final = (

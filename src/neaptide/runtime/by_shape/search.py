@@ -1,4 +1,4 @@
-"""Plans a step for a range of shapes within so many bytes: a few plans, each made for one shape on the way to the largest.
+"""Searches for a few plans of a step, each made for one shape on the way to the largest of a range.
 
 At small shapes program order fits. From there on more has to be recomputed the larger a call is. A plan made for one shape
 serves all at which it keeps to the budget, so a few plans on a straight way through the range are enough: which of them a
@@ -20,9 +20,9 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
+from neaptide.runtime.by_shape.plans import ShapePlan, ShapePlans
 from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_plans import ShapePlan, ShapePlans
 from neaptide.runtime.step_plan import StepPlan
 from neaptide.runtime.way_through import way_through
 from neaptide.units import format_bytes

@@ -1,4 +1,4 @@
-"""What a program for all shapes is predicted to take at one of them."""
+"""Bytes and seconds that a program for all shapes is predicted to take at one of them."""
 
 from __future__ import annotations
 
