@@ -40,7 +40,8 @@ def long_context(*, seq: int, vocab: int, width: int, layers: int) -> tuple[Step
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from neaptide.zoo.training import language_batch, own_loss
+    from neaptide.zoo.training import Sizes
+    from neaptide.zoo.transformers_models import own_loss, token_batch
 
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -53,7 +54,8 @@ def long_context(*, seq: int, vocab: int, width: int, layers: int) -> tuple[Step
         max_position_embeddings=seq,
         use_cache=False,
     )
-    return _step(LlamaForCausalLM(config), language_batch(vocab, 1, seq, "cpu"), own_loss)
+    model = LlamaForCausalLM(config)
+    return _step(model, token_batch(Sizes(vocab=vocab, batch=1, seq=seq, device="cpu")), own_loss)
 
 
 def encoder_decoder(
@@ -63,7 +65,7 @@ def encoder_decoder(
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from neaptide.zoo.training import own_loss
+    from neaptide.zoo.transformers_models import own_loss
 
     torch.manual_seed(0)
     config = T5Config(
@@ -93,7 +95,7 @@ def odd_convnext(
     import torch
     from torch import nn
 
-    from neaptide.zoo.training import classification_batch
+    from neaptide.zoo.training import Sizes, image_batch
 
     class Block(nn.Module):
         def __init__(self, width: int) -> None:
@@ -118,8 +120,8 @@ def odd_convnext(
         if place + 1 < len(widths):
             layers += [nn.GroupNorm(1, width), nn.Conv2d(width, widths[place + 1], 2, 2)]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes)]
-    data = classification_batch(batch, image, classes, "cpu", "fp32")
-    return _step(nn.Sequential(*layers), data, smoothed)
+    sizes = Sizes(batch=batch, image=image, classes=classes, device="cpu", precision="fp32")
+    return _step(nn.Sequential(*layers), image_batch(sizes), smoothed)
 
 
 def plain_convolutions(width: int, depth: int) -> nn.Module:
