@@ -22,7 +22,7 @@ import offload_coordinated
 from bench_record import GIB, RESULTS
 from coordinated import LATENCIES, OURS, PROGRAMS
 from magis_zoo_cases import LIMITS, RELEASED
-from quote_bars import in_markdown, made_on, markers, quoted
+from quoting import in_markdown, made_on, quoted
 
 Row = dict[str, Any]
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "results.md"
@@ -187,7 +187,7 @@ def filled(page: str) -> str:
     """The page with all tables as the JSONs have them."""
     for name, text in TABLES.items():
         result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-        page = quoted(page, text(result), *markers(name))
+        page = quoted(page, text(result), name)
     return page
 
 

@@ -71,6 +71,7 @@ class Field:
         self.rows: list[dict[str, Any]] = []
         self.memory: dict[str, StepMeasurement] = {}
         self.runners: dict[str, Callable[[], Any]] = {}
+        self.residents: dict[str, Callable[[], Any]] = {}
         self._same: dict[tuple[Any, ...], str] = {}
         with self.spend("capturing and timing operations"):
             step, batch = contestants.build(self.factory, SEED)
@@ -101,6 +102,7 @@ class Field:
 
         self.memory[name] = contestants.measure_step(run, resident)
         self.runners[name] = run
+        self.residents[name] = resident
         self.rows.append({"program": name} | row)
 
     def add_plan(self, name: str, budget_bytes: int) -> None:
