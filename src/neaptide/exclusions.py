@@ -172,7 +172,7 @@ def asked_for(options: Mapping[str, Any]) -> set[str]:
         "by_shape": strategy == BY_SHAPE,
         "close": get("numerics") == CLOSE,
         "device": get("device") not in (None, THIS_MACHINE),
-        "dynamic": get("dynamic") and not isinstance(get("dynamic"), bool | str),
+        "dynamic": isinstance(get("dynamic"), Mapping) and get("dynamic"),
         "eviction": get("eviction") is not None,
         "host": budget.host,
         "latency": budget.latency is not None,
