@@ -16,9 +16,10 @@ from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanE
 from neaptide.interruption import cutting, is_beyond_search
 from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
+from together import together
 
 
-@pytest.mark.parametrize("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])
+@together("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])
 def test_a_budget_that_is_none_is_refused_before_anything_is_captured(budget):
     def step(_batch: Any) -> None:
         raise AssertionError("captured")
@@ -68,7 +69,7 @@ def never(*_: Any) -> None:
     raise AssertionError("captured")
 
 
-@pytest.mark.parametrize(
+@together(
     ("call", "told"),
     [
         (lambda: neaptide.compile_step(never, budget="60%", on_mismatch="foo"), "on_mismatch='foo'"),

@@ -6,9 +6,10 @@ import pytest
 
 from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("peak", "expected"),
     [
         ("60%", 600),
@@ -38,13 +39,13 @@ def test_without_bytes_on_the_host_nothing_is_moved(host, nbytes):
     assert Budget(host=host).host_bytes == nbytes
 
 
-@pytest.mark.parametrize("host", ["60%", "min", "-1GiB", -1, True, 0.5, "", "much"])
+@together("host", ["60%", "min", "-1GiB", -1, True, 0.5, "", "much"])
 def test_bytes_on_the_host_are_a_size(host):
     with pytest.raises(InvalidBudget, match=r"host=.* is no size"):
         Budget("60%", host=host)
 
 
-@pytest.mark.parametrize(
+@together(
     "peak",
     [
         "nan",
@@ -81,7 +82,7 @@ def test_a_latency_needs_no_peak():
     assert Budget(latency="+10%") == Budget(None, latency="+10%")
 
 
-@pytest.mark.parametrize("latency", ["10%", "-10%", "fast", -1, math.inf, math.nan, "10"])
+@together("latency", ["10%", "-10%", "fast", -1, math.inf, math.nan, "10"])
 def test_impossible_latencies_are_refused(latency):
     with pytest.raises(InvalidBudget, match="no limit on time"):
         Budget("60%", latency=latency)

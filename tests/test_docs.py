@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import neaptide
+from together import together
 
 torch = pytest.importorskip("torch")
 
@@ -190,7 +191,7 @@ def test_a_page_with_comparisons_runs_whole(page, folder, monkeypatch, printed_b
     run_blocks(blocks(page), page, monkeypatch, printed_before)
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+@together("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         if "://" in target:

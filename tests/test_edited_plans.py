@@ -11,6 +11,7 @@ import pytest
 
 import neaptide
 from deep_step import QUICK, dropout_factory
+from example_counts import examples
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
@@ -18,7 +19,7 @@ from neaptide.runtime import contestants, verification
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 
-EDITS = 200
+EDITS = examples(600)
 NONSENSE = (
     None,
     True,

@@ -13,6 +13,7 @@ from neaptide.cli.main import main
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.exclusions import EXCLUSIONS, WORDS, asked_for, refuse_exclusions
 from neaptide.settings import TABLE
+from together import together
 
 RANGE = ("--dynamic", "x:0=2..9")
 
@@ -28,7 +29,7 @@ def test_the_table_speaks_of_what_there_is():
             assert name in TABLE
 
 
-@pytest.mark.parametrize(
+@together(
     ("command", "options", "told"),
     [
         ("compare", ("--arena", "--host", "2MiB"), "--arena and --host"),
@@ -95,6 +96,6 @@ def test_bytes_that_are_too_few_for_any_step_are_asked_about(peak):
         check_unit(peak)
 
 
-@pytest.mark.parametrize("peak", ["60%", "60B", "1000", 4096, "min", "-30%", None])
+@together("peak", ["60%", "60B", "1000", 4096, "min", "-30%", None])
 def test_other_budgets_are_meant(peak):
     check_unit(peak)

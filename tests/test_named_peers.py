@@ -23,6 +23,7 @@ from neaptide.named_peers import (
     WITH_STAYS,
     peer,
 )
+from together import together
 
 DEFAULTS = """
 import sys
@@ -50,7 +51,7 @@ print([name for name in sys.modules if name.startswith("neaptide_peers")])
 """
 
 
-@pytest.mark.parametrize(
+@together(
     ("room", "name", "function"),
     [
         *(("strategies", name, "solve") for name in STRATEGIES if name not in EVICTION),

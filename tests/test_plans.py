@@ -18,6 +18,7 @@ from neaptide.plans import (
     TerminationRecord,
 )
 from neaptide.plans.plan_file import checksum
+from together import together
 
 PROGRAM = PlannedProgram(
     role="steady",
@@ -73,7 +74,7 @@ def edited(**changes):
     return json.dumps(document)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         (PLAN.to_json()[:200], "truncated or no JSON"),

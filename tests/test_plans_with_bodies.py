@@ -20,6 +20,7 @@ from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
 from run_elsewhere import run_elsewhere
+from together import together
 
 SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
 DEVICE = "a100-80g"  # numbers that are there at once
@@ -149,7 +150,7 @@ def with_loop_in_the_body_that_is_none(body, order):
     order["loops"] = [*order["loops"], 0]
 
 
-@pytest.mark.parametrize(
+@together(
     "edit",
     [
         with_unknown_node,

@@ -104,6 +104,7 @@ def planned_within():
     return planned_with(step, batch, rewrites)
 
 
+@pytest.mark.slow
 def test_a_plan_with_a_loop_in_a_loop_runs_in_another_process_as_predicted(tmp_path):
     made = planned_within().programs[0]
     assert [rewrite.within for rewrite in made.rewrites] == [(), (made.rewrites[1].within[0],)]

@@ -19,6 +19,7 @@ from neaptide.runtime import contestants, verification
 from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from plan_steps import autocast_step, small_step
+from together import together
 
 QUICK = {"time_limit_s": None, "work_limit": 100, "in_place": False}  # no rewrites but those asked for
 RULE = "equal_operations"
@@ -246,7 +247,7 @@ def edited(plan, edit):
     return json.dumps({**document, "checksum": checksum(document["plan"])})
 
 
-@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+@together("edit", EDITS, ids=lambda edit: edit.__name__)
 def test_an_edited_plan_is_refused_with_one_sentence(plan, captured, edit):
     with pytest.raises(neaptide.errors.NeaptideError) as caught:
         matched(Plan.from_json(edited(plan, edit)), captured, 1.0)

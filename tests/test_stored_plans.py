@@ -20,6 +20,7 @@ from neaptide.runtime.capturing import capture
 from neaptide.runtime.plan_matching import matched
 from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.schedule.problem import compile_problem
+from together import together
 from torch_programs import all_idle
 
 
@@ -107,7 +108,7 @@ def test_the_report_says_what_waits_on_the_host(plan):
     assert f"On the host meanwhile: {stored} storages" in text
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "message"),
     [
         (lambda plan: hosted(plan, None), "host_bytes is .*, and the budget allows 0 on the host"),

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from neaptide import units
 from neaptide.errors import UsageError
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "expected"),
     [
         ("20GiB", 20 * 2**30),
@@ -39,7 +40,7 @@ def test_bare_letter_is_binary_and_warned(text, meant):
         assert units.parse_size(text) == meant
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("nan", "not a finite number"),
@@ -77,7 +78,7 @@ def test_share_is_read(text, factor):
     assert units.parse_share(text) == factor
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("0.8", "no per cent sign"),
@@ -99,7 +100,7 @@ def test_bad_share_is_refused_with_its_own_reason(text, message):
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "seconds"),
     [
         ("1.5s", 1.5),
@@ -118,7 +119,7 @@ def test_duration_is_read(text, seconds):
     assert units.parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("60", "no unit"),
@@ -159,7 +160,7 @@ def test_bad_increase_is_refused_with_its_own_reason(text, message):
         units.parse_increase(text)
 
 
-@pytest.mark.parametrize(
+@together(
     ("n", "text"),
     [
         (0, "0 B"),
@@ -176,7 +177,7 @@ def test_bytes_print(n, text):
     assert units.format_bytes(n) == text
 
 
-@pytest.mark.parametrize(
+@together(
     ("seconds", "text"),
     [
         (0, "0 s"),

@@ -8,6 +8,8 @@ own, so that nothing but numbers differs from a captured program. Seconds are th
 
 from __future__ import annotations
 
+import functools
+
 from neaptide.ir.registry import OpRegistry, OpSpec, Replay, Trait
 from neaptide.ir.values import Kind
 from neaptide_corpus.step_blocks import ConvBlock, PooledStage, TransformerBlock
@@ -48,6 +50,7 @@ def toy_registry() -> OpRegistry:
     )
 
 
+@functools.cache
 def transformer_step(
     *,
     layers: int = 4,
@@ -82,6 +85,7 @@ def transformer_step(
     return step.finish()
 
 
+@functools.cache
 def conv_step(
     *, blocks: int = 4, batch: int = 8, channels: int = 16, pixels: int = 256, optimizer: str = "sgd"
 ) -> TrainingStep:
@@ -112,6 +116,7 @@ def conv_step(
     return step.finish()
 
 
+@functools.cache
 def pooled_step(
     *, stages: int = 4, batch: int = 8, channels: int = 16, pixels: int = 256, optimizer: str = "sgd"
 ) -> TrainingStep:

@@ -30,6 +30,7 @@ def check(*specs):
         assert classified == found["nodes"]
 
 
+@pytest.mark.slow
 def test_the_batch_of_a_model():
     check("gpt2@tiny,batch=5,layers=1")
 

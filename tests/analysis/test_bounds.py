@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from itertools import permutations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry
 from strategies import graphs
+from together import together
 
 
 def all_orders(graph):
@@ -24,7 +24,7 @@ def all_orders(graph):
             yield order
 
 
-@pytest.mark.parametrize("seed", range(40))
+@together("seed", range(40))
 def test_bounds_hold_for_every_order(seed):
     graph = random_graph(seed, 3 + seed % 4)
     workspace = {seed % 3: 17}

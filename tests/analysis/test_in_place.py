@@ -1,9 +1,8 @@
-import pytest
-
 from neaptide.analysis.in_place import NotInPlace, in_place_fits
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
+from together import together
 
 
 def reasons(build):
@@ -29,7 +28,7 @@ def test_same_operand_twice_is_one_row():
     assert reasons(lambda b, x, h: b.node("aten.mul.Tensor", h, h, outputs=["y: f32[4, 6]"])) == {"h": None}
 
 
-@pytest.mark.parametrize(
+@together(
     ("op", "output"),
     [
         ("aten.mm.default", "y: f32[4, 6]"),

@@ -11,6 +11,7 @@ from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, schedules
+from together import together
 
 REGISTRY = toy_registry()
 
@@ -51,7 +52,7 @@ def test_a_draw_of_random_numbers_may_be_repeated():
     check(graph, [0, 1, 2, 3, 4, 5, 5])
 
 
-@pytest.mark.parametrize(
+@together(
     ("sequence", "message"),
     [
         ([0, 1, 3, 2, 4, 5], r"node 2 \(toy.relu_\) must run before it"),

@@ -18,6 +18,7 @@ from neaptide.ops import registry
 from neaptide.runtime.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
 from op_calls import make_call
+from together import together
 
 ATEN = torch.ops.aten
 SIZES = st.integers(1, 6)
@@ -119,7 +120,7 @@ TOKENS = torch.rand(2, 7, 6)
 HEADS = torch.rand(2, 3, 9, 4)
 
 
-@pytest.mark.parametrize(
+@together(
     ("op", "args", "terms"),
     [
         (ATEN._softmax.default, (TOKENS, 1, False), 7),

@@ -18,6 +18,7 @@ from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
+from together import together
 
 REGISTRY = toy_registry()
 STORE, LOAD, WAIT = StepKind.STORE, StepKind.LOAD, StepKind.WAIT
@@ -57,7 +58,7 @@ def steps_of(graph, storages, text):
     return Schedule(tuple(steps))
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "0 1 2 store a 3 wait a 4 load a wait a 5 6",
@@ -75,7 +76,7 @@ def test_what_leaves_and_returns_untouched_is_legal(text):
     check_schedule(graph, steps_of(graph, storages, text), REGISTRY)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("0 1 2 store a 3 wait a 4 5 6", r"cannot run node 5 .*a: it is away on the host"),

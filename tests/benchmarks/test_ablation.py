@@ -23,6 +23,7 @@ from neaptide.planner.strategies import greedy_recompute  # noqa: E402
 from neaptide.planner.strategies.program_order import baseline  # noqa: E402
 from neaptide_corpus.recompute_forms import recompute_form  # noqa: E402
 from recompute_cases import generated  # noqa: E402
+from together import together  # noqa: E402
 
 WORK = 300
 
@@ -36,7 +37,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@together(
     ("room", "case"),
     [
         ("recompute", ("instance", "gpt12", "0.80")),
@@ -108,6 +110,7 @@ def test_settings_of_recomputation_reach_its_searches_and_are_put_back():
     assert greedy_recompute.SETTINGS is portfolio.SETTINGS is usual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

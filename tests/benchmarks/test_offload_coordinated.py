@@ -16,6 +16,7 @@ def row():
     return {"spec": "mlp@tiny"} | offload_coordinated.planned("mlp@tiny,batch=512", 200)
 
 
+@pytest.mark.slow
 def test_each_way_keeps_to_the_latency_and_moves_only_where_it_may(row):
     for way, (_, host) in offload_coordinated.WAYS.items():
         made = row["ways"][way]

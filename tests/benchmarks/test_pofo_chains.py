@@ -20,6 +20,7 @@ def result():
         return pofo_chains.collect((3, 4), 1)
 
 
+@pytest.mark.slow
 def test_ours_is_never_slower_on_small_chains(result):
     for row in result["rows"]:
         ours, theirs = pofo_chains.added(row, "ours"), pofo_chains.added(row, "pofo")

@@ -22,6 +22,7 @@ def predicted_time(monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_each_program_of_a_model_is_predicted_and_measured(predicted_time):
     found = predicted_time.measure("mlp@tiny", 1)
     assert [made["name"] for made in found["programs"]] == ["baseline", "recompute", "in 4 parts"]

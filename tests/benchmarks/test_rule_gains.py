@@ -29,6 +29,7 @@ def test_rows_of_other_steps_are_kept_in_the_order_of_steps(rule_gains):
     assert [(row["step"], row["peak"]) for row in made] == [(first, 4), (second, 2), ("else", 3)]
 
 
+@pytest.mark.slow
 def test_masks_drawn_apart_have_a_row(monkeypatch, rule_gains):
     monkeypatch.setattr(rule_gains, "WORK", 50)
     rows = rule_gains.measure("fused_dropouts@tiny")

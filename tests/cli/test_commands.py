@@ -17,6 +17,7 @@ from neaptide.report.comparison_text import comparison_document
 from neaptide.report.plan_text import plan_text
 from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import run_document
+from together import together
 
 TARGET = "train_me.py:factory"
 
@@ -179,8 +180,8 @@ def test_the_second_interrupt_aborts(call, fake_api):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["profile", "plan", "run", "compare"])
+@together("number", [signal.SIGINT, signal.SIGTERM])
+@together("command", ["profile", "plan", "run", "compare"])
 def test_without_a_search_that_listens_the_first_interrupt_aborts(call, fake_api, plan_file, command, number):
     before = signal.getsignal(number)
     fake_api.during = lambda: os.kill(os.getpid(), number)

@@ -11,6 +11,7 @@ from neaptide.cli.config import resolve, unknown_variables
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.options import PlanOptions
 from neaptide.settings import TABLE, Settings
+from together import together
 
 # In Python a comparison verifies unless it is told not to, as the command does; a run does not.
 NOT_OF_THE_API = {"verify", "dynamic", "at"}
@@ -73,7 +74,7 @@ def test_defaults_are_those_of_the_api():
     assert asking.ask_of("plan", "60%", {}, PlanOptions).limits.time_s == Settings().time_limit_s
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+@together("name", [field.name for field in fields(Settings)])
 def test_every_setting_can_come_from_every_place(tmp_path, name):
     text, value = VALUES[name]
     variable = "NEAPTIDE_" + name.upper()
@@ -112,7 +113,7 @@ def test_the_nearest_file_counts_and_a_pyproject_without_our_table_does_not(tmp_
     assert resolve({}, environment={}, directory=below).settings.seed == 3
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "value"),
     [
         ("peak", "150%"),
@@ -140,9 +141,7 @@ def test_a_wrong_value_names_the_place_it_stands_in(tmp_path, name, value):
         assert isinstance(caught.value, InvalidBudget)
 
 
-@pytest.mark.parametrize(
-    "value", ["seed = true", "seed = 1.5", "verify = 1", "also = 3", "also = [1]", "device = 3"]
-)
+@together("value", ["seed = true", "seed = 1.5", "verify = 1", "also = 3", "also = [1]", "device = 3"])
 def test_values_of_the_wrong_type_in_a_file(tmp_path, value):
     path = tmp_path / "neaptide.toml"
     path.write_text(value)

@@ -5,6 +5,8 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -15,6 +17,7 @@ from neaptide.schedule.order.neutral import to_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.recompute_forms import recompute_form
+from together import together
 
 WORK = ("--work-limit", "200")
 SEEDED = 14  # damages of each file, beside those that are the same for all
@@ -130,19 +133,19 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in READS if "settings" not in kind])
-@pytest.mark.parametrize("place", PLACES)
+@together("kind", [kind for kind in READS if "settings" not in kind])
+@together("place", PLACES)
 def test_what_is_no_file_is_refused_in_a_sentence(call, fake_api, clean_place, kind, place):
-    path = PLACES[place](clean_place / READS[kind].name)
+    path = PLACES[place](Path(mkdtemp(dir=clean_place)) / READS[kind].name)
     ending = call(*[word.replace("FILE", str(path)) for word in READS[kind].command])
     check(ending, (kind, place))
     assert ending.code in {exit_codes.USAGE, exit_codes.NOT_SUPPORTED}
 
 
-@pytest.mark.parametrize("name", ["neaptide.toml", "pyproject.toml"])
-@pytest.mark.parametrize("place", ["a folder", "a pipe that nobody writes to", "a device without end"])
-def test_settings_are_read_from_files_alone(call, clean_place, name, place):
-    PLACES[place](clean_place / name)
+@together("name", ["neaptide.toml", "pyproject.toml"])
+@together("place", ["a folder", "a pipe that nobody writes to", "a device without end"])
+def test_settings_are_read_from_files_alone(call, tmp_path, name, place):
+    PLACES[place](tmp_path / name)
     check(call("plan", "--print-config"), (name, place))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from neaptide.cli import exit_codes, main
 from neaptide.cli.exhausted import exhausted
+from together import together
 
 
 def caused(error, cause):
@@ -16,7 +17,7 @@ def caused(error, cause):
     return error
 
 
-@pytest.mark.parametrize(
+@together(
     ("error", "told"),
     [
         (MemoryError(), "no more memory"),

@@ -8,6 +8,7 @@ import pytest
 
 from neaptide.cli import exit_codes
 from neaptide.cli.main import main
+from together import together
 
 PROGRAMS = ("profile", "plan", "compare")
 COMMANDS = (*PROGRAMS, "explain", "order", "layout", "recompute", "sweep")
@@ -24,8 +25,8 @@ def told(capsys, *arguments):
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("suffix", ["onnx", "tflite", "pt2", "safetensors"])
-@pytest.mark.parametrize("target", ["model.{}", "model.{}:factory"])
+@together("suffix", ["onnx", "tflite", "pt2", "safetensors"])
+@together("target", ["model.{}", "model.{}:factory"])
 def test_a_model_of_another_kind_gets_one_answer(suffix, target, capsys):
     answers = {told(capsys, command, target.format(suffix)) for command in COMMANDS}
     assert len(answers) == 1

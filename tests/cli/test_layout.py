@@ -17,6 +17,7 @@ from neaptide.outcome import Limits, TerminationReason
 from neaptide_corpus.layouts import nested
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_peers.layouts.grid import GRID
+from together import together
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "layout-form.md").read_text(encoding="utf-8")
 
@@ -239,7 +240,7 @@ def test_plan_that_names_no_target(call, tmp_path, samples):
     assert "neaptide layout TARGET --plan plan.json" in ending.err
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "content", "code", "words"),
     [
         ("none.csv", None, 2, "cannot be read"),

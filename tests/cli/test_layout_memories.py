@@ -12,6 +12,7 @@ from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.memories_form import pooled_problem
 from neaptide.layout.pools.spaces import Place, PooledLayout
 from neaptide_corpus.random_graphs import random_graph
+from together import together
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "place-buffers-in-several-memories.md").read_text(
     "utf-8"
@@ -84,7 +85,7 @@ def test_what_does_not_fit_is_said_with_its_proof(call, written):
     assert json.loads(call("layout", *written(narrow), "--json").out)["status"] == "infeasible"
 
 
-@pytest.mark.parametrize(
+@together(
     ("memories", "words"),
     [
         ("{", "is no JSON"),

@@ -6,6 +6,7 @@ import pytest
 
 from neaptide.cli import machine
 from neaptide.cost.presets import PRESETS, get_device
+from together import together
 
 VERSIONS = {
     "torch": "2.13.0+cpu",
@@ -49,7 +50,7 @@ def test_a_good_installation(call, installed):
     assert text.endswith("No problems.\n")
 
 
-@pytest.mark.parametrize(
+@together(
     ("package", "version", "status", "code"),
     [
         ("torch", "2.10.1", "problem", 4),

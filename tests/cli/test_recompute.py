@@ -11,6 +11,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
 from neaptide.settings import Settings
 from neaptide_corpus.recompute_forms import recompute_form
+from together import together
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "recompute-form.md").read_text(encoding="utf-8")
 WORK = ("--work-limit", "30000")
@@ -72,7 +73,7 @@ def replayed(nodes, sequence):
 
 
 @pytest.mark.parametrize("name", ["default", "closure", "rotor", "min-cut-ratios", "sqrt-n"])
-@pytest.mark.parametrize(("family", "share"), [("transformer", 60), ("skips", 70), ("small_ops", 80)])
+@together(("family", "share"), [("transformer", 60), ("skips", 70), ("small_ops", 80)])
 def test_the_sequence_replays_to_what_is_said(call, tmp_path, family, share, name):
     nodes = recompute_form(family, 40, 3)
     for node in nodes:
@@ -179,6 +180,7 @@ def test_sweep_of_a_program_whose_regions_may_run_in_parts(call, tmp_path):
     assert (tmp_path / "front.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["micro_batch", "transform_only", "magis"])
 def test_sweep_of_a_program_by_another_strategy(call, strategy):
     pytest.importorskip("torch")

@@ -12,6 +12,7 @@ from neaptide.cli.main import cli
 from neaptide.cli.targets import find_target
 from neaptide.errors import NeaptideError
 from neaptide.units import parse_size
+from together import together
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CLI = (REFERENCE / "cli.md").read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ CLASSES = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@together("name", sorted(cli.commands))
 def test_every_option_is_listed_for_its_command(name):
     assert f"neaptide {name} " in CLI
     for param in cli.commands[name].params:
@@ -35,7 +36,7 @@ def test_exit_codes():
         assert f"| {code} | {meaning} |" in CLI
 
 
-@pytest.mark.parametrize("error", CLASSES)
+@together("error", CLASSES)
 def test_every_error_class_is_listed(error):
     assert f"* `{error.__name__}` ({error.exit_code}): " in ERRORS
 
@@ -45,7 +46,7 @@ def mistyped_factory():
     find_target("train.py:factroy")
 
 
-@pytest.mark.parametrize(
+@together(
     "make",
     [
         lambda: parse_size("20GiBB"),

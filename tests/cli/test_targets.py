@@ -6,6 +6,7 @@ import pytest
 
 from neaptide.cli.targets import find_target
 from neaptide.errors import CaptureError, TargetError, UsageError
+from together import together
 
 
 def write(folder, text, name="mine.py"):
@@ -160,7 +161,7 @@ def test_errors_of_neaptide_pass_through(tmp_path):
         find_target("early.py:factory")
 
 
-@pytest.mark.parametrize(
+@together(
     ("body", "words"),
     [
         ("import sys; sys.exit(7)", "ends the process"),

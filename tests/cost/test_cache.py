@@ -12,6 +12,7 @@ import pytest
 
 from neaptide.cost import cache
 from neaptide.cost.cache import OpCostCache
+from together import together
 
 WRITER = """
 import sys
@@ -134,7 +135,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
+@together("what", DAMAGE)
 def test_whatever_is_in_the_place_of_the_file_costs_a_new_measurement_and_no_more(tmp_path, caplog, what):
     path = tmp_path / "costs"
     make, starts_anew = DAMAGE[what]
@@ -149,7 +150,7 @@ def test_whatever_is_in_the_place_of_the_file_costs_a_new_measurement_and_no_mor
     assert len(caplog.records) <= 2
 
 
-@pytest.mark.parametrize(
+@together(
     "value",
     ["1", "1.5", "NULL", "x'00ff'", "'no json'", "'[1]'", "'{\"v\": 1}'", "CAST(x'fffe22' AS TEXT)"],
 )
@@ -183,7 +184,7 @@ def test_a_value_that_was_changed_or_is_under_another_key_is_none(tmp_path):
         assert store.get_many(["a", "b", "c"]) == {"c": {"v": 3}}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_flipped_bits_never_give_another_value(tmp_path, seed):
     path = tmp_path / "costs"
     values = {f"key {i}": {"v": i, "text": "x" * i} for i in range(60)}

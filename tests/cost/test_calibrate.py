@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from neaptide.cost import calibrate, host
 from neaptide.cost.devices import Device
 from neaptide.cost.roofline import seconds
+from together import together
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
+@together("what", DAMAGE)
 def test_damaged_file_is_measured_again_with_a_warning(measured, tmp_path, monkeypatch, caplog, what):
     monkeypatch.setattr(calibrate, "measure", lambda: measured)
     calibrate.this_machine(directory=tmp_path)

@@ -7,6 +7,7 @@ import pytest
 from neaptide.cost.devices import DISK_LATENCY_S, Device, Link, MemorySpace
 from neaptide.cost.presets import PRESETS, get_device
 from neaptide.errors import UsageError
+from together import together
 
 
 def make_device(**changes):
@@ -24,7 +25,7 @@ def make_device(**changes):
     return Device(**{**values, **changes})
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@together("name", PRESETS)
 def test_preset_survives_json(name):
     device = get_device(name)
     assert Device.from_json(device.to_json()) == device
@@ -32,7 +33,7 @@ def test_preset_survives_json(name):
     assert device.usable_bytes < device.main_space.capacity_bytes
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@together("name", PRESETS)
 def test_preset_rates_are_ordered_as_hardware_is(name):
     rates = get_device(name).flops_per_s
     assert rates["float64"] < rates["float32"] <= rates["float16"]
@@ -88,7 +89,7 @@ def test_links_are_found_by_direction():
         device.space("sram")
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "message"),
     [
         ({"spaces": ()}, "no memory space"),
@@ -132,7 +133,7 @@ def _with_field(name, value):
     return json.dumps(envelope)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("{", "not JSON"),

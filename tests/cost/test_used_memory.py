@@ -28,6 +28,7 @@ with used_memory({4 * BLOCK_BYTES}):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a matter of this system's allocator")
 def test_blocks_within_are_of_pages_that_were_touched():
     # What the heap of this process looks like is anybody's, and a hole of it may give way to fresh pages once or twice.

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 
 def autocast(dtype=torch.bfloat16, **options):
@@ -115,7 +116,7 @@ LOSSES = (
 )
 
 
-@pytest.mark.parametrize("loss_of", LOSSES, ids=[loss.__name__ for loss in LOSSES])
+@together("loss_of", LOSSES, ids=[loss.__name__ for loss in LOSSES])
 def test_gradients_meet_in_the_dtype_in_which_they_meet_in_eager(loss_of):
     assert_same_bits(lambda: stepping(loss_of), steps=2)
 

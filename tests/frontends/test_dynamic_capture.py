@@ -16,6 +16,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.zoo.spec import factory
+from together import together
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -269,7 +270,7 @@ def test_an_example_of_one_does_not_fix_a_size():
     assert [(dim.name, dim.high) for dim in graph.dims] == [("x_0", 9)]
 
 
-@pytest.mark.parametrize(
+@together(
     ("dynamic", "told"),
     [
         ({"y": {0: (2, 9)}}, "no argument"),

@@ -12,6 +12,7 @@ from frontends.steps import simple
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 TABLE: dict[str, list[dict[str, object]]] = {
     "SGD": [
@@ -129,7 +130,7 @@ SCHEDULERS = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@together("name", SCHEDULERS)
 def test_a_scheduler_costs_at_most_one_further_plan(name):
     make, options, most = SCHEDULERS[name]
     eager, ours = scheduled(make, **options)

@@ -33,7 +33,8 @@ def warm_up():
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", *(pytest.param(name, marks=SLOW) for name in ("llama", "vit", "unet2d", "resnet50"))]
+    "name",
+    ["mlp", *(pytest.param(name, marks=SLOW) for name in ("gpt2", "llama", "vit", "unet2d", "resnet50"))],
 )
 def test_a_zoo_model_is_captured_without_a_change_in_any_library(name):
     step, batch = zoo.factory(f"{name}@tiny")()

@@ -18,6 +18,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_like_eager
+from together import together
 
 
 class SlowWeights(torch.optim.Optimizer):
@@ -204,7 +205,7 @@ WRAPS = {
 }
 
 
-@pytest.mark.parametrize("name", WRAPS)
+@together("name", WRAPS)
 def test_a_held_optimizer_updates_as_in_eager(name):
     run = assert_like_eager(simple_with(WRAPS[name]))
     assert run.counts.replans == 0, run.counts.describe()

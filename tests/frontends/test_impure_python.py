@@ -41,6 +41,7 @@ from torch import nn
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
+from together import together
 
 NUMBERS = itertools.count()
 LOCAL = threading.local()
@@ -605,7 +606,7 @@ def test_two_programs_are_compared_as_they_are(steps, name):
     assert any(f"{__file__}:{line}:" in caught.value.where for line in marked_lines(getattr(Steps, name)))
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@together("name", REFUSED, parts=4)
 def test_impure_python_is_refused_at_its_line(steps, name):
     lines = marked_lines(ELSEWHERE.get(name, getattr(Steps, name)))
     with pytest.raises(CaptureError) as caught:
@@ -616,7 +617,7 @@ def test_impure_python_is_refused_at_its_line(steps, name):
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@together("name", HARMLESS)
 def test_harmless_python_is_captured_and_agrees_with_eager(name, tmp_path, monkeypatch):
     batches = [torch.randn(5, 4) for _ in range(3)]
     results, left = [], []

@@ -13,6 +13,7 @@ from frontends.steps import batch, net, sgd
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 
 class Keeps(nn.Module):
@@ -97,8 +98,8 @@ def same(a, b):
 NAMES = ["hooks", "keeps_a_loss", "goes_on_from_the_last_call", "and_counts"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("warm", [0, 1])
+@together("name", NAMES)
+@together("warm", [0, 1])
 def test_three_steps_leave_what_eager_leaves(name, warm):
     (eager, step), (ours, own) = trainer_of(name), trainer_of(name)
     torch.manual_seed(1)

@@ -19,6 +19,7 @@ from frontends import steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
+from together import together
 
 logger = logging.getLogger(__name__)
 logger.setLevel("INFO")
@@ -209,7 +210,7 @@ def same(a, b):
     return a is b or a == b
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@together("name", REFUSED)
 def test_refused_at_the_line_and_nothing_changed(name):
     trainer = Trainer()
     x = torch.randn(6, 4)

@@ -15,6 +15,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from step_checks import assert_same_bits, planned, verify
+from together import together
 
 # -- arguments and results
 
@@ -66,7 +67,7 @@ class Metrics:
     loss: torch.Tensor
 
 
-@pytest.mark.parametrize(
+@together(
     "result",
     [
         lambda loss, out: {"loss": loss.detach(), "out": (out.detach(), "text", None, 3)},
@@ -149,7 +150,7 @@ class Normed(nn.Module):
         return self.spectral(self.layer(x))
 
 
-@pytest.mark.parametrize(
+@together(
     "make",
     [
         Custom,

@@ -10,6 +10,7 @@ from frontends.steps import batch, net, sgd, simple
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 # -- gradients
 
@@ -110,7 +111,7 @@ def frozen_part():
     return simple(model, sgd(model, momentum=0.9)), batch()
 
 
-@pytest.mark.parametrize(
+@together(
     "factory",
     [
         accumulation_over_calls,
@@ -168,8 +169,8 @@ def test_gradients_that_are_zeroed_first_need_no_program_of_their_own():
     assert not captured.first
 
 
-@pytest.mark.parametrize("foreach", [None, True, False])
-@pytest.mark.parametrize("clip", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])
+@together("foreach", [None, True, False])
+@together("clip", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])
 def test_gradient_clipping(clip, foreach):
     def factory():
         model = net()

@@ -12,6 +12,7 @@ from frontends.steps import simple
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 
 class Written(torch.optim.Optimizer):
@@ -112,7 +113,7 @@ def factory_of(kind):
     return factory
 
 
-@pytest.mark.parametrize("kind", [Lion, Lamb, Adan, Slow, Normed, CountingGroup])
+@together("kind", [Lion, Lamb, Adan, Slow, Normed, CountingGroup])
 def test_a_written_optimizer_gives_the_bits_of_eager(kind):
     assert_same_bits(factory_of(kind), steps=7)
 

@@ -18,6 +18,7 @@ from neaptide.ir.verify import verify
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
+from together import together
 
 S0, S1, T = SizeExpr.dim("S0"), SizeExpr.dim("S1"), SizeExpr.dim("T")
 
@@ -67,7 +68,7 @@ def test_fingerprint_does_not_depend_on_the_order_of_dims():
     assert fingerprint(replace(graph, dims=graph.dims[::-1])) == fingerprint(graph)
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "message"),
     [
         ({"dims": (Dim("S0"),), "relations": ()}, "rows has the size S1, but dim S1 is not declared"),

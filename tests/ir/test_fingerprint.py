@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from neaptide.ir.renumber import renumbered
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs
+from together import together
 
 
 @given(graphs(max_nodes=10), st.randoms(use_true_random=False))
@@ -55,7 +55,7 @@ def _storage(graph, number, **changes):
     return replace(graph, storages=tuple(storages))
 
 
-@pytest.mark.parametrize(
+@together(
     "change",
     [
         lambda g: _node(g, 0, op="aten.matmul.default"),

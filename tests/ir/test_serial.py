@@ -9,6 +9,7 @@ from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.serial import from_json, to_json
 from strategies import graphs
+from together import together
 
 
 @pytest.mark.parametrize("make", [in_place_graph, loop_graph])
@@ -35,7 +36,7 @@ def _changed(path, value):
     return json.dumps(data).encode()
 
 
-@pytest.mark.parametrize(
+@together(
     ("path", "value", "where"),
     [
         (("format",), "neaptide.graph/2", "$.format"),
@@ -54,7 +55,7 @@ def test_errors_name_their_path(path, value, where):
     assert raised.value.where == where
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", to_json(in_place_graph())[:-20]])
+@together("data", [b"", b"{", b"[]", b"{}", b"\xff", to_json(in_place_graph())[:-20]])
 def test_broken_files_are_refused(data):
     with pytest.raises(VerifyError):
         from_json(data)

@@ -14,6 +14,7 @@ from neaptide.ir.renumber import renumbered
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from strategies import graphs
+from together import together
 
 
 @pytest.mark.parametrize(("make", "name"), [(in_place_graph, "in_place"), (loop_graph, "loop")])
@@ -67,7 +68,7 @@ def test_white_space_and_missing_source_fields_do_not_matter():
 HEAD = 'graph "g" {\n  input %x: f32[4]\n'
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "place", "what"),
     [
         (HEAD + "  %y: f32[4] = toy.a(%z)\n}", "line 3, column 22", "unknown value %z"),

@@ -15,6 +15,7 @@ from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
+from together import together
 
 
 def _put(items, number, **changes):
@@ -83,7 +84,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), FAULTS)
+@together(("change", "message"), FAULTS)
 def test_broken_rules_are_found(change, message):
     with pytest.raises(VerifyError, match=message):
         verify(change(in_place_graph()))
@@ -133,7 +134,7 @@ def _joined(body, rows):
     return replace(body, values=_put(body.values, number, shape=(rows, *body.values[number].shape[1:])))
 
 
-@pytest.mark.parametrize(("changes", "message"), LOOP_FAULTS)
+@together(("changes", "message"), LOOP_FAULTS)
 def test_broken_loops_are_found(changes, message):
     with pytest.raises(VerifyError, match=message):
         verify(_loop_with(changes))

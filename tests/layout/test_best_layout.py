@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from layout_small import (
     NINE,
     problem_of,
@@ -25,6 +26,7 @@ from neaptide.layout.result import Certificate, Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
+from together import together
 
 OWN = tuple(name for name in METHODS if name != "cp_sat")
 
@@ -72,7 +74,7 @@ def check_large(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=15)
+@settings(max_examples=examples(60))
 def test_larger_problems_have_legal_layouts(seed):
     check_large(seed)
 
@@ -108,7 +110,7 @@ def test_a_named_search_proves_by_itself(method):
     assert result.methods[method].nodes == result.nodes
 
 
-@pytest.mark.parametrize("method", OWN)
+@together("method", OWN)
 def test_every_method_runs_alone(method):
     problem = random_plain(random.Random(5), 20, steps=9, size=40)
     result = best_layout(problem, Limits(work=20_000), methods=[method]).require()

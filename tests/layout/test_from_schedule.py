@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LayoutProblemError
 from neaptide.ir.schedule import HostStay, Schedule
@@ -13,7 +14,7 @@ from neaptide_corpus.random_graphs import random_graph
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_with_everything_inside_live_bytes_are_the_peak_of_the_reference(seed, n):
     graph = random_graph(seed, n)
     rng = random.Random(seed)
@@ -28,7 +29,7 @@ def test_with_everything_inside_live_bytes_are_the_peak_of_the_reference(seed, n
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_what_is_outside_makes_up_the_rest(seed, n):
     graph = random_graph(seed, n)
     schedule = Schedule.program_order(graph)

@@ -3,6 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.lower_arena import lower_arena
@@ -29,7 +30,7 @@ def test_live_bytes_are_the_peak_of_the_order_when_nothing_is_taken_over(seed, c
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_comes_back_is_legal_and_no_higher(seed):
     problem = from_mapping(layered(24, seed))
     order = tuple(range(problem.op_count))

@@ -12,6 +12,7 @@ from neaptide.layout import minimalloc_csv
 from neaptide.layout.minimalloc_csv import read_csv, write_csv
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
+from together import together
 
 PLAIN = "id,lower,upper,size\na,0,3,4\nb,1,2,5\n"
 
@@ -38,7 +39,7 @@ def test_start_with_upper_is_half_open():
     assert read_csv("id,start,upper,size\na,0,9,4\n").buffers[0].end == 9
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "\ufeff" + PLAIN,
@@ -79,7 +80,7 @@ HEADERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words", "where"), HEADERS)
+@together(("text", "words", "where"), HEADERS)
 def test_header_that_cannot_be_meant(text, words, where):
     with pytest.raises(LayoutProblemError) as caught:
         read_csv(text, path="x.csv")
@@ -116,7 +117,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "words", "column"), LINES)
+@together(("line", "words", "column"), LINES)
 def test_line_that_cannot_be_meant(line, words, column):
     with pytest.raises(LayoutProblemError) as caught:
         read_csv(PLAIN + line + "\nd,7,9,1\n", path="x.csv")
@@ -148,7 +149,7 @@ OPTIONAL = [
 ]
 
 
-@pytest.mark.parametrize(("line", "words", "column"), OPTIONAL)
+@together(("line", "words", "column"), OPTIONAL)
 def test_optional_field_that_cannot_be_meant(line, words, column):
     text = f"id,lower,upper,size,alignment,gaps,offset\na,0,3,4,1,,0\n{line}\n"
     with pytest.raises(LayoutProblemError) as caught:

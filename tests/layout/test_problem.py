@@ -2,6 +2,7 @@ import pytest
 
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.problem import LIMIT, Buffer, Gap, LayoutProblem, Part
+from together import together
 
 
 def test_without_gaps_a_buffer_is_one_rectangle():
@@ -25,7 +26,7 @@ def test_arrays_hold_what_the_buffers_say():
     assert not problem.sizes.flags.writeable
 
 
-@pytest.mark.parametrize(
+@together(
     ("buffers", "words"),
     [
         ([Buffer("a", 0, 0, 1)], "empty lifetime"),

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.linear.rows import SparseRows, one_row
 
 VARIABLES = 4
@@ -27,7 +28,7 @@ def built(rows):
 
 
 @given(ROWS, st.lists(st.integers(-2, 2), min_size=VARIABLES, max_size=VARIABLES))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_one_sided_rows_hold_for_the_same_values(rows, values):
     x = np.array(values, dtype=np.float64)
     found = built(rows)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from example_counts import examples
 from neaptide.linear.solver import solve_fractions, solve_mixed
 from neaptide.linear.tolerances import PROOF_GAP
 
@@ -32,7 +33,7 @@ def best_choice(costs, rows, upper):
 
 
 @given(programs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_whole_numbers_are_the_best_choice_and_fractions_are_below(program):
     costs, rows, upper = program
     zeros, ones = np.zeros(len(costs)), np.ones(len(costs))

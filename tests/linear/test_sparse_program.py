@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.linear.sparse_program import SparseProgram
 
 
@@ -34,7 +35,7 @@ ITEMS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, ma
 
 
 @given(ITEMS, st.floats(0.0, 1.0), st.floats(0.3, 2.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_fractions_are_below_whole_numbers_and_those_are_right_up_to_the_level(items, share, factor):
     gains, sizes = (list(column) for column in zip(*items, strict=True))
     room = int(share * sum(sizes))
@@ -50,7 +51,7 @@ def test_fractions_are_below_whole_numbers_and_those_are_right_up_to_the_level(i
 
 
 @given(ITEMS, st.floats(0.0, 1.0), st.floats(0.0, 10.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_any_multiplier_proves_a_bound_and_fixes_no_optimum(items, share, multiplier):
     gains, sizes = (list(column) for column in zip(*items, strict=True))
     room = int(share * sum(sizes))

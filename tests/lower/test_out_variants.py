@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from neaptide.lower.out_variants import out_variants, reads_whole_storage
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("op", "expected", "keywords"),
     [
         ("aten.mm.default", "aten.mm.out", ("out",)),
@@ -41,7 +42,7 @@ def test_a_copy_copies_into_its_place(op):
     assert variant.op == "aten.copy_.default"
 
 
-@pytest.mark.parametrize(
+@together(
     "op",
     [
         "aten.convolution.default",  # generated: computes as ever and copies

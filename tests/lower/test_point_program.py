@@ -7,6 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.dependencies import needed_inputs
@@ -29,7 +30,7 @@ def named_by(action):
     return {value.id for value in GRAPH.values if value.storage == action.target}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(50, 95))
 def test_every_value_that_an_action_names_is_held(batch, tokens, share):
     sizes = {"B": batch, "T": tokens}

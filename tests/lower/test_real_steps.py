@@ -15,8 +15,10 @@ from neaptide.zoo.spec import factory
 from recorded_steps import record_step
 from torch_programs import check_run, shuffled, with_repetitions
 
+SLOW = [pytest.param(spec, marks=pytest.mark.slow) for spec in ("unet", "vit", "llama")]
 
-@pytest.mark.parametrize("spec", ["mlp", "lstm", "resnet50", "unet", "vit", "gpt2", "llama"])
+
+@pytest.mark.parametrize("spec", ["mlp", "lstm", "resnet50", "gpt2", *SLOW])
 def test_recorded_step(spec):
     if spec in {"vit", "gpt2", "llama"}:
         pytest.importorskip("transformers")

@@ -28,6 +28,7 @@ from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
+from together import together
 from torch_programs import (
     Recorder,
     all_idle,
@@ -61,8 +62,8 @@ def test_random_programs_with_repetitions_and_stays_on_the_host(data):
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
-@pytest.mark.parametrize("with_state", [False, True])
-@pytest.mark.parametrize("spec", ["mlp", "lstm", "resnet50", "unet", "vit", "gpt2", "llama"])
+@together("with_state", [False, True])
+@together("spec", ["mlp", "lstm", "resnet50", "unet", "vit", "gpt2", "llama"])
 def test_recorded_steps_with_all_that_is_idle_on_the_host(spec, with_state):
     if spec in {"vit", "gpt2", "llama"}:
         pytest.importorskip("transformers")

@@ -19,6 +19,7 @@ from neaptide.movers import file_mover
 from neaptide.movers.file_mover import FileMover
 from neaptide.movers.host_pool import HostPool
 from neaptide.movers.slow_memory import SlowMemory
+from together import together
 
 QUICK = SlowMemory(bytes_per_s=1e12)
 
@@ -48,7 +49,7 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@together("dtype", DTYPES, ids=str)
 def test_every_view_of_a_storage_finds_its_bits_again(dtype):
     raw = torch.randint(0, 2 if dtype is torch.bool else 256, (6 * 8 * dtype.itemsize,), dtype=torch.uint8)
     whole = raw.clone().view(dtype).reshape(6, 8)

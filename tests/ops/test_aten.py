@@ -1,10 +1,10 @@
 """Is the table consistent with PyTorch's own schemas and tags? Every disagreement is listed here with its reason."""
 
-import pytest
 import torch
 
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
+from together import together
 
 # In 2.13 but not in `native_functions.yaml` of 2.11.
 NOT_IN_EVERY_VERSION = {
@@ -206,7 +206,7 @@ def test_shape_only_arguments_are_tensors():
             assert str(op._schema.arguments[position].type) == "Tensor", row.name
 
 
-@pytest.mark.parametrize(
+@together(
     "name",
     [
         "aten.scatter_add_.default",

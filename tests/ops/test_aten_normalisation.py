@@ -1,9 +1,9 @@
 """Batch norm in training mode can be replayed: same bits, and the running statistics are left alone."""
 
-import pytest
 import torch
 
 from neaptide.ops import registry
+from together import together
 
 SHAPES = [(4, 3), (8, 5, 7), (2, 3, 8, 8), (4, 64, 7, 7), (1, 16, 33, 17), (2, 6, 4, 5, 3), (3, 1, 9, 9)]
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -21,9 +21,9 @@ def _overload(name):
     return getattr(getattr(torch.ops.aten, base), overload)
 
 
-@pytest.mark.parametrize("name", ["aten.native_batch_norm.default", "aten._native_batch_norm_legit.default"])
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@together("name", ["aten.native_batch_norm.default", "aten._native_batch_norm_legit.default"])
+@together("affine", [True, False])
+@together("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_replay_gives_the_same_bits(name, affine, dtype):
     generator = torch.Generator().manual_seed(7)
     replay = registry().require(name).replay

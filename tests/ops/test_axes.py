@@ -8,6 +8,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 from neaptide.ops.axes import table
 from run_elsewhere import told_by
+from together import together
 
 # What they make has no numbers to compare, or draws other numbers in each run.
 NOT_COMPARED = {
@@ -45,7 +46,7 @@ def test_every_row_is_that_of_a_known_operation():
     assert [name for name in table() if name not in registry()] == []
 
 
-@pytest.mark.parametrize(
+@together(
     "name",
     [
         "aten.where.default",  # sizes that depend on numbers

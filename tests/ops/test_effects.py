@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from neaptide.ops import registry
+from together import together
 
 # The size of oneDNN's workspace is not known from shapes.
 SIZE_KNOWN_BY_AUDIT_ONLY = {"aten.mkldnn_rnn_layer.default"}
@@ -116,7 +117,7 @@ def _assert_rows_hold(found):
     assert found.wrong_sizes <= SIZE_KNOWN_BY_AUDIT_ONLY
 
 
-@pytest.mark.parametrize("name", MODELS)
+@together("name", MODELS)
 def test_rows_hold_for_forward_and_backward(name, watch):
     torch.manual_seed(0)
     build, batch = MODELS[name]
@@ -146,7 +147,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@together("name", OPTIMIZERS)
 def test_rows_hold_for_optimizers(name, watch):
     torch.manual_seed(0)
     model = nn.Linear(4, 3)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import flop_registry
 
 from neaptide.ops import registry
+from together import together
 
 ATEN = torch.ops.aten
 EXTENT = st.integers(1, 9)
@@ -223,8 +224,8 @@ def _made_up(kind, tensor, present):
     return tensor if kind == "Tensor" else _STAND_INS.get(kind)
 
 
-@pytest.mark.parametrize("rank", [2, 3, 4, 5])
-@pytest.mark.parametrize("present", [True, False])
+@together("rank", [2, 3, 4, 5])
+@together("present", [True, False])
 def test_every_row_answers_every_question_for_a_call_of_its_schema(rank, present, record_call):
     """Formulas meet odd calls (optional arguments absent, unusual ranks): they must answer, whatever the number."""
     tensor = _meta(*range(2, 2 + rank))

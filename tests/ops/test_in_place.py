@@ -5,6 +5,7 @@ import pytest
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 from neaptide.ops.in_place import listed
+from together import together
 
 torch = pytest.importorskip("torch")
 overwriting = pytest.importorskip("overwriting")
@@ -72,7 +73,7 @@ KEYWORDS = {
 
 # What the derivatives of losses say of operands of several shapes, which no step gives them; to Python from 2.15 on.
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning")
-@pytest.mark.parametrize("op", listed())
+@together("op", listed())
 def test_result_on_top_of_an_operand_has_the_same_bits(op):
     row = registry().require(op)
     is_loss = row.is_a(Trait.LOSS)
@@ -129,7 +130,7 @@ NEVER = """
 """
 
 
-@pytest.mark.parametrize("op", NEVER.split())
+@together("op", NEVER.split())
 def test_never_in_place(op):
     assert registry().require(f"aten.{op}").in_place == ()
 

@@ -5,6 +5,7 @@ import pytest
 from neaptide.ops import registry
 from neaptide.ops.in_place import listed
 from neaptide.ops.in_place_forms import in_place_form
+from together import together
 
 torch = pytest.importorskip("torch")
 
@@ -27,7 +28,7 @@ def schema_arguments(op):
     return operation, [(a.name, str(a.type), a.kwarg_only) for a in operation._schema.arguments]
 
 
-@pytest.mark.parametrize(("op", "position", "form"), FORMS, ids=str)
+@together(("op", "position", "form"), FORMS, ids=str)
 def test_it_takes_the_same_arguments_and_the_keyword(op, position, form):
     operation, arguments = schema_arguments(form.op)
     if form.keyword:

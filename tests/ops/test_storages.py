@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.ops import registry
+from together import together
 
 ATEN = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -29,9 +30,9 @@ def _real_and_predicted(record_call, op, args):
     return result.untyped_storage().nbytes(), sizes[0].evaluate() if sizes else result.nbytes
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
-@pytest.mark.parametrize("packet", [*OVERSIZED, *EXACT], ids=str)
+@together("dtype", DTYPES, ids=str)
+@together("reduction", [NONE, MEAN, SUM])
+@together("packet", [*OVERSIZED, *EXACT], ids=str)
 def test_loss_storage_is_as_predicted(packet, reduction, dtype, record_call):
     for shape in ((32, 64), (7,), ()):
         x, y = torch.rand(shape).to(dtype), torch.rand(shape).to(dtype)

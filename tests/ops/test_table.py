@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ops import registry
 from neaptide.ops.table import declare, overloads
+from together import together
 
 _NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True).filter(lambda name: name != "out")
 
@@ -16,7 +17,7 @@ def test_overloads_are_listed_in_order(blocks):
     assert [o.name for o in overloads(text)] == expected
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "writes"),
     [
         ("relu.default", ()),

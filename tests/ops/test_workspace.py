@@ -1,11 +1,11 @@
 """Scratch formulas against the allocator's own events."""
 
-import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
 from neaptide.cost.allocator_events import record
 from neaptide.ops import registry
+from together import together
 
 ATEN = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -37,8 +37,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", CASES)
+@together("dtype", DTYPES, ids=str)
+@together("name", CASES)
 def test_workspace_is_what_the_allocator_sees(name, dtype, call_of):
     op, arguments = CASES[name]
     for shape in ((2, 8, 16, 16), (4, 3, 5, 7)):

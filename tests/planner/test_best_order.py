@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
@@ -14,7 +15,7 @@ from planner_problems import compiled, judge
 
 
 @given(st.integers(0, 10**6), st.integers(2, 25))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_orders_are_legal_and_never_above_the_start(seed, n):
     graph = random_graph(seed, n)
     step = compile_problem(graph, toy_registry())

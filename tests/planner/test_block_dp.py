@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from chain_play import chain_step
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
@@ -9,10 +7,11 @@ from neaptide.planner.strategies import block_dp, program_order, ruin_recreate
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import sqrt_n
 from planner_problems import compiled, judge
+from together import together
 
 
-@pytest.mark.parametrize("share", [0.7, 0.5, 0.35])
-@pytest.mark.parametrize("made", [transformer_step(layers=8), conv_step(blocks=8, batch=32)], ids=["t", "c"])
+@together("share", [0.7, 0.5, 0.35])
+@together("made", [transformer_step(layers=8), conv_step(blocks=8, batch=32)], ids=["t", "c"])
 def test_training_steps_reach_their_budget(made, share):
     step = compiled(made)
     before = program_order.baseline(step)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import random
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge
 from strategies import graphs
+from together import together
 
 
 def cheapest(model, refused, room):
@@ -35,7 +35,7 @@ def cheapest(model, refused, room):
     return best
 
 
-@pytest.mark.parametrize("seed", range(25))
+@together("seed", range(25))
 def test_what_the_relaxation_holds_is_close_to_the_cheapest_labels(seed):
     step = compiled(transformer_step(layers=1, dropout=True))
     draw = random.Random(seed)
@@ -89,8 +89,8 @@ def test_the_model_of_a_step_counts_what_crosses_it():
     assert model.fixed_bytes + crossing == evaluator.bytes_at(position)
 
 
-@pytest.mark.parametrize("share", [0.8, 0.6, 0.45])
-@pytest.mark.parametrize(
+@together("share", [0.8, 0.6, 0.45])
+@together(
     "made",
     [transformer_step(layers=6, dropout=True), conv_step(blocks=8, batch=32)],
     ids=["transformer", "conv"],

@@ -11,6 +11,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, units_of
 from strategies import graphs
+from together import together
 
 
 def budget_of(step, share):
@@ -19,8 +20,8 @@ def budget_of(step, share):
     return step.resident_bytes + int(share * (peak - step.resident_bytes))
 
 
-@pytest.mark.parametrize("share", [0.8, 0.6, 0.45])
-@pytest.mark.parametrize(
+@together("share", [0.8, 0.6, 0.45])
+@together(
     "made",
     [
         transformer_step(layers=6),

@@ -3,16 +3,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 import neaptide
+from together import together
 
 ROOT = Path(neaptide.__file__).parent
 FILES = sorted(path for room in ("planner", "transform", "schedule") for path in (ROOT / room).rglob("*.py"))
 NAMESPACES = ("aten.", "toy.", "prims.", "onnx.", "neaptide.loop", "native_", "_foreach", "_fused")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@together("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_searches_and_transforms_know_no_operation_by_name(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]

@@ -25,6 +25,7 @@ from neaptide.planner.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
+from together import together
 
 REGISTRY = registry()
 LIMITS = Limits(work=500)
@@ -62,7 +63,7 @@ def moved_arena(graph, step, pricing, sequence, *_, **__):
     raise AssertionError("nothing can be moved")
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@together("name", STRATEGIES)
 def test_every_strategy_gives_a_plan_that_is_no_worse_than_the_baseline(graph, name):
     found = plan(graph, Budget("85%"), strategy=name)
     predicted = found.program.predictions
@@ -231,8 +232,8 @@ def test_an_atomic_step_has_everything_back_before_its_first_update(graph):
     assert found.predictions.peak_with_workspace_bytes <= found.budget_bytes
 
 
-@pytest.mark.parametrize("budget", [Budget("min"), Budget(latency="+5%"), Budget("min", latency="+20%")])
-@pytest.mark.parametrize("atomic", [False, True])
+@together("budget", [Budget("min"), Budget(latency="+5%"), Budget("min", latency="+20%")])
+@together("atomic", [False, True])
 def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, atomic):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
     alone = plan(graph, budget, atomic=atomic).program
@@ -247,6 +248,7 @@ def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, at
     assert found.termination.best == made.peak_with_workspace_bytes
 
 
+@pytest.mark.slow
 def test_a_peer_with_stays_is_asked_for_the_lowest_peak(graph):
     out, back = Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0)
     found = plan(graph, Budget("min"), strategy="pofo", host=HostSpace(2**30, out, back)).program

@@ -21,9 +21,10 @@ from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, least_seconds
 from strategies import graphs
+from together import together
 
 
-@pytest.mark.parametrize("seed", range(12))
+@together("seed", range(12))
 def test_tiny_instances_come_close_to_brute_force(seed):
     draw = random.Random(seed)
     size = 5 + seed % 3
@@ -142,7 +143,7 @@ def test_a_bound_that_contradicts_a_plan_is_not_given(seconds, is_infeasible):
     assert "contradicts" in ended.detail
 
 
-@pytest.mark.parametrize("name", [*NAMES, "default"])
+@together("name", [*NAMES, "default"])
 def test_a_program_without_operations_is_handed_back(name):
     build = GraphBuilder("empty", toy_registry())
     build.output(build.input("x", (21,)))
@@ -152,7 +153,7 @@ def test_a_program_without_operations_is_handed_back(name):
     assert ended.require().sequence == ()
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@together("stage", STAGES)
 def test_a_stage_left_out_is_not_asked_and_the_plan_is_sound(stage, monkeypatch):
     made = conv_step(blocks=3)
     step = compiled(made)

@@ -100,7 +100,7 @@ def names_for(seed: int) -> tuple[str, ...]:
 
 
 @given(SEEDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(120))
 def test_the_machine_finds_nothing_wrong_with_a_legal_repetition(seed):
     rng = random.Random(seed)
     graph = random_graph(rng.randrange(2**40), 12, effects=True)
@@ -136,7 +136,7 @@ def test_the_machine_hears_what_is_said_twice_and_sees_other_contents():
 
 
 @given(SEEDS)
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(96))
 def test_no_plan_breaks_the_program_or_says_other_bytes(seed):
     check(seed, random.Random(seed + 1).sample(OWN, 4))
 

@@ -17,6 +17,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from rule_examples import EXAMPLES
+from together import together
 
 
 def made_by(rule):
@@ -38,7 +39,7 @@ def counted(graph, pricing):
     return peak, math.fsum(pricing.cost.seconds(graph, node) for node in graph.nodes)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@together("rule", RULES)
 def test_it_is_the_difference_of_what_is_counted(rule):
     graph, edited, pricing = made_by(rule)
     (peak, seconds), (peak_before, seconds_before) = (counted(g, pricing) for g in (edited.graph, graph))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence
@@ -58,7 +59,7 @@ def test_a_shared_factor_does_not_tie_groups_together():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 30))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_late_overwrites_keep_the_peak_of_any_legal_order(seed, n):
     graph = random_graph(seed, n)
     step = compile_problem(graph, toy_registry())

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from neaptide.report import cells
 from neaptide.units import parse_size
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("made", "expected"),
     [
         (cells.byte_cell(None), "-"),

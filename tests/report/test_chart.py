@@ -21,12 +21,13 @@ from neaptide.report.chart import (
     save_chart,
 )
 from neaptide.report.chart_svg import chart_svg
+from together import together
 
 PLOT = Plot(Axis(0, 10), Axis(0, 4), (Box(0, 5, 0, 2, "#111"),), (Line(((0, 1), (10, 3)), "#222"),))
 CHART = Chart("title & <more>", "summary", (PLOT,), (Key("key", "#222"),))
 
 
-@pytest.mark.parametrize(
+@together(
     ("most", "labels"),
     [
         (5, ["0", "1 B", "2 B", "3 B", "4 B", "5 B"]),

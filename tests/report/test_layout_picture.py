@@ -14,6 +14,7 @@ from neaptide.report.chart_svg import chart_svg
 from neaptide.report.layout_picture import kind_colours, layout_chart
 from neaptide.report.layout_text import layout_text
 from neaptide_corpus.layouts import random_layout, training_shaped
+from together import together
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOW = Buffer("low", 0, 10, 100, kind="activation")
@@ -83,7 +84,7 @@ def test_live_line_steps_where_buffers_begin_and_end():
     assert paths[-1].count("V") == 3
 
 
-@pytest.mark.parametrize("kind", [*Kind, "workspace"])
+@together("kind", [*Kind, "workspace"])
 def test_every_kind_has_its_colour_and_letter(kind):
     kinds = [*map(str, Kind), "workspace"]
     problem = LayoutProblem(tuple(Buffer(k, 0, 1, 8, kind=k) for k in kinds))

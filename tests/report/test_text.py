@@ -12,6 +12,7 @@ from neaptide.report.model import ShapePeak, ShapeRanges
 from neaptide.report.plan_text import plan_text
 from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import run_document
+from together import together
 
 _spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 samples = importlib.util.module_from_spec(_spec)
@@ -42,7 +43,7 @@ def test_run_golden(golden):
     golden("report/run.txt", run_document(samples.run()).plain() + "\n")
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "expected"),
     [
         (
@@ -81,7 +82,7 @@ def test_profile_without_rows_has_no_empty_table():
     assert "alive at the peak" not in profile_document(samples.profile(alive_at_peak=())).plain()
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "within", "expected"),
     [
         (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 from neaptide.runtime.arena.fit import misfit
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
+from together import together
 
 B, T, ONE, ZERO = SizeExpr.dim("B"), SizeExpr.dim("T"), SizeExpr.const(1), SizeExpr.const(0)
 
@@ -24,7 +23,7 @@ def product():
     return replace(graph, dims=(Dim("B", 1), Dim("T", 1)))
 
 
-@pytest.mark.parametrize(
+@together(
     ("shape", "strides", "offset", "nbytes", "fits"),
     [
         ((B, T), (T, ONE), ZERO, 4 * B * T, True),

@@ -18,6 +18,7 @@ from runtime import code_changes, mode_changes, model_changes, value_changes
 from runtime.changes import KINDS
 from runtime.changing_case import Case
 from step_checks import as_variant, planned
+from together import together
 
 
 def batch():
@@ -56,7 +57,7 @@ def first_capture():
     return capture_step(Case().step, (batch(),))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@together("name", KINDS, parts=8)
 def test_after_a_change_the_numbers_are_those_of_eager(name):
     change, is_global = KINDS[name]
     case, twin, x = Case(), Case(), batch()

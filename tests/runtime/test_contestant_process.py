@@ -47,6 +47,7 @@ def test_a_plan_in_a_process_of_its_own_is_the_same_program(in_parts):
     assert min(*found.times.wall_s, *found.times.cpu_s) > 0
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_in_a_process_of_its_own_is_told_here():
     with rivals(unruly_factory, 0, own_processes=True) as make:
         eager = make("eager", None)

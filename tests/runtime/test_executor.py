@@ -18,6 +18,7 @@ from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.executor import Executable
+from together import together
 from torch_programs import Recorder
 
 
@@ -113,7 +114,7 @@ def test_wrong_number_of_inputs_and_missing_dict_are_usage_errors():
         executable.run(inputs)
 
 
-@pytest.mark.parametrize(
+@together(
     ("k", "op", "written"),
     [
         (0, "aten.mm.default", None),

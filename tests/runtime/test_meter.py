@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
+from example_counts import examples
 from neaptide.cost.allocator_events import record
 from neaptide.errors import UsageError
 from neaptide.runtime.meter import LiveBytesMeter, measure_step, storage_bytes
@@ -397,7 +398,7 @@ def modelled_peak_bytes(actions):
 
 
 @given(ACTIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_random_programs_peak_as_modelled_and_as_allocated(actions):
     meter = peak_of(lambda: run_actions(actions))
     assert meter.peak_bytes == modelled_peak_bytes(actions)

@@ -16,6 +16,7 @@ from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.runtime import open_choice, state_copy
 from neaptide.runtime.binding import state_tensors
+from together import together
 
 CALLS = 3
 
@@ -138,7 +139,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "optimizer"),
     [
         ("usual", "momentum"),

@@ -18,7 +18,7 @@ from step_checks import assert_runs_as_predicted
     ("spec", "peak", "atomic"),
     [
         ("mlp@tiny", "80%", False),
-        ("mlp@tiny", "min", False),
+        pytest.param("mlp@tiny", "min", False, marks=pytest.mark.slow),
         pytest.param("gpt2@tiny", "80%", False, marks=pytest.mark.slow),
         pytest.param("gpt2@tiny", "min", False, marks=pytest.mark.slow),
         pytest.param("gpt2@tiny", "min", True, marks=pytest.mark.slow),

@@ -202,7 +202,10 @@ def clipped():
     return step, batch()
 
 
-@pytest.mark.parametrize("factory", [tied, shared_block, several_losses, two_backwards, accumulated, clipped])
+SLOW = [pytest.param(factory, marks=pytest.mark.slow) for factory in (shared_block, two_backwards, clipped)]
+
+
+@pytest.mark.parametrize("factory", [tied, several_losses, accumulated, *SLOW])
 def test_a_step_is_recomputed_bit_for_bit(factory):
     _, found = planned(factory)
     assert repeated(found), "the budget asks for recomputation"
@@ -249,7 +252,7 @@ def checkpointed(kind: str):
     return factory
 
 
-@pytest.mark.parametrize("kind", ["plain", "reentrant", "sequential"])
+@pytest.mark.parametrize("kind", ["plain", "reentrant", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_checkpoints_are_undone_and_planned_again(kind):
     factory = checkpointed(kind)
     prepared, found = planned(factory, "95%")
@@ -273,7 +276,9 @@ def test_a_share_is_of_what_the_users_own_checkpoints_take():
     assert steady.budget_bytes < 0.6 * steady.predictions.baseline_peak_with_workspace_bytes
 
 
-@pytest.mark.parametrize("budget", [None, "100%", "80%"])
+@pytest.mark.parametrize(
+    "budget", ["100%", *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "80%"))]
+)
 def test_a_search_without_time_is_no_worse_than_the_users_own_checkpoints(budget):
     factory = checkpointed("plain")
     step, x = contestants.build(factory, 0)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from neaptide.errors import UsageError
 from neaptide.runtime.timing import interleaved, median_ratio
+from together import together
 
 TIMES = st.lists(st.floats(min_value=1e-6, max_value=1e3), min_size=1, max_size=20)
 
@@ -64,7 +65,7 @@ def test_drift_of_the_machine_cancels_within_rounds():
     assert (estimate.low, estimate.high) == (pytest.approx(1.1), pytest.approx(1.1))
 
 
-@pytest.mark.parametrize(
+@together(
     ("above", "below", "options"),
     [
         ([], [], {}),

@@ -22,6 +22,7 @@ from neaptide.runtime.trials import (
 )
 from neaptide.settings import MOST_TRIALS
 from test_plans import PROGRAM
+from together import together
 
 
 def trial(peak, ratio, seconds=1.0):
@@ -80,7 +81,7 @@ def test_a_budget_without_a_limit_leaves_nothing_to_measure(budget):
         TrialLimit.of(budget)
 
 
-@pytest.mark.parametrize("count", range(2, MOST_TRIALS + 1))
+@together("count", range(2, MOST_TRIALS + 1))
 def test_the_other_budgets_lie_around_the_one_asked_for(count):
     longest = [made.resolve_latency(2.0) for made in other_budgets(Budget(None, "+10%"), count, 2.0, 100)]
     assert len(set(longest)) == count - 1

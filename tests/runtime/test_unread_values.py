@@ -14,6 +14,7 @@ from neaptide.errors import StepMismatch
 from neaptide.frontends.objects.unread import ReadError, StandIns, UnreadNames
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from step_checks import planned
+from together import together
 
 
 @dataclasses.dataclass
@@ -127,7 +128,7 @@ def plain(item):
 STEPS = [name for name in vars(Run) if name.startswith(("in_", "under_", "of_", "as_"))]
 
 
-@pytest.mark.parametrize("name", STEPS)
+@together("name", STEPS)
 def test_what_only_host_code_reads_is_no_guard(name):
     found = []
     for is_planned in (False, True):
@@ -215,7 +216,7 @@ class Reads(Run):
 READS = [name for name in vars(Reads) if name.startswith(("by_", "as_", "in_", "and_", "of_"))]
 
 
-@pytest.mark.parametrize("name", READS)
+@together("name", READS)
 def test_what_the_program_reads_stays_a_guard(name):
     (run, eager) = (Reads(), Reads())
     call = planned(getattr(run, name), batch(), further=(0,))
@@ -241,7 +242,7 @@ LOOKS += (lambda x: x + 1, lambda x: 1 + x, lambda x: x > 1, lambda x: x.name, l
 LOOKS += (lambda x: isinstance(x, int), lambda x: torch.ones(2) * x, lambda x: torch.add(torch.ones(2), x))
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@together("look", LOOKS)
 def test_every_look_at_a_stand_in_is_noted(look):
     stand_ins = StandIns()
     with pytest.raises(ReadError):

@@ -25,6 +25,7 @@ from neaptide.runtime.verification import (
     verify_planned,
 )
 from step_checks import as_variant, verify
+from together import together
 from varying_dims import needs_varying_dims
 
 
@@ -185,7 +186,7 @@ def steps_of(parameter, gradient, dtype=torch.float32):
     return record
 
 
-@pytest.mark.parametrize(
+@together(
     ("parameter", "gradient", "agrees"),
     [
         ([1.0, 1.0], [0.5, 0.0], True),
@@ -215,7 +216,7 @@ def test_the_coarsest_dtype_of_a_program_decides():
     assert Tolerance.of(both, registry()).eps == torch.finfo(torch.bfloat16).eps
 
 
-@pytest.mark.parametrize(
+@together(
     ("dtype", "terms", "roundings"),
     [
         (torch.float32, 1, 1.0),

@@ -26,6 +26,7 @@ from neaptide.schedule.timeline import simulate_timeline
 from neaptide.schedule.transfers import AWAY, OWNED, Keep, Transfer
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
+from together import together
 
 REGISTRY = toy_registry()
 OUT, BACK = Link("device", "host", 8.0, 0.25), Link("host", "device", 4.0, 0.5)
@@ -111,7 +112,7 @@ def test_a_state_that_is_away_except_where_it_is_needed_has_its_bytes_there_alon
     ]
 
 
-@pytest.mark.parametrize(
+@together(
     ("ends", "why"),
     [
         ((AWAY, AWAY, 3), "away where execution 2 touches it"),

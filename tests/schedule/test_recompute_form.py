@@ -5,6 +5,7 @@ import pytest
 from neaptide.errors import UsageError
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
+from together import together
 
 
 def text(*nodes):
@@ -41,7 +42,7 @@ def test_phases_are_in_our_words():
     assert from_json(text({"phase": "fwd"}, {"phase": "bwd"}, {})).phases == ("forward", "backward", "")
 
 
-@pytest.mark.parametrize(
+@together(
     ("content", "words"),
     [
         ("[", "cannot be read"),

@@ -11,6 +11,7 @@ from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr, maximum
 from strategies import size_exprs
+from together import together
 
 B, T, N, S0, S1 = map(SizeExpr.dim, ("B", "T", "N", "S0", "S1"))
 ZERO = SizeExpr.const(0)
@@ -97,7 +98,7 @@ def test_a_refusal_means_that_there_is_no_shape(dims, relations):
         assert not list(shapes(dims, relations))
 
 
-@pytest.mark.parametrize(
+@together(
     ("a", "b", "order"),
     [
         (T, 2 * T, "<"),
@@ -117,7 +118,7 @@ def test_comparisons_that_must_be_proved(a, b, order):
     assert SizeRelations(POSITIVE).compare(a, b) == order
 
 
-@pytest.mark.parametrize(
+@together(
     ("relations", "a", "b", "order"),
     [
         ([Relation(S0, 12 * S1)], S0, 11 * S1, ">"),

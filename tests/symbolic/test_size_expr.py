@@ -14,6 +14,7 @@ from neaptide.errors import SymbolicError
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
 from strategies import DIMS, bindings, size_exprs
+from together import together
 
 B, T = SizeExpr.dim("B"), SizeExpr.dim("T")
 POLYNOMIALS = st.recursive(
@@ -44,7 +45,7 @@ def test_an_expression_never_equals_a_plain_int():
     assert SizeExpr.const(3) != 3
 
 
-@pytest.mark.parametrize(
+@together(
     ("expr", "text"),
     [
         ((4 * B * T + 3 * T) // T, "4*B + 3"),
@@ -139,7 +140,7 @@ def test_dims_look_inside_opaque_terms():
     assert maximum(B // 2, T % 3).dims() == {"B", "T"}
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "column"),
     [("4*", 3), ("B + )", 5), ("floordiv(B)", 11), ("B ? T", 3), ("B T", 3), ("B**-1", 4), ("", 1)],
 )
@@ -154,7 +155,7 @@ def test_parser_reads_more_than_is_printed():
         parse_size_expr("(" * 5000)
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a-b", "floordiv", "max", "é"])
+@together("name", ["", "1a", "a-b", "floordiv", "max", "é"])
 def test_bad_dimension_names_are_refused(name):
     with pytest.raises(SymbolicError, match="cannot name"):
         SizeExpr.dim(name)

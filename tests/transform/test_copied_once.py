@@ -18,6 +18,7 @@ from neaptide.ops.copies import CAST, CLONE, EXACT, JOINS, PERMUTE
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES
+from together import together
 from torch_programs import Recorder
 
 RULE = RULES["copied_once"]
@@ -112,8 +113,8 @@ def joined(op, dim, order, *, use_first=False):
     return recorder, recorder.finish(results)
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2])
-@pytest.mark.parametrize("op", list(JOINS))
+@together("dim", [0, 1, 2])
+@together("op", list(JOINS))
 def test_joins_lie_in_the_order_of_their_copy(op, dim):
     order = (2, 0, 3, 1) if JOINS[op] else (2, 0, 1)
     recorder, graph = joined(op, dim, order)

@@ -22,6 +22,7 @@ from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES
 from symbolised import symbolised
+from together import together
 from torch_programs import Recorder
 
 RULE = RULES["draws_apart"]
@@ -54,8 +55,8 @@ def operand(dtype, layout):
     return {"rows": x, "columns": x.t(), "gaps": x[:, ::2]}[layout]
 
 
-@pytest.mark.parametrize("layout", ["rows", "columns", "gaps"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@together("layout", ["rows", "columns", "gaps"])
+@together("dtype", DTYPES, ids=str)
 def test_results_masks_and_the_generator_are_those_of_the_fused_operation(dtype, layout):
     x = operand(dtype, layout)
     for chance, train in product(CHANCES, (True, None)):

@@ -19,6 +19,7 @@ from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
+from together import together
 
 ROWS = OpRegistry(
     [
@@ -207,7 +208,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "outputs", "region", "sums", "why"), REFUSALS)
+@together(("lines", "outputs", "region", "sums", "why"), REFUSALS)
 def test_refusals_say_what_is_in_the_way(lines, outputs, region, sums, why):
     graph = graph_of(EXP, *lines, outputs=outputs)
     if why in {"", "nothing"}:  # a view that nobody uses, or at the border, is no reason
@@ -391,7 +392,7 @@ def with_setting(name, setting):
     return replace(LEGAL, settings=tuple((k, setting if k == name else v) for k, v in LEGAL.settings))
 
 
-@pytest.mark.parametrize(
+@together(
     ("rewrite", "why"),
     [
         (replace(LEGAL, nodes=(0, 0)), "each once"),

@@ -20,6 +20,7 @@ from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.mean_as_sum import takes_mean
 from step_checks import as_variant
+from together import together
 
 RULE = RULES["mean_as_sum"]
 CLASSES, ROWS = 5, 6
@@ -69,7 +70,7 @@ def without_means(graph):
     return edited
 
 
-@pytest.mark.parametrize("name", ON_OUTPUTS | ON_CLASSES)
+@together("name", ON_OUTPUTS | ON_CLASSES)
 def test_a_step_trains_as_eager_does(name):
     step, batch = make(name)
     expected = record_eager(step, (batch,), steps=2, seed=1)

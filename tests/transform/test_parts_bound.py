@@ -28,6 +28,7 @@ from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from small_orders import linear_extensions
+from together import together
 
 ROWS = 12
 
@@ -51,7 +52,7 @@ def chain():
     return graph, axis
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 5, 12, 100, None])
+@together("parts", [1, 2, 3, 4, 5, 12, 100, None])
 def test_of_pointwise_work_an_operand_and_a_result_of_one_part_are_left(parts):
     graph, axis = chain()
     whole = ROWS * 64 * 4

@@ -16,6 +16,7 @@ from neaptide.ops.convolutions import ADD_ONTO, CONVOLUTION, CONVOLUTION_GRADIEN
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES
+from together import together
 from torch_programs import Recorder
 
 RULE = RULES["piecewise_convolutions"]
@@ -94,7 +95,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@together("name", MODELS)
 def test_a_step_computes_the_same_without_the_join(name):
     graph = captured(MODELS[name]())
     made = apply_rule(graph, registry(), RULE)

@@ -12,6 +12,7 @@ from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite, replay
 from neaptide.transform.rules import RULES, described_rewrites
+from together import together
 
 ROWS = OpRegistry([OpSpec("toy.exp"), OpSpec("toy.mul")])
 GRAPH = parse_graph(
@@ -35,7 +36,7 @@ def test_nodes_of_a_rewrite_are_those_of_the_graph_before_it():
     assert replay(GRAPH, ROWS, done.rewrites, RULES) == done.edited
 
 
-@pytest.mark.parametrize(
+@together(
     ("rewrite", "why"),
     [
         (replace(FIRST, rule="nobody"), "there is no rule of that name, only "),

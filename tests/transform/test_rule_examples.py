@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from fission_play import assert_close, random_inputs, run_measured
@@ -15,11 +14,12 @@ from neaptide.transform.applying import found_rewrites
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from rule_examples import EXAMPLES
+from together import together
 
 TEXTS = Path(__file__).parents[1] / "golden" / "rewrites"
 
 
-@pytest.mark.parametrize("rule", RULES)
+@together("rule", RULES)
 def test_text_before_and_after_is_golden(rule, golden):
     example = EXAMPLES[rule]()
     assert example.rewrite.rule == rule
@@ -36,7 +36,7 @@ def test_every_rule_has_an_example_and_a_golden_text():
 FINDING = [rule for rule in RULES if rule not in ("fission", "fission_by_shape", "windows")]
 
 
-@pytest.mark.parametrize("rule", FINDING)
+@together("rule", FINDING)
 def test_what_is_found_may_be_done_and_lies_near_its_nodes(rule):
     graph = EXAMPLES[rule]().graph
     found = found_rewrites(graph, registry(), RULES[rule])
@@ -57,7 +57,7 @@ def seeded(graph, inputs):
     return [*run_measured(graph, inputs), torch.get_rng_state()]
 
 
-@pytest.mark.parametrize("rule", RULES)
+@together("rule", RULES)
 def test_numbers_are_the_same(rule):
     example = EXAMPLES[rule]()
     made = replay(example.graph, registry(), [example.rewrite], RULES).graph

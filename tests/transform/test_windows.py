@@ -27,6 +27,7 @@ from neaptide.transform.fission.region import find_region
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.windows import windows
+from together import together
 
 HEIGHT = 2
 
@@ -256,7 +257,7 @@ def test_intervals_of_a_chain():
     assert found.outside(by_name["batch_0"], 21) == (2, 2)
 
 
-@pytest.mark.parametrize(
+@together(
     ("model", "reason"),
     [
         (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), "needs the whole axis"),
@@ -289,7 +290,7 @@ def test_an_image_whose_channels_lie_innermost_is_refused():
         in_parts(graph, number, 2)
 
 
-@pytest.mark.parametrize(
+@together(
     ("changed", "reason"),
     [
         ({"parts": 1}, "cannot be split into 1 parts"),

@@ -39,6 +39,7 @@ from neaptide.transform.rewrite import Rewrite, replay, sizes_within
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from step_checks import as_variant
+from together import together
 
 SENTENCES, TOKENS, WORDS, WIDTH = 5, 7, 37, 8
 
@@ -298,7 +299,7 @@ def test_what_became_of_bodies_is_told_through_later_changes():
     assert len(loops_of(made.graph)) == 2
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "why"),
     [
         (lambda made: replace(made, within=(0,)), "node 0 is no loop, and nothing is within it"),

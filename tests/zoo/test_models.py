@@ -10,6 +10,7 @@ import torch
 from kernel_support import skip_without_kernel
 from neaptide import zoo
 from neaptide.errors import UsageError
+from together import together
 
 PUBLISHED_PARAMETERS = {  # of the cited papers and their released models
     "resnet50": 25_557_032,
@@ -63,7 +64,7 @@ def test_parameters_themselves_in_bf16(name):
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@together("name", zoo.names())
 def test_paper_size_builds_on_meta(name):
     step, batch = zoo.factory(f"{name}@paper", device="meta")()
     model = closed_over(step, torch.nn.Module)
@@ -73,6 +74,7 @@ def test_paper_size_builds_on_meta(name):
     assert count == PUBLISHED_PARAMETERS.get(name, count)
 
 
+@pytest.mark.slow
 def test_meta_allocates_nothing():
     code = (
         "import resource, torch, transformers; from neaptide import zoo; zoo.factory('gptneo')(); "
@@ -124,7 +126,7 @@ def test_variants_train(spec):
     assert losses.isfinite().all()
 
 
-@pytest.mark.parametrize(
+@together(
     "spec",
     [
         "gpt2,width=33",

@@ -13,6 +13,7 @@ from neaptide import zoo
 from neaptide.errors import MissingExtra, TargetError, UsageError
 from neaptide.zoo.catalogue import MODELS
 from neaptide.zoo.model import COMMON_DEFAULTS
+from together import together
 
 
 def test_names_are_those_of_the_catalogue():
@@ -32,7 +33,7 @@ def test_no_framework_is_imported_before_a_factory_is_called(code):
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@together("name", zoo.names())
 def test_every_size_gives_exactly_the_options_that_building_reads(name, monkeypatch):
     training = importlib.import_module("neaptide.zoo.training")
     read = set()
@@ -90,7 +91,7 @@ def test_unknown_size_lists_the_sizes():
         zoo.factory("gpt2@huge")
 
 
-@pytest.mark.parametrize(
+@together(
     ("option", "message"),
     [
         ("fp8", "neither key=value nor a precision"),
@@ -108,7 +109,7 @@ def test_bad_option_is_refused(option, message):
         zoo.factory(f"gpt2@tiny,{option}")
 
 
-@pytest.mark.parametrize(
+@together(
     ("spec", "overrides"),
     [
         ("resnet50", {"layers": 3}),

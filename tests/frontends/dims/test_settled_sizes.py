@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from itertools import product
 
-import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from neaptide.frontends.dims.dynamic_dims import DynamicDim
 from neaptide.frontends.dims.settled_sizes import Assumption, settled
+from together import together
 
 A, B = sympy.symbols("s0 s1", positive=True, integer=True)
 HIGH = 12
@@ -41,7 +41,7 @@ def random_formula(draw):
     return formula
 
 
-@pytest.mark.parametrize("seed", range(40))
+@together("seed", range(40))
 def test_every_shape_that_is_let_in_meets_all_assumptions(seed):
     draw = random.Random(seed)
     example = {"a": draw.randint(2, HIGH), "b": draw.randint(2, HIGH)}
@@ -55,7 +55,7 @@ def test_every_shape_that_is_let_in_meets_all_assumptions(seed):
             assert all(bool(formula.xreplace({A: a, B: b})) for formula in formulas)
 
 
-@pytest.mark.parametrize(
+@together(
     ("formula", "low", "high"),
     [
         (A < 7, 1, 6),

@@ -11,6 +11,7 @@ from neaptide.frontends.dispatch import recorder
 from neaptide.frontends.recording.same_twice import shown_of, tensors_of
 from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace import rehearsal
+from together import together
 
 
 def of(compute, *shape):
@@ -107,8 +108,9 @@ def rehearsals(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("name", STEPS)
+@together("name", STEPS)
 def test_a_rehearsal_sees_what_the_trace_saw(name, rehearsals):
+    rehearsals.clear()
     torch.manual_seed(0)
     step, batch = STEPS[name]()
     capture_step(step, (batch,))

@@ -14,6 +14,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.source.raising_branches import answer_that_goes_on
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 
 def normal():
@@ -110,7 +111,7 @@ class Asked:
         return self.answer
 
 
-@pytest.mark.parametrize(
+@together(
     ("function", "answer"),
     [
         (checks.asserts, True),

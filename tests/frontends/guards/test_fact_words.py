@@ -6,12 +6,13 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends.guards.fact_words import described, difference, replaced, user_names
 from neaptide.frontends.guards.tensor_facts import Geometry
+from together import together
 
 PLAIN = (torch.Tensor, ())
 GEOMETRY = Geometry((8, 3), (3, 1), torch.float32, "cpu", False, *PLAIN)
 
 
-@pytest.mark.parametrize(
+@together(
     ("args", "kwargs", "names"),
     [
         ((1,), {}, ["batch"]),

@@ -12,6 +12,7 @@ from torch import nn
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
+from together import together
 
 FACTOR = 1.0
 
@@ -93,7 +94,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("reason", CHANGES)
+@together("reason", CHANGES)
 def test_change_is_noticed_and_planned_again(reason):
     case, twin = Case(), Case()
     run = planned(case.step, batch())

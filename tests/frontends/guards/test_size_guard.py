@@ -8,6 +8,7 @@ from torch import nn
 
 from neaptide.frontends.guards.fact_words import described
 from neaptide.frontends.torch_step import capture_step, rebind_step
+from together import together
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -47,7 +48,7 @@ def test_sizes_in_range_agree(captured, rows):
     assert differences(captured, batch_of(rows)) == ()
 
 
-@pytest.mark.parametrize(
+@together(
     ("batch", "told"),
     [
         (batch_of(1), "the size batch_0 is 1, was 2 to 9"),

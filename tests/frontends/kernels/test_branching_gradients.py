@@ -8,6 +8,7 @@ from kernel_support import has_mixed_squares
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 
 def stepping(loss_of):
@@ -133,7 +134,7 @@ if not has_mixed_squares():
     del SAME_BITS["mixed squares"]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@together("name", REFUSED)
 def test_a_gradient_that_would_differ_in_its_last_bits_is_refused_at_its_line(name):
     step, batch = stepping(REFUSED[name])
     with pytest.raises(CaptureError) as refused:
@@ -144,7 +145,7 @@ def test_a_gradient_that_would_differ_in_its_last_bits_is_refused_at_its_line(na
     assert error.next_step
 
 
-@pytest.mark.parametrize("name", SAME_BITS)
+@together("name", SAME_BITS)
 def test_the_others_have_the_bits_of_eager(name):
     assert_same_bits(lambda: stepping(SAME_BITS[name]), steps=1)
 

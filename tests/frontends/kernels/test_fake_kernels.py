@@ -15,6 +15,7 @@ from neaptide.frontends.dispatch.composite_losses import seen_through_ctc_loss
 from neaptide.frontends.kernels.fake_kernels import FAKE_KERNELS, longest_target
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 GROUPED = torch.ops.aten._grouped_mm.default
 
@@ -30,8 +31,8 @@ def operands(dtype, columns):
         yield torch.randn(8, 16).to(dtype).t(), torch.randn(8, columns).to(dtype), ends
 
 
-@pytest.mark.parametrize("columns", [5, 8, 12])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@together("columns", [5, 8, 12])
+@together("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_grouped_products_have_the_geometry_of_the_kernel(dtype, columns):
     compared = 0
     for left, right, ends in operands(dtype, columns):
@@ -63,10 +64,10 @@ def test_ctc_losses_have_the_geometry_of_the_kernel(make, is_transposed):
     assert backward(*given).stride() == FAKE_KERNELS[backward](*given).stride()
 
 
-@pytest.mark.parametrize("make", [list, torch.tensor], ids=["numbers", "tensors"])
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("zero_infinity", [True, False])
-@pytest.mark.parametrize("is_batched", [True, False])
+@together("make", [list, torch.tensor], ids=["numbers", "tensors"])
+@together("reduction", ["none", "mean", "sum"])
+@together("zero_infinity", [True, False])
+@together("is_batched", [True, False])
 def test_ctc_loss_is_made_of_the_same_operations(reduction, zero_infinity, is_batched, make):
     torch.manual_seed(0)
     shape, lengths = ((9, 3, 6), ((9, 8, 2), (4, 0, 4))) if is_batched else ((9, 6), ((9,), (4,)))

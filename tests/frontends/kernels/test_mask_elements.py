@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from neaptide.frontends.dims.dynamic_dims import find_dims
@@ -10,6 +9,7 @@ from neaptide.frontends.kernels.mask_elements import is_causal_for_all_sizes
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import EntryPattern
 from neaptide.frontends.trace.step_trace import trace_step
+from together import together
 
 DYNAMIC = {"x": {0: (2, 9), 1: (2, 9)}}
 
@@ -113,13 +113,13 @@ def is_causal(mask, length):
     return bool((seen == torch.ones(length, length, dtype=torch.bool).tril()).all())
 
 
-@pytest.mark.parametrize("make", CAUSAL)
+@together("make", CAUSAL)
 def test_causal_masks_are_proved(make):
     assert proved(make)
     assert all(is_causal(make(torch.zeros(b, t)), t) for b in (1, 3) for t in range(1, 9))
 
 
-@pytest.mark.parametrize("make", OTHERS)
+@together("make", OTHERS)
 def test_other_masks_are_not(make):
     assert not proved(make)
     assert not all(is_causal(make(torch.zeros(b, t)), t) for b in (1, 3) for t in range(1, 9))

@@ -14,6 +14,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from programs.catalogue import one
 from step_checks import assert_same_bits, verify
+from together import together
 
 # Each of them was wrong without a word where a checkpointed call was taken as a plain one.
 WRITE_OR_DEPEND_ON_STATE = (
@@ -56,12 +57,12 @@ def captured(name):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-@pytest.mark.parametrize("name", WRITE_OR_DEPEND_ON_STATE)
+@together("name", WRITE_OR_DEPEND_ON_STATE)
 def test_what_the_second_run_does_is_done(name):
     assert_same_bits(factory_of(name))
 
 
-@pytest.mark.parametrize("name", COMPUTE_THE_SAME)
+@together("name", COMPUTE_THE_SAME)
 def test_what_the_second_run_computes_again_is_there_once(name):
     program = captured(name)
     assert program.checkpoints

@@ -12,6 +12,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.kernels import trial_operands, true_results
 from neaptide.frontends.kernels.true_results import with_true_results
 from step_checks import assert_same_bits
+from together import together
 
 aten = torch.ops.aten
 SHAPE = (3, 4, 5)
@@ -41,9 +42,9 @@ ELEMENTWISE = {
 }
 
 
-@pytest.mark.parametrize("name", ELEMENTWISE)
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-@pytest.mark.parametrize("gap", [1, 2])
+@together("name", ELEMENTWISE)
+@together("order", list(permutations(range(3))))
+@together("gap", [1, 2])
 def test_strides_are_those_of_the_kernel_that_runs(name, order, gap):
     for operands in (
         (laid_out((0, 1, 2)), laid_out(order, gap=gap)),
@@ -53,7 +54,7 @@ def test_strides_are_those_of_the_kernel_that_runs(name, order, gap):
         assert strides_traced(func, args) == func(*args).stride()
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
+@together("order", list(permutations(range(3))))
 def test_norms_allocate_contiguous_results(order):
     x, weight = laid_out(order), torch.ones(4)
     batch_norm = (x, weight, weight, None, None, True, 0.1, 1e-5)
@@ -115,9 +116,9 @@ MIXED = (
 )
 
 
-@pytest.mark.parametrize("call", MIXED, ids=[call.__name__ for call in MIXED])
-@pytest.mark.parametrize("batch", [3, 1, 700])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@together("call", MIXED, ids=[call.__name__ for call in MIXED])
+@together("batch", [3, 1, 700])
+@together("dtype", [torch.bfloat16, torch.float16])
 def test_dtypes_are_those_of_the_kernel_that_runs(call, batch, dtype):
     func, args = call(torch.randn(batch, 4, 5).to(dtype), torch.ones(4))
     real = func(*args)
@@ -217,10 +218,8 @@ def test_a_reshape_behind_such_a_kernel_runs():
     assert_same_bits(factory)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    "norm", [lambda: nn.GroupNorm(4, 8), lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm([8, 6, 6])]
-)
+@together("dtype", [torch.bfloat16, torch.float16])
+@together("norm", [lambda: nn.GroupNorm(4, 8), lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm([8, 6, 6])])
 def test_norms_in_full_precision_under_autocast_give_the_bits_of_eager(norm, dtype):
     def factory():
         convolutions = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(2))

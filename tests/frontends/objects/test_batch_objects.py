@@ -18,6 +18,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.dims.dynamic_dims import tensors_by_path
 from neaptide.frontends.objects.batch_objects import Unseen, flatten, flatten_with_path
 from neaptide.frontends.torch_step import capture_step
+from together import together
 from varying_dims import needs_varying_dims
 
 WIDTH = 4
@@ -144,7 +145,7 @@ def make(loss=None):
     return step, model
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@together("kind", KINDS)
 def test_an_object_is_taken_apart_and_made_again(kind):
     batch = KINDS[kind](table())
     leaves, structure = flatten(((batch,), {}))
@@ -159,7 +160,7 @@ def test_an_object_is_taken_apart_and_made_again(kind):
     assert all(one is other for one, other in zip(leaves, again_leaves, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@together("kind", KINDS)
 def test_tensors_are_named_as_the_user_reaches_them(kind):
     batch = KINDS[kind](table())
     assert {"batch.x", "batch.y"} <= set(tensors_by_path(lambda batch: None, (batch,), {}))
@@ -170,7 +171,7 @@ def test_objects_within_others_have_paths():
     assert set(found) == {"micro_batches.0.a.x", "micro_batches.0.a.y"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@together("kind", KINDS)
 def test_a_step_trains_on_it_as_eager_does(kind):
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="1GiB", dynamic=False)

@@ -12,6 +12,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.objects import containers
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
+from together import together
 
 _METHODS = (
     *("__getitem__", "get", "__iter__", "__len__", "items", "keys", "values", "__setitem__", "__delitem__"),
@@ -54,7 +55,7 @@ MUTABLE = (*DICTS, list, deque, set)
 EVERY = (*MUTABLE, tuple, frozenset)
 
 
-@pytest.mark.parametrize("base", EVERY)
+@together("base", EVERY)
 def test_entries_are_read_by_the_methods_of_the_built_in_type(base):
     item = held(base, (3, 1, 2))
     assert containers.size_of(item) == 3
@@ -72,7 +73,7 @@ def test_entries_are_read_by_the_methods_of_the_built_in_type(base):
     assert containers.size_of(item) == 3
 
 
-@pytest.mark.parametrize("base", MUTABLE)
+@together("base", MUTABLE)
 def test_what_was_written_is_put_back_in_its_order(base):
     item = held(base, (3, 1, 2))
     before, order = containers.copied(item), containers.keys_of(item)
@@ -119,7 +120,7 @@ def make_step(kept):
     return step
 
 
-@pytest.mark.parametrize("base", EVERY)
+@together("base", EVERY)
 def test_a_step_that_names_such_a_container_is_captured_and_leaves_it_alone(base):
     kept = held(base, (0.5, "text", 7, (1, 2)))
     before = containers.copied(kept)

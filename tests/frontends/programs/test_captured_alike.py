@@ -78,6 +78,7 @@ def test_what_cannot_be_captured_is_refused_as_without_an_earlier_capture():
         capture_step(odd, (torch.zeros(9, 4),), dynamic=DYNAMIC, like=first)
 
 
+@pytest.mark.slow
 def test_two_captures_at_other_sizes_prove_that_no_size_of_an_example_is_in_the_program():
     step = make()
     first = capture_step(step, (torch.zeros(5, 4), 3))

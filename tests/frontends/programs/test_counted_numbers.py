@@ -176,7 +176,19 @@ def plain(item):
 STEPS = [name for name in vars(Loop) if name[0] != "_" and name not in {"calls", "descend", "left"}]
 
 
-@pytest.mark.parametrize("name", STEPS)
+SELDOM = {
+    "a_global_and_a_class",
+    "in_a_function_that_trains",
+    "a_rate_that_is_read",
+    "a_rate_that_is_read_behind",
+    "a_rate_of_a_schedule_around_the_optimizer",
+    "a_rate_and_a_beta_in_front",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SELDOM else ()) for name in STEPS]
+)
 def test_four_calls_leave_what_eager_leaves(name):
     global DONE
     found = []
@@ -314,8 +326,8 @@ def seven_calls(rare, step):
     ("name", "replans"),
     [
         ("accumulates", 1),
-        ("begins_anew", 0),
-        ("begins_a_stage", 0),
+        pytest.param("begins_anew", 0, marks=pytest.mark.slow),
+        pytest.param("begins_a_stage", 0, marks=pytest.mark.slow),
         ("shows_it_behind", 0),
         ("switches_a_flag", 2),
     ],

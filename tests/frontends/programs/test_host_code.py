@@ -15,6 +15,7 @@ from frontends.steps import batch, net, sgd
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 SEEN = 0
 logger = logging.getLogger("a user's")
@@ -286,7 +287,7 @@ def example(name):
     return (batch(), torch.randint(0, 3, (6,))) if name == "measures" else batch()
 
 
-@pytest.mark.parametrize("name", STEPS)
+@together("name", STEPS, parts=5)
 def test_three_steps_leave_what_eager_leaves(name, capsys):
     global SEEN  # noqa: PLW0603
     found = []
@@ -350,8 +351,8 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["one", "chain", "by_hand"])
+@together("kind", OPTIMIZERS)
+@together("name", ["one", "chain", "by_hand"])
 def test_what_the_tail_writes_into_parameter_groups_is_an_input_from_the_start(kind, name):
     found = []
     for is_planned in (False, True):
@@ -499,7 +500,7 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("name", REASONS)
+@together("name", REASONS)
 def test_host_code_that_cannot_run_behind_is_refused_with_the_reason(name):
     trainer = Refused()
     with pytest.raises(CaptureError) as caught:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from frontends.steps import net, sgd, simple
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
+from together import together
 
 
 def transformer():
@@ -77,7 +78,7 @@ def layerdrop():
     return simple(out, sgd(model)), torch.randn(6, 4)
 
 
-@pytest.mark.parametrize(
+@together(
     ("factory", "library", "fix"),
     [
         (transformer, "transformer.py", "tgt_is_causal=True"),

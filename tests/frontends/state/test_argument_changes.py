@@ -14,6 +14,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.planned_step import PlannedStep
 from step_checks import as_variant
+from together import together
 
 ROWS = 6
 
@@ -156,7 +157,7 @@ def cheaply(step, **options):
 NAMES = [name for name in vars(Trainer) if name[0] != "_" and name != "update"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_the_batches_of_the_caller_are_as_after_eager(name):
     sides = []
     for is_planned in (False, True):

@@ -12,6 +12,7 @@ from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.state.attachment import OpenResultError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
+from together import together
 
 
 def encoder():
@@ -73,7 +74,7 @@ class Open:
 OPEN = [name for name in vars(Open) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("name", OPEN)
+@together("name", OPEN)
 def test_what_is_differentiated_outside_is_refused_with_line_reason_and_remedy(name):
     step = getattr(Open(), name)
     with pytest.raises(OpenResultError, match="no backward of the step goes through it") as caught:
@@ -144,7 +145,7 @@ class Closed:
 CLOSED = [name for name in vars(Closed) if not name.startswith("_") and name != "update"]
 
 
-@pytest.mark.parametrize("name", CLOSED)
+@together("name", CLOSED)
 def test_results_of_a_step_that_is_done_look_to_autograd_as_in_eager(name):
     eager, ours = Closed(), Closed()
     x = torch.randn(5, 6)

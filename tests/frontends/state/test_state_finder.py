@@ -7,13 +7,13 @@ import types
 from collections import namedtuple
 from dataclasses import dataclass, field
 
-import pytest
 import torch
 from torch import nn
 
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
+from together import together
 
 GLOBAL_MODEL = nn.Linear(4, 3)
 GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0.9)
@@ -273,7 +273,7 @@ NAMES = ["bound_method", "slots"]
 IDS = [h.__name__ if h.__name__ != "<lambda>" else NAMES.pop(0) for h in HOMES]
 
 
-@pytest.mark.parametrize("home", HOMES, ids=IDS)
+@together("home", HOMES, ids=IDS)
 def test_state_is_found(home):
     assert_same_bits(lambda: (home(), batch()))
 

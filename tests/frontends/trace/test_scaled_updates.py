@@ -13,6 +13,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from step_checks import planned
+from together import together
 
 
 class Counting(torch.optim.Optimizer):
@@ -75,8 +76,8 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("clips", [False, True])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@together("clips", [False, True])
+@together("name", OPTIMIZERS)
 def test_updates_that_eager_skips_are_not_taken(name, clips):
     eager, ours = (scaled(OPTIMIZERS[name], clips=clips) for _ in range(2))
     batch = torch.randn(5, 4)

@@ -11,6 +11,7 @@ from frontends import steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_like_eager, planned
+from together import together
 
 
 def matrices(model):
@@ -110,7 +111,7 @@ def lists_of_state(model, _chosen):
     return step
 
 
-@pytest.mark.parametrize(
+@together(
     ("make", "chosen"),
     [
         *((by_membership, name) for name in CHOICES),

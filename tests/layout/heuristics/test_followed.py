@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 
 from layout_play import random_problem
 from neaptide.layout.heuristics.followed import follow
 from neaptide.layout.heuristics.rules import place_by_size
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
+from together import together
 
 ALIGNMENT = 4
 
@@ -38,7 +38,7 @@ def stacked(problem, addresses):
     return heights
 
 
-@pytest.mark.parametrize("seed", range(60))
+@together("seed", range(60))
 def test_no_buffer_lies_above_the_sum_of_those_that_were_below_it(seed):
     rng = random.Random(seed)
     drawn = random_problem(seed, most=20, fixed=False, gaps=False)

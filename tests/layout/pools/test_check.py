@@ -6,6 +6,7 @@ from neaptide.errors import VerifyError
 from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.spaces import MemorySpace, Place, PooledLayout, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
+from together import together
 
 POOLED = PooledProblem(
     LayoutProblem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8), Buffer("c", 0, 3, 4, offset=0))),
@@ -24,7 +25,7 @@ def test_a_good_layout_passes():
     )
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "message"),
     [
         ({"places": GOOD.places[:2]}, "not one of this problem"),

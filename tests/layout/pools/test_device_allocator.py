@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from caching_play import PlainAllocator
 from neaptide.errors import LayoutProblemError, UsageError
 from neaptide.layout.pools.device_allocator import AllocatorBytes, AllocatorSettings, CachingAllocator
+from together import together
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -18,7 +19,7 @@ def allocator(**settings):
     return CachingAllocator(AllocatorSettings(**settings))
 
 
-@pytest.mark.parametrize(
+@together(
     ("nbytes", "allocated", "reserved"),
     [
         (1, 512, 2 * MIB),
@@ -260,7 +261,7 @@ def test_everything_freed_leaves_whole_segments(seed):
         assert a.segments <= 2 * expandable
 
 
-@pytest.mark.parametrize(
+@together(
     ("settings", "message"),
     [
         ({"capacity_bytes": -1}, "cannot have -1 bytes"),

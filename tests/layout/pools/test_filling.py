@@ -1,5 +1,3 @@
-import pytest
-
 from neaptide.layout.pools.bounds import SectionLoads, cost_bound
 from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.filling import DENSITIES, WAYS, fill_spaces
@@ -8,6 +6,7 @@ from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.outcome import LimitGuard, Limits
 from pool_play import microcontroller, random_pools
+from together import together
 
 
 def fill(pooled, density, *, inserts=False):
@@ -16,7 +15,7 @@ def fill(pooled, density, *, inserts=False):
     return fill_spaces(pooled, sections, cost_bound(pooled, sections), density, packer, inserts=inserts)
 
 
-@pytest.mark.parametrize(("density", "inserts"), WAYS)
+@together(("density", "inserts"), WAYS)
 def test_every_way_gives_legal_layouts(density, inserts):
     for pooled in (microcontroller(), *(random_pools(seed, 15, gaps=True, fixed=True) for seed in range(25))):
         layout = None if pooled is None else fill(pooled, density, inserts=inserts)

@@ -24,6 +24,7 @@ from neaptide.planner.pricing import Pricing
 from neaptide.runtime.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
+from together import together
 from torch_programs import SEED, shuffled
 
 SCALE = 1024
@@ -54,7 +55,7 @@ def scaled(events):
     return [BlockEvent(event.block, SCALE * event.nbytes) for event in events]
 
 
-@pytest.mark.parametrize("in_program_order", [True, False])
+@together("in_program_order", [True, False])
 def test_planned_peaks_are_those_of_the_recorded_run(step, in_program_order):
     name, recorder, graph, found = step
     order = range(len(graph.nodes)) if in_program_order else shuffled(graph, random.Random(1))

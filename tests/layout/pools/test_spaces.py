@@ -3,6 +3,7 @@ import pytest
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.pools.spaces import MemorySpace, Place, PooledLayout, PooledProblem
 from neaptide.layout.problem import LIMIT, Buffer, LayoutProblem
+from together import together
 
 FAST, SLOW = MemorySpace("fast", 64, 1, 16), MemorySpace("slow", None, 5)
 PROBLEM = LayoutProblem((Buffer("a", 0, 2, 10), Buffer("b", 1, 3, 100, 4), Buffer("c", 1, 2, 8, 32)))
@@ -26,7 +27,7 @@ def test_a_layout_says_what_is_in_a_space():
     assert (layout.space_bytes(0), layout.space_bytes(1)) == (18, 100)
 
 
-@pytest.mark.parametrize(
+@together(
     ("spaces", "message"),
     [
         ((), "no memory space"),
@@ -46,7 +47,7 @@ def test_spaces_that_cannot_be_meant(spaces, message):
         PooledProblem(LayoutProblem(()), spaces)
 
 
-@pytest.mark.parametrize(
+@together(
     ("accesses", "allowed", "message"),
     [
         ({"x": 1}, {}, "there is no buffer 'x'"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain_play import chain_step
+from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
@@ -27,7 +28,7 @@ from strategies import graphs, node_orders
 
 @pytest.mark.parametrize("name", HEURISTICS)
 @given(data=st.data(), share=st.floats(0.2, 1.0))
-@settings(max_examples=15)
+@settings(max_examples=examples(60))
 def test_any_graph_in_any_order_is_run_legally(name, data, share):
     graph = data.draw(graphs(min_nodes=2, max_nodes=30))
     order = data.draw(node_orders(graph))

@@ -18,6 +18,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import toy_registry
 from offload_play import chain, least_seconds, links, recomputed
 from strategies import graphs
+from together import together
 
 
 @settings(max_examples=examples(100))
@@ -39,7 +40,7 @@ def test_no_plan_that_is_found_is_below_the_bound(data):
         assert bound <= found.seconds * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@together("seed", range(8))
 def test_the_bound_is_below_the_best_of_all_choices(seed):
     draw = random.Random(seed)
     step = chain(3, draw)

@@ -9,6 +9,7 @@ import pytest
 from chain_play import rotor_costs
 from neaptide.planner.offload.chain_program import OffloadChain, OffloadProgram
 from neaptide.planner.recompute.chain.program import ChainProgram
+from together import together
 
 
 def least_of_all(forward_s, backward_s, tape, entering, rate, budget):
@@ -86,14 +87,14 @@ def solved(forward_s, backward_s, tape, entering, rate, budget, **limits):
     return OffloadProgram(chain, again, budget, **limits).solve()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@together("seed", range(30))
 def test_it_is_the_best_of_all_choices_of_the_model(seed):
     asked = instance(seed)
     found = solved(*asked)
     assert (math.inf if found is None else found.seconds) == pytest.approx(least_of_all(*asked))
 
 
-@pytest.mark.parametrize("seed", range(30, 40))
+@together("seed", range(30, 40))
 def test_with_few_labels_it_promises_no_more(seed):
     asked = instance(seed)
     found, exact = solved(*asked, most_labels=2), solved(*asked)

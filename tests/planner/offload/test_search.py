@@ -22,6 +22,7 @@ from neaptide.schedule.timeline import simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
 from offload_play import chain, least_seconds, links, recomputed
 from strategies import graphs
+from together import together
 
 REGISTRY = toy_registry()
 
@@ -54,7 +55,7 @@ def test_plans_with_stays_are_what_the_judges_say(data):
     assert found.rank(budget) <= known.rank(budget)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@together("seed", range(6))
 def test_with_a_link_that_takes_no_time_nothing_is_recomputed(seed):
     draw = random.Random(seed)
     step = chain(draw.randint(3, 7), draw)

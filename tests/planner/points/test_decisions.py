@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -114,7 +115,7 @@ def dropping(search, numbers):
             yield from dropping(changed, others)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(60))
 @given(lengths, st.integers(55, 99))
 def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
     found = STEP.shaped.at(sizes)

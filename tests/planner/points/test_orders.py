@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
+from example_counts import examples
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.builder import GraphBuilder
@@ -54,7 +55,7 @@ def test_an_order_that_is_nowhere_higher_and_somewhere_lower_is_found():
     assert "below at T = 1" in best.reason
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(120))
 @given(symbolic_graphs(max_nodes=9))
 def test_what_is_proved_holds_at_every_shape(graph):
     check(graph, shapes_of(graph))

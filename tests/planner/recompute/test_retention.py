@@ -3,7 +3,6 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge
 from strategies import graphs
+from together import together
 
 
 def random_table(forward, draw):
@@ -41,8 +41,8 @@ def test_any_table_is_carried_out_legally_on_any_graph(data, seed):
     judge(graph, found, workspace)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(
+@together("seed", range(6))
+@together(
     "made", [transformer_step(layers=2, dropout=True), conv_step(blocks=3)], ids=["transformer", "conv"]
 )
 def test_any_table_is_carried_out_legally_on_training_steps(made, seed):

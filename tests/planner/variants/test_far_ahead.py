@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -79,6 +80,7 @@ def test_where_parts_are_far_ahead_nothing_without_parts_is_searched_longer():
     assert made.found.program.predictions.peak_with_workspace_bytes == min(t.peak_bytes for t in made.tried)
 
 
+@pytest.mark.slow
 def test_where_parts_need_recomputation_to_be_ahead_the_graph_without_them_is_searched_longer():
     made = searched(half_in_parts_step, LONG)
     first, longer = without_parts(made)
@@ -95,6 +97,7 @@ def test_where_no_parts_are_better_the_graph_without_them_is_searched_longer():
     assert without_parts(made)[1] != []
 
 
+@pytest.mark.slow
 def test_within_bytes_time_is_asked_for_so_lower_parts_are_not_ahead():
     made = searched(rows_step, Budget("30%"))
     first, longer = without_parts(made)

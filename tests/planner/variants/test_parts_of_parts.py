@@ -103,6 +103,7 @@ def test_what_is_chosen_within_a_body_is_a_rewrite_of_it(begun):
         assert all(rewrite.within for rewrite in made.rewrites[len(variant.rewrites) :])
 
 
+@pytest.mark.slow
 def test_estimates_of_parts_of_parts_are_near(begun):
     choices, variant, pricing = begun
     looked = estimates(variant, [c for c in choices.after(variant) if c.within], pricing)

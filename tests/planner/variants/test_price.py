@@ -19,6 +19,7 @@ from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.price import Price
+from together import together
 
 GOAL = Goal(0, 1.1)  # the lowest peak within 1.1 seconds
 CHOICE, OTHER = (SimpleNamespace(nbytes=1000) for _ in range(2))
@@ -58,7 +59,7 @@ def test_a_choice_that_was_not_priced_has_the_benefit_of_the_doubt(begun):
     assert beyond(seen, 4, OTHER) == 0.0
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@together("name", list(PRESETS))
 def test_adding_up_is_as_fast_as_the_memory_of_the_device(name):
     device = get_device(name)
     costs = PartCosts.on(device)
@@ -76,7 +77,7 @@ def longer(seconds):
     return replace(estimate(4, OTHER), added_seconds=seconds)
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@together("name", list(PRESETS))
 def test_what_a_call_loses_is_what_it_takes_beyond_its_full_rate(name):
     device = get_device(name)
     costs = replace(PartCosts.on(device), call_seconds=device.launch_s)

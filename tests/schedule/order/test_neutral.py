@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.errors import UsageError
 from neaptide.schedule.order.neutral import FORMAT, from_json, from_mapping, to_json, to_mapping
 from schedule.order.order_problems import random_problem
+from together import together
 
 GOOD = {
     "format": FORMAT,
@@ -23,7 +25,7 @@ GOOD = {
 
 
 @given(st.integers(0, 10**6), st.integers(0, 8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_text_round_trip(seed, n):
     problem = random_problem(seed, n, in_place=True, mutation=True)
     assert from_json(to_json(problem)) == problem
@@ -46,7 +48,7 @@ def change(path, value):
     return content
 
 
-@pytest.mark.parametrize(
+@together(
     ("content", "words"),
     [
         ([], "no JSON object"),

@@ -20,6 +20,7 @@ from neaptide.schedule.order.settings import DEFAULT
 from neaptide_corpus.series_parallel import in_tree, pumpkin, series_parallel
 from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
 from schedule.order.order_problems import brute_force, random_problem
+from together import together
 
 small = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(0, 7), in_place=st.booleans(), mutation=st.booleans()
@@ -44,7 +45,7 @@ def test_small_problems_are_proved(problem):
 
 
 @given(st.integers(0, 10**6), st.integers(10, 40), st.integers(0, 400))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_work_limit_gives_the_same_answer_again_never_worse_than_the_list(seed, n, work):
     problem = random_problem(seed, n, reach=8)
     first = best_order(problem, Limits(work=work)).require()
@@ -57,7 +58,7 @@ def test_work_limit_gives_the_same_answer_again_never_worse_than_the_list(seed, 
     assert [m.peak_bytes for m in first.methods.values()] == [m.peak_bytes for m in second.methods.values()]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@together("name", METHODS)
 def test_each_method_alone(name):
     problem = random_problem(11, 14)
     names = [f"op {op.name} " for op in problem.ops] + [f"storage {s.name} " for s in problem.storages]
@@ -106,6 +107,7 @@ def test_regions_given_up_on_are_reduced_with_a_higher_limit():
     assert run.peak == best_order(problem).require().peak_bytes
 
 
+@pytest.mark.slow
 def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch):
     done = []
 
@@ -168,7 +170,7 @@ def test_the_default_says_what_was_solved_on_its_own():
     assert 0 < summary.states <= found.states
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@together("stage", STAGES)
 def test_a_stage_left_out_does_not_run_and_the_order_is_legal(stage):
     problem = random_problem(7, 30, reach=8)
     result = best_order(problem, Limits(work=3000), without=(stage,)).require()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order.bounds.lower import per_op_bound
@@ -22,7 +23,7 @@ T, W = map(SizeExpr.dim, ("T", "W"))
 
 
 @given(symbolic_graphs(max_nodes=9), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(120))
 def test_every_claim_holds_at_every_shape(graph, data):
     problem = symbolic_problem(graph, device="cpu")
     result = symbolic_orders(problem, Limits(work=300), most_parts=5).require()
@@ -101,7 +102,7 @@ def test_one_order_of_listing_1_is_proved_best_for_all_shapes(copies):
 
 
 @given(symbolic_graphs(max_nodes=9))
-@settings(max_examples=20)
+@settings(max_examples=examples(60))
 def test_both_directions_of_the_list_compete(graph):
     problem = symbolic_problem(graph, device="cpu")
     orders = {c.order for c in symbolic_orders(problem, Limits(work=0)).require().candidates}

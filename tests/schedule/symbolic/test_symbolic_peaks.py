@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
@@ -47,7 +48,7 @@ def test_impacts_are_those_of_the_integer_state(graph, reverse, data):
 
 
 @given(symbolic_graphs(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(120))
 def test_lists_make_legal_orders(graph, reverse):
     problem = symbolic_problem(graph, device="cpu")
     assert problem.structure.is_order(list_order(problem, reverse=reverse))

@@ -104,7 +104,7 @@ def test_certificates_hold_for_smaller_budgets():
 
 
 @given(st.data(), st.floats(0.3, 1.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_plans_of_any_graph_keep_the_envelope_of_their_order(data, share):
     step = compile_problem(data.draw(graphs(min_nodes=2)), toy_registry())
     baseline = program_order.baseline(step)

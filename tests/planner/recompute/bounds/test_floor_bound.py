@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.planner.recompute.bounds.floor import floor_bound, outputs_bound, pinned_bytes
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
@@ -33,7 +34,7 @@ def random_instance(seed, count):
 
 
 @given(st.integers(0, 10**6), st.integers(3, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_no_sequence_has_a_lower_peak(seed, count):
     step = random_instance(seed, count)
     peak = program_order.baseline(step).peak_with_workspace_bytes

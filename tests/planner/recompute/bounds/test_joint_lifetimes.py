@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from neaptide.planner.recompute.bounds.joint_lifetimes import joint_profile
 from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
 from neaptide.planner.recompute.bounds.step_tables import StepTables
@@ -14,7 +15,7 @@ from planner_problems import random_chain, random_instance
 
 
 @given(st.integers(0, 10**6), st.integers(2, 12), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_what_is_held_until_its_last_use_has_the_bytes_of_the_order(seed, count, data):
     tables = StepTables(random_instance(seed, count), None)
     places = st.lists(st.integers(0, count - 1), min_size=1, max_size=4, unique=True)
@@ -29,7 +30,7 @@ def test_what_is_held_until_its_last_use_has_the_bytes_of_the_order(seed, count,
 
 
 @given(st.integers(0, 10**6), st.integers(3, 8), st.floats(0.5, 0.95), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_answers_fit_at_the_steps_of_their_program(seed, layers, share, data):
     tables = StepTables(random_chain(seed, layers), None)
     budget = int(share * tables.profile.max())

@@ -21,6 +21,7 @@ from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.training_steps import toy_registry
 from planner_problems import least_seconds, random_chain, random_instance
 from strategies import graphs
+from together import together
 
 ANY = 1e9
 
@@ -132,7 +133,7 @@ def with_repetitions(graph, step, draw):
     return tuple(sequence)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@together("seed", range(12))
 def test_a_level_cuts_the_bound_and_nothing_else(seed):
     step = random_chain(seed, 6)
     positions = [6, 8]

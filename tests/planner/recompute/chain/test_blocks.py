@@ -3,7 +3,6 @@ from __future__ import annotations
 import logging
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from planner_problems import compiled
 from strategies import graphs
+from together import together
 
 
 def blocks_of(step, most):
@@ -41,8 +41,8 @@ def check(chain):
             assert all(u in at_hand or forward.units[u].is_pinned for u in reads)
 
 
-@pytest.mark.parametrize("most", [4, 16, 200])
-@pytest.mark.parametrize(
+@together("most", [4, 16, 200])
+@together(
     "made",
     [transformer_step(layers=6), transformer_step(layers=6, dropout=True), conv_step(), pooled_step()],
     ids=["transformer", "dropout", "conv", "pooled"],

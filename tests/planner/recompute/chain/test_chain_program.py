@@ -4,15 +4,14 @@ import math
 import random
 from functools import cache
 
-import pytest
-
 from chain_play import revolve_costs, rotor_costs
 from neaptide.planner.recompute.chain.program import ChainProgram
 from neaptide_peers.strategies.revolve import least_runs
+from together import together
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 9, 14])
-@pytest.mark.parametrize("places", [1, 2, 3, 5])
+@together("length", [1, 2, 5, 9, 14])
+@together("places", [1, 2, 3, 5])
 def test_without_tapes_it_is_the_binomial_optimum(length, places):
     # The input has a place; the state that runs forward has none there, but one in the program.
     program = ChainProgram(revolve_costs(length), places, slots=places)
@@ -40,7 +39,7 @@ def published(forward_s, tape, entering, room):
     return least(room, 0, len(forward_s) - 1)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_with_one_option_it_is_the_published_recurrence(seed):
     draw = random.Random(seed)
     length = draw.randint(2, 7)
@@ -53,7 +52,7 @@ def test_with_one_option_it_is_the_published_recurrence(seed):
         assert program.seconds(room) == published(tuple(forward_s), tuple(tape), tuple(entering), room)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@together("seed", range(10))
 def test_fewer_slots_never_promise_more(seed):
     draw = random.Random(seed)
     length = 6

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain_play import chain_step
+from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import early_updates, program_order, strategy
 from neaptide_corpus.training_steps import conv_step, pooled_step, transformer_step
 from planner_problems import compiled, judge, stays_legal_and_no_higher, units_of
 from strategies import graphs
+from together import together
 
 NAMES = ("sqrt_n", "drop_cheap", "per_block", "revolve", "rotor", "block_dp")
 STEPS = {
@@ -32,13 +34,13 @@ def share_of(step, share):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data(), share=st.floats(0.2, 1.0))
-@settings(max_examples=25)
+@settings(max_examples=examples(60))
 def test_any_graph_stays_legal_and_no_higher(name, data, share):
     stays_legal_and_no_higher(name, data.draw(graphs(min_nodes=2)), share)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("made", STEPS.values(), ids=STEPS)
+@together("name", NAMES)
+@together("made", STEPS.values(), ids=STEPS)
 def test_training_steps_stay_legal_and_no_higher(name, made):
     step = compiled(made)
     early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
@@ -51,7 +53,7 @@ def test_training_steps_stay_legal_and_no_higher(name, made):
         assert sum(len(unit.nodes) for unit in units_of(step, found)) == len(found.sequence) - step.node_count
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_the_same_under_the_same_work_limit(name):
     step = compiled(conv_step(blocks=4))
     problem = PlanningProblem(step, share_of(step, 0.5))
@@ -61,7 +63,7 @@ def test_the_same_under_the_same_work_limit(name):
         assert one.work <= work
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_what_it_cannot_work_on_is_handed_back_with_a_reason(name):
     step = chain_step(6)
     peak = program_order.baseline(step).peak_bytes
@@ -74,7 +76,7 @@ def test_what_it_cannot_work_on_is_handed_back_with_a_reason(name):
     assert len(repeated.require().sequence) == 13
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_an_interrupted_search_still_has_an_answer(name):
     step = chain_step(8)
     stop = threading.Event()
@@ -84,6 +86,6 @@ def test_an_interrupted_search_still_has_an_answer(name):
     assert outcome.require().sequence == tuple(range(16))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_a_name_has_two_spellings(name):
     assert strategy(name.replace("_", "-")) is strategy(name)

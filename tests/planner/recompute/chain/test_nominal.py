@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.nominal import NominalBudgets
 from neaptide.planner.recompute.chain.search import chain_of
+from together import together
 
 
 def nominal_of(step, budget, most=16, interrupt=None):
@@ -16,8 +15,8 @@ def nominal_of(step, budget, most=16, interrupt=None):
     return NominalBudgets(problem, chain_of(problem, most), LimitGuard(Limits(), interrupt), "test")
 
 
-@pytest.mark.parametrize("share", [1.0, 1.2, 1.5])
-@pytest.mark.parametrize("units", [5, 7, 10, 14])
+@together("share", [1.0, 1.2, 1.5])
+@together("units", [5, 7, 10, 14])
 def test_the_program_promises_no_less_than_a_chain_needs(units, share):
     step = chain_step(16)
     nominal = nominal_of(step, 100 * units)

@@ -4,6 +4,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 
+from example_counts import examples
 from families_by_speed import FAMILIES_BY_SPEED
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
@@ -127,7 +128,7 @@ def test_steps_with_updates_views_and_writes_in_place(make):
         judge(made.graph, plan_of(step, point))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs())
 def test_plans_of_random_graphs_are_legal(graph):
     step = compile_problem(graph, toy_registry())

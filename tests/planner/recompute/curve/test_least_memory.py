@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_counts import examples
 from families_by_speed import FAMILIES_BY_SPEED
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
@@ -21,8 +22,10 @@ from neaptide_corpus.recompute_forms import recompute_form
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
+from together import together
 
 LIMITS = Limits(work=3000)
+SMALL = {transformer_step: {"layers": 2}, conv_step: {"blocks": 2}}
 
 
 def instance(family, nodes=60, seed=0):
@@ -57,6 +60,7 @@ def test_more_time_never_needs_more_memory(family):
     assert peaks[-1] < 0.9 * peaks[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["transformer", "small_ops"])
 def test_nearly_as_low_as_a_plan_for_that_very_budget_would_be(family):
     step = instance(family, 90)
@@ -66,8 +70,8 @@ def test_nearly_as_low_as_a_plan_for_that_very_budget_would_be(family):
     assert lower.seconds > longest or lower.peak_with_workspace_bytes > found.peak_with_workspace_bytes
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("more", [0.0, 0.15, 0.4])
+@together("seed", range(examples(24)))
+@together("more", [0.0, 0.15, 0.4])
 def test_the_bound_holds_against_brute_force(seed, more):
     step = from_json(json.dumps(there_and_back(seed)))
     longest = (1 + more) * once(step)
@@ -97,10 +101,10 @@ def there_and_back(seed):
 
 
 def test_the_same_under_a_work_limit_and_better_with_more():
-    step = instance("skips", 80)
+    step = instance("skips", 60)
     longest = 1.1 * once(step)
     peaks = []
-    for work in (0, 300, 3000):
+    for work in (0, 300, 1500):
         limits = Limits(work=work, seed=3)
         one = least_memory(step, longest, limits)
         if work == 300:
@@ -142,14 +146,14 @@ def test_one_strategy_alone_is_asked_for_budgets(name):
 
 @pytest.mark.parametrize("make", [transformer_step, conv_step])
 def test_steps_with_updates_views_and_writes_in_place(make):
-    made = make()
+    made = make(**SMALL[make])
     step = compiled(made)
     longest = 1.1 * once(step)
     judge(made.graph, check(step, least_memory(step, longest, LIMITS), longest))
 
 
 def test_an_order_that_is_given_is_kept():
-    step = compiled(transformer_step())
+    step = compiled(transformer_step(**SMALL[transformer_step]))
     longest = 1.1 * once(step)
     order = tuple(range(step.node_count))
     found = check(step, least_memory(step, longest, LIMITS, order=order), longest)
@@ -162,12 +166,12 @@ def test_an_order_that_is_given_is_kept():
 def test_no_worse_than_a_plan_that_is_known():
     step = instance("transformer")
     longest = 1.1 * once(step)
-    best = least_memory(step, longest, Limits(work=20_000)).require()
+    best = least_memory(step, longest, LIMITS).require()
     outcome = least_memory(step, longest, Limits(work=0), known=[best])
     assert check(step, outcome, longest).sequence == best.sequence
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs(), st.sampled_from([1.0, 1.1, 1.6]))
 def test_plans_of_random_graphs_are_legal(graph, times):
     step = compile_problem(graph, toy_registry())

@@ -15,6 +15,7 @@ from neaptide.planner.recompute.stage_units import stage_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.evaluate import Evaluator
 from planner_problems import random_chain, random_instance
+from together import together
 
 
 def all_items(units):
@@ -64,7 +65,7 @@ def test_bytes_of_a_choice_are_those_of_its_sequence(seed, count, chained, data)
     assert profile[there].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@together("seed", range(8))
 def test_the_best_choice_in_whole_numbers_is_that_of_all_choices(seed):
     step = random_chain(seed, 4)
     units = stage_units(step, tuple(range(step.node_count)))
@@ -94,7 +95,7 @@ def test_the_best_choice_in_whole_numbers_is_that_of_all_choices(seed):
         assert relaxed.seconds <= best + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(6))
+@together("seed", range(6))
 def test_what_joins_the_pool_may_run_there_and_lowers_the_least_time(seed):
     step = random_chain(seed, 8)
     units = stage_units(step, tuple(range(step.node_count)))

@@ -1,8 +1,7 @@
 import random
 
-import pytest
-
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
+from together import together
 
 
 def network_of(nodes, arcs):
@@ -33,9 +32,9 @@ def test_nothing_flows_without_a_path():
     assert network.reaching(2) == [False, False, True]
 
 
-@pytest.mark.parametrize("scale", [1, 4, 2**40, 2**40 + 1])
-@pytest.mark.parametrize("arcs_wanted", [40, 600])
-@pytest.mark.parametrize("seed", range(3))
+@together("scale", [1, 4, 2**40, 2**40 + 1])
+@together("arcs_wanted", [40, 600])
+@together("seed", range(3))
 def test_flow_equals_both_cuts_at_every_size(seed, arcs_wanted, scale):
     """A flow as large as a cut is a maximum; small and large networks, and capacities beyond 32 bits."""
     rng = random.Random(seed)

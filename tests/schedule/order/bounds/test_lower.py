@@ -59,7 +59,7 @@ def test_lazy_bound_equals_the_largest_over_all_ops(problem):
 
 
 @given(problems, st.integers(0, 60))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_cuts_for_a_proof_find_it_where_all_cuts_do(problem, more):
     order = range(problem.op_count)
     full = cut_bound(problem, order)
@@ -71,7 +71,7 @@ def test_cuts_for_a_proof_find_it_where_all_cuts_do(problem, more):
 
 
 @given(problems)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_lowest_downset_of_all(problem):
     steps = to_steps(problem)
     chosen = lowest_state(steps)
@@ -110,7 +110,7 @@ def lowest_peaks(problem, reverse):
 
 
 @given(problems)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_lowest_downsets_around_an_op_can_be_passed_through(problem):
     """Exchange lemmas: to a superset-minimal downset, and on from a subset-minimal one, without a higher peak.
 

@@ -61,7 +61,7 @@ def downset_bytes(problem):
 
 
 @given(problems)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_bytes_of_downsets_are_submodular(problem):
     found = downset_bytes(problem)
     states = sorted(found)[:40]
@@ -120,7 +120,7 @@ def test_search_finds_the_optimum_in_both_directions(problem, reverse, runs):
 
 
 @given(st.integers(0, 10**6), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_search_in_small_steps_gives_the_same_order_and_valid_bounds(seed, reverse):
     problem = random_problem(seed, 12)
     whole = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=10**9)

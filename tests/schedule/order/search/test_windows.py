@@ -49,14 +49,14 @@ def test_sub_problem_bound_is_below_the_optimum(problem):
 
 
 @given(small)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_windows_solve_small_problems(problem):
     better = improve_peak(problem, range(problem.op_count), guard=LimitGuard(Limits()))
     assert evaluate_order(problem, better).peak_bytes == brute_force(problem)
 
 
 @given(st.integers(0, 10**6), st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_improving_never_raises_a_peak(seed, in_place):
     problem = random_problem(seed, 60, in_place=in_place)
     before = evaluate_order(problem, range(60)).peak_bytes
@@ -69,7 +69,7 @@ def test_improving_never_raises_a_peak(seed, in_place):
 
 
 @given(problems, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_a_window_of_a_window_has_the_hills_of_the_whole(problem, data):
     count = problem.op_count
     cuts = sorted(data.draw(st.lists(st.integers(0, count), min_size=4, max_size=4)))

@@ -1,0 +1,100 @@
+"""Long lists of short cases as one test each."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HOOK = "cases_together"
+
+
+def together(
+    names: str | Sequence[str],
+    values: Iterable[Any],
+    ids: Iterable[str] | Callable[[Any], str] | None = None,
+    parts: int = 1,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `pytest.mark.parametrize`, but one test that runs all cases and reports each that fails, by its name.
+
+    Two of them give each case of one list with each of the other. A case has `tmp_path`, `monkeypatch` and what it
+    writes or logs for itself; it shares what other fixtures give. Where cases take long, `parts` tests share them.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    cases = list(_cases(names, list(values), ids))
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        function, others = getattr(test, _HOOK, (test, [("", {})]))
+        product = [
+            ("-".join(filter(None, pair)), {**one, **other})
+            for (one_id, one), (other_id, other) in itertools.product(cases, others)
+            for pair in [(one_id, other_id)]
+        ]
+        marks = list(getattr(test, "pytestmark", []))
+        return _as_one_test(function, product, marks, parts)
+
+    return decorate
+
+
+def _as_one_test(
+    function: Callable[..., None],
+    cases: list[tuple[str, dict[str, Any]]],
+    marks: list[pytest.Mark],
+    parts: int,
+) -> Callable[..., None]:
+    given = set(cases[0][1])
+    fixtures = [p for name, p in inspect.signature(function).parameters.items() if name not in given]
+
+    def test(subtests: pytest.Subtests, part: int = 0, **had: Any) -> None:
+        for number, (name, case) in enumerate(cases[part::parts]):
+            with subtests.test(name), ExitStack() as stack:
+                own = dict(had)
+                if "monkeypatch" in had:
+                    own["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
+                if "tmp_path" in had:
+                    own["tmp_path"] = had["tmp_path"] / str(number)
+                    own["tmp_path"].mkdir()
+                    if Path.cwd() == had["tmp_path"]:
+                        stack.enter_context(chdir(own["tmp_path"]))
+                if "caplog" in had:
+                    had["caplog"].clear()
+                for captured in {"capsys", "capfd"} & had.keys():
+                    had[captured].readouterr()
+                function(**own, **case)
+
+    test.__name__, test.__qualname__, test.__doc__ = (
+        function.__name__,
+        function.__qualname__,
+        function.__doc__,
+    )
+    test.__module__ = function.__module__
+    test.__wrapped__ = function  # type: ignore[attr-defined]  # where pytest finds its line
+    own_names = ("subtests", "part") if parts > 1 else ("subtests",)
+    wanted = (*own_names, *(parameter.name for parameter in fixtures))
+    test.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+    )
+    if parts > 1:
+        marks.append(pytest.mark.parametrize("part", range(parts)).mark)
+    test.pytestmark = marks  # type: ignore[attr-defined]
+    setattr(test, _HOOK, (function, cases))
+    return test
+
+
+def _cases(
+    names: list[str], values: list[Any], ids: Iterable[str] | Callable[[Any], str] | None
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    given = None if ids is None or callable(ids) else list(ids)
+    for number, value in enumerate(values):
+        row = value if len(names) > 1 else (value,)
+        said = given[number] if given else "-".join(ids(v) if callable(ids) else _short(v) for v in row)
+        yield said, dict(zip(names, row, strict=True))
+
+
+def _short(value: Any) -> str:
+    return value.__name__ if hasattr(value, "__name__") else " ".join(str(value).split())[:60]
