@@ -8,18 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.errors import MissingExtra, UsageError
-from neaptide.report.chart import (
-    Axis,
-    Box,
-    Chart,
-    Key,
-    Line,
-    Plot,
-    byte_marks,
-    check_picture_path,
-    count_marks,
-    save_chart,
-)
+from neaptide.report.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks, count_marks
+from neaptide.report.chart_file import check_picture_path, save_chart
 from neaptide.report.chart_svg import chart_svg
 from together import together
 
@@ -86,7 +76,7 @@ def test_other_suffixes_and_a_missing_extra_are_told_beforehand(monkeypatch):
     def without_matplotlib(name, *_):
         raise ImportError(name)
 
-    monkeypatch.setattr("neaptide.report.chart.importlib.import_module", without_matplotlib)
+    monkeypatch.setattr("neaptide.report.chart_png.importlib.import_module", without_matplotlib)
     assert check_picture_path("x.svg").name == "x.svg"
     with pytest.raises(MissingExtra, match="matplotlib"):
         check_picture_path("x.png")

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
-from neaptide.report.chart import save_chart
+from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
 from neaptide.report.curve_picture import curve_chart
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neaptide.ir.values import Kind
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.report.chart import save_chart
+from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
 from neaptide.report.layout_picture import kind_colours, layout_chart
 from neaptide.report.layout_text import layout_text

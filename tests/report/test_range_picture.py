@@ -7,7 +7,7 @@ import pytest
 
 from neaptide.errors import UsageError
 from neaptide.plans import PeakCurve, RangePeaks
-from neaptide.report.chart import save_chart
+from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
 from neaptide.report.range_picture import range_chart
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from neaptide.errors import UsageError
-from neaptide.report.chart import save_chart
+from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
 from neaptide.report.plan_text import plan_text
 from neaptide.report.streams import Level, Streams, busy_seconds, most

@@ -31,7 +31,7 @@ def profile(request: Request) -> int:
     """Predicts what a step uses."""
     from neaptide.cli.targets import find_target
     from neaptide.plans import RangePeaks
-    from neaptide.report.chart import save_chart
+    from neaptide.report.chart_file import save_chart
     from neaptide.report.profile_text import profile_document
     from neaptide.report.range_picture import range_chart
 
@@ -207,7 +207,7 @@ def _compare_shapes(request: Request) -> int:
 def explain(request: Request) -> int:
     """Says in words what a saved plan does, and draws its timeline."""
     from neaptide.plans import Plan
-    from neaptide.report.chart import save_chart
+    from neaptide.report.chart_file import save_chart
     from neaptide.report.plan_text import plan_document, steady_program
     from neaptide.report.streams_picture import streams_chart
 
@@ -241,7 +241,7 @@ def explain(request: Request) -> int:
 def _draw_ranges(request: Request, plan: Plan) -> None:
     """Draw the peak of the usual step over the range of shapes."""
     from neaptide.plans import RangePeaks
-    from neaptide.report.chart import save_chart
+    from neaptide.report.chart_file import save_chart
     from neaptide.report.range_picture import range_chart
 
     assert request.picture is not None
@@ -253,7 +253,7 @@ def _draw_ranges(request: Request, plan: Plan) -> None:
 
 def _check_range_picture(path: Path, settings: Settings) -> None:
     """Refuse, before anything is captured, a picture that cannot be drawn."""
-    from neaptide.report.chart import check_picture_path
+    from neaptide.report.chart_file import check_picture_path
 
     if not settings.dynamic:
         raise UsageError(

@@ -29,7 +29,7 @@ def sweep_variants(request: Request) -> int:
     from neaptide.outcome import Limits
     from neaptide.planner.graph_search import check_strategy
     from neaptide.planner.variants import check_variants, inner_strategy
-    from neaptide.report.chart import save_chart
+    from neaptide.report.chart_file import save_chart
     from neaptide.report.curve_picture import curve_chart
     from neaptide.runtime.searched_front import searched_front
 

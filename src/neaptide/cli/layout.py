@@ -27,7 +27,7 @@ def layout(request: Request) -> int:
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.best_layout import best_layout
     from neaptide.outcome import Limits
-    from neaptide.report.chart import check_picture_path, save_chart
+    from neaptide.report.chart_file import check_picture_path, save_chart
     from neaptide.report.layout_picture import layout_chart
 
     if request.memories is not None:

@@ -72,7 +72,7 @@ def sweep(request: Request) -> int:
     from neaptide.ask import CLOSE, DEFAULT_STRATEGY
     from neaptide.outcome import Limits
     from neaptide.planner.recompute.curve.curve import recompute_curve
-    from neaptide.report.chart import check_picture_path, save_chart
+    from neaptide.report.chart_file import check_picture_path, save_chart
     from neaptide.report.curve_picture import curve_chart
 
     settings, console = request.settings, request.console

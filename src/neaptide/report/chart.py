@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from types import ModuleType
 from typing import Final, Literal, TypeAlias
-
-from neaptide.errors import MissingExtra, UsageError
-from neaptide.extras import how_to_install
-from neaptide.writing import replacing, write_atomic
 
 _MOST_TICKS: Final = 8
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -162,62 +155,3 @@ def count_marks(first: int, last: int) -> tuple[Mark, ...]:
 def even_values(first: float, last: float) -> tuple[float, ...]:
     """Both ends and what divides the range between them into equal parts."""
     return tuple(first + (last - first) * part / _PARTS for part in range(_PARTS + 1))
-
-
-def check_picture_path(path: str | Path) -> Path:
-    """Make sure, before anything long begins, that a picture can be drawn into such a file.
-
-    Raises:
-        UsageError: neither `.svg` nor `.png`.
-        MissingExtra: `.png`, and matplotlib is not installed.
-    """
-    target = Path(path)
-    if target.suffix not in {".svg", ".png"}:
-        raise UsageError(
-            f"{target.name!r} is no picture", where=str(target), next_step="end the name in .svg or .png"
-        )
-    if target.suffix == ".png":
-        matplotlib_module("figure")
-    return target
-
-
-def save_chart(path: str | Path, chart: Chart) -> None:
-    """Draw a chart into a file: `.svg`, or `.png` with the extra `plots`.
-
-    Raises:
-        UsageError: another suffix, or the file cannot be written.
-        MissingExtra: matplotlib is not installed.
-    """
-    from neaptide.report.chart_png import save_png
-    from neaptide.report.chart_svg import chart_svg
-
-    target = check_picture_path(path)
-    try:
-        if target.suffix == ".svg":
-            write_atomic(target, chart_svg(chart))
-        else:
-            with replacing(target) as draft:
-                save_png(draft, chart)
-    except OSError as error:
-        raise UsageError(
-            "the picture cannot be written",
-            where=str(target),
-            why=error.strerror,
-            next_step="write elsewhere",
-        ) from error
-
-
-def matplotlib_module(name: str) -> ModuleType:
-    """A module of matplotlib.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        return importlib.import_module(f"matplotlib.{name}")
-    except ImportError as error:
-        raise MissingExtra(
-            "matplotlib is not installed",
-            why="pictures in PNG are drawn with it; SVG needs nothing",
-            next_step=f"{how_to_install('plots')}, or end the name in .svg",
-        ) from error

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
-from neaptide.report.chart import Chart, Plot, matplotlib_module
+from neaptide.errors import MissingExtra
+from neaptide.extras import how_to_install
+from neaptide.report.chart import Chart, Plot
 
 _PIXELS_PER_INCH: Final = 100
 _DPI: Final = 120
@@ -80,3 +84,19 @@ def _handles(chart: Chart) -> Iterator[Any]:
         else:
             style = "--" if key.form == "dashes" else "-"
             yield lines.Line2D([], [], color=key.colour, linestyle=style, label=key.label)
+
+
+def matplotlib_module(name: str) -> ModuleType:
+    """A module of matplotlib.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"matplotlib.{name}")
+    except ImportError as error:
+        raise MissingExtra(
+            "matplotlib is not installed",
+            why="pictures in PNG are drawn with it; SVG needs nothing",
+            next_step=f"{how_to_install('plots')}, or end the name in .svg",
+        ) from error
