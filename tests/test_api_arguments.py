@@ -30,7 +30,7 @@ def test_a_budget_that_is_none_is_refused_before_anything_is_captured(budget):
     assert "give" in caught.value.next_step
 
 
-@pytest.mark.parametrize(
+@together(
     ("options", "told"),
     [
         ({"strategy": "gredy"}, "no strategy is called 'gredy'"),
@@ -124,7 +124,7 @@ def test_no_function_names_more_than_eight_arguments(name):
     assert sum(one.kind in named for one in parameters) <= 8
 
 
-@pytest.mark.parametrize(
+@together(
     "call",
     [
         lambda step: neaptide.plan(step, budget="60%"),

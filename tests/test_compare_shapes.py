@@ -10,6 +10,7 @@ import neaptide
 from neaptide.errors import UsageError
 from neaptide.frontends.dims.dynamic_dims import find_dims
 from neaptide.runtime.shape_batches import FactoryOfShape
+from together import together
 from varying_dims import needs_varying_dims
 
 WIDTH = 8
@@ -68,7 +69,7 @@ def test_a_shape_that_the_program_does_not_hold_for_is_told():
         neaptide.compare_shapes(factory, at=[(3, 3)], **asked)
 
 
-@pytest.mark.parametrize("rows", [2, 5, 12])
+@together("rows", [2, 5, 12])
 def test_a_batch_of_another_shape_has_the_entries_of_the_first_one_again_and_its_layout(rows):
     def wide():
         images = torch.randn(5, 3, 4, 4).to(memory_format=torch.channels_last)

@@ -90,7 +90,7 @@ def test_python_tells_them_in_its_own_words():
         refuse_exclusions({*asked, "arena"})
 
 
-@pytest.mark.parametrize("peak", ["60", "0.5", 60, "999"])
+@together("peak", ["60", "0.5", 60, "999"])
 def test_bytes_that_are_too_few_for_any_step_are_asked_about(peak):
     with pytest.raises(InvalidBudget, match=r"did you mean .*GiB"):
         check_unit(peak)

@@ -9,6 +9,7 @@ import pytest
 import neaptide
 from neaptide.errors import UsageError
 from neaptide.extras import REQUIRED, how_to_install
+from together import together
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,7 +38,7 @@ def test_commands_of_the_pages_name_a_factory():
     assert [match[0] for page in pages for match in command.finditer(page.read_text())] == []
 
 
-@pytest.mark.parametrize(
+@together(
     ("function", "options"),
     [
         ("compare", {"budget": "70%"}),

@@ -6,9 +6,10 @@ import pytest
 
 from neaptide.errors import UsageError
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason, left_out
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("best", "bound", "gap"),
     [(10, 8, 0.2), (10, 10, 0.0), (None, 8, None), (10, None, None), (0, -1, float("inf"))],
 )
@@ -48,7 +49,7 @@ def test_guard_honours_an_interrupt_set_from_outside():
     assert outcome.termination.limit is None
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "complete", "best", "bound", "reason"),
     [
         ("x", True, 5, None, TerminationReason.OPTIMAL),

@@ -105,7 +105,7 @@ def test_a_field_of_the_wrong_type_is_refused_even_with_a_right_checksum(monkeyp
         Plan.from_json(json.dumps(document))
 
 
-@pytest.mark.parametrize(
+@together(
     ("place", "named"),
     [
         (lambda document: document, "colour"),

@@ -24,6 +24,7 @@ from neaptide.runtime.prepared_step import PreparedStep
 from neaptide.transform.rewrite import replay, sizes_within
 from neaptide.transform.rules import RULES
 from run_elsewhere import run_elsewhere
+from together import together
 
 ROWS = 70  # in 3 parts of 24, 24 and 22
 
@@ -119,7 +120,7 @@ def test_a_plan_with_a_loop_in_a_loop_runs_in_another_process_as_predicted(tmp_p
     assert told in planned_within().explain()
 
 
-@pytest.mark.parametrize(
+@together(
     ("within", "why"),
     [
         ([0], "node 0 is no loop, and nothing is within it"),

@@ -9,7 +9,7 @@ from neaptide.setting_readers import parse_dims
 from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("texts", "dims"),
     [
         (["batch:0=2..64"], {"batch": {0: (2, 64)}}),

@@ -34,7 +34,7 @@ def test_size_is_read(text, expected):
     assert units.parse_size(text) == expected
 
 
-@pytest.mark.parametrize(("text", "meant"), [("20G", 20 * 2**30), ("3k", 3072), ("1.5 M", 3 * 2**19)])
+@together(("text", "meant"), [("20G", 20 * 2**30), ("3k", 3072), ("1.5 M", 3 * 2**19)])
 def test_bare_letter_is_binary_and_warned(text, meant):
     with pytest.warns(units.AmbiguousUnitWarning, match="iB"):
         assert units.parse_size(text) == meant
@@ -71,9 +71,7 @@ def test_bad_size_is_refused_with_its_own_reason(text, message):
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize(
-    ("text", "factor"), [("80%", 0.8), ("-30%", 0.7), ("100%", 1.0), ("-0%", 1.0), ("12.5 %", 0.125)]
-)
+@together(("text", "factor"), [("80%", 0.8), ("-30%", 0.7), ("100%", 1.0), ("-0%", 1.0), ("12.5 %", 0.125)])
 def test_share_is_read(text, factor):
     assert units.parse_share(text) == factor
 
@@ -141,12 +139,12 @@ def test_bad_duration_is_refused_with_its_own_reason(text, message):
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize(("text", "factor"), [("+10%", 1.1), ("+0%", 1.0), ("+250 %", 3.5)])
+@together(("text", "factor"), [("+10%", 1.1), ("+0%", 1.0), ("+250 %", 3.5)])
 def test_increase_is_read(text, factor):
     assert units.parse_increase(text) == factor
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("10%", "plus sign"),

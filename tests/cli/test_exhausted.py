@@ -45,9 +45,7 @@ def test_what_a_limit_of_the_machine_ends_is_one_sentence_and_no_bug(error, told
     assert "bug" not in printed
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("shapes differ"), OSError(errno.EIO, "lost"), ValueError("memory")]
-)
+@together("error", [RuntimeError("shapes differ"), OSError(errno.EIO, "lost"), ValueError("memory")])
 def test_other_errors_are_no_limit_of_the_machine(error):
     assert exhausted(error) is None
 
@@ -58,7 +56,7 @@ def run(code, **options):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="streams are closed in between fork and exec")
-@pytest.mark.parametrize("closed", [[1], [2], [1, 2]])
+@together("closed", [[1], [2], [1, 2]])
 def test_streams_that_are_closed_are_no_bug(closed):
     def close():
         for descriptor in closed:

@@ -8,11 +8,12 @@ import pytest
 
 from neaptide import errors
 from neaptide.cli import exit_codes
+from together import together
 
 LAZY = ("torch", "numpy", "rich", "msgspec", "scipy", "tomllib", "importlib.metadata")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["plan", "--print-config"]])
+@together("arguments", [["--help"], ["plan", "--help"], ["plan", "--print-config"]])
 def test_help_imports_nothing_heavy(arguments):
     allowed = {"tomllib", "msgspec"} if "--print-config" in arguments else set()
     code = (

@@ -60,7 +60,7 @@ def test_zoo_targets_are_lazy_and_checked():
         find_target("zoo:mlp@tiny,heads=3")
 
 
-@pytest.mark.parametrize("text", ["", "train", "model.onnx", "a:b", "C:\\train.py:f"])
+@together("text", ["", "train", "model.onnx", "a:b", "C:\\train.py:f"])
 def test_what_is_no_target(text):
     assert "file.py:factory" in refusal(text).render()
 

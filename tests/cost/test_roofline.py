@@ -10,6 +10,7 @@ from neaptide.cost.devices import Device, MemorySpace
 from neaptide.cost.presets import PRESETS, get_device
 from neaptide.cost.roofline import seconds, utilisation
 from neaptide.errors import UsageError
+from together import together
 
 TINY = Device(
     name="tiny",
@@ -47,7 +48,7 @@ def test_half_of_the_rate_is_reached_at_half_work():
     assert 50 / span == pytest.approx(TINY.rate_flops_per_s("float32") / 2)
 
 
-@pytest.mark.parametrize("fall", [1.0, 0.5, 0.25])
+@together("fall", [1.0, 0.5, 0.25])
 def test_a_sixteenth_of_half_work_loses_as_the_fall_says(fall):
     assert utilisation(50.0, 50.0, fall) == pytest.approx(0.5)
     assert utilisation(50.0 / 16, 50.0, fall) == pytest.approx(1 / (1 + 16**fall))
@@ -81,7 +82,7 @@ def test_calls_of_equal_parts_add_up(device, flops, nbytes, parts):
     assert together == pytest.approx(parts * one)
 
 
-@pytest.mark.parametrize(
+@together(
     "work",
     [
         {"flops": -1, "bytes_moved": 0},

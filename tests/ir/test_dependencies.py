@@ -2,7 +2,6 @@
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from hand_graphs import in_place_graph
 from neaptide.ir.dependencies import needed_inputs, ordered_effects, predecessors
 from neaptide.ir.schedule import Schedule, StepKind
 from strategies import graphs, node_orders, schedules, segmented
+from together import together
 
 
 def _run(graph, order):
@@ -82,7 +82,7 @@ def test_edges_of_mutation_and_views_by_hand():
     assert before[6] == (0, 5)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@together("seed", range(3))
 def test_a_repeated_node_is_a_recomputation(seed):
     graph = in_place_graph()
     order = [0, 1, 2, 0, 3, 0]

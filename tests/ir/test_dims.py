@@ -48,7 +48,7 @@ def test_an_operation_may_be_called_as_what_is_declared_begins():
     assert [node.op for node in parse_graph(text).nodes] == ["dim.from", "relation.of"]
 
 
-@pytest.mark.parametrize(
+@together(
     "other",
     [
         lambda g: replace(g, dims=(replace(g.dims[0], low=11), g.dims[1])),
@@ -131,7 +131,7 @@ def test_numbers_settle_dims_and_relations():
     assert with_sizes(half, {"S0": 48}) == whole
 
 
-@pytest.mark.parametrize(
+@together(
     ("binding", "message"),
     [
         ({"S0": 4812, "S1": 401}, "S0 = 4812 is outside its range"),

@@ -172,7 +172,7 @@ def test_parts_that_overlap_are_not_written():
         adding_graph([SliceMap(0, 0, SizeExpr.const(4), 1, 0)])
 
 
-@pytest.mark.parametrize(
+@together(
     ("effect", "message"),
     [
         ({"rng": "cpu"}, "draws from cpu"),

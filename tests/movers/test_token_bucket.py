@@ -5,6 +5,7 @@ import pytest
 from neaptide.errors import UsageError
 from neaptide.movers.file_mover import TokenBucket
 from neaptide.movers.slow_memory import SlowMemory
+from together import together
 
 
 class Clock:
@@ -38,9 +39,7 @@ def test_a_pause_that_was_too_long_is_made_up_for_within_the_copy():
     assert bucket.pay(50) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"bytes_per_s": 0.0}, {"bytes_per_s": float("inf")}, {"capacity_bytes": -1}]
-)
+@together("wrong", [{"bytes_per_s": 0.0}, {"bytes_per_s": float("inf")}, {"capacity_bytes": -1}])
 def test_a_memory_that_cannot_be_meant_is_refused(wrong):
     with pytest.raises(UsageError, match="is no "):
         SlowMemory(**wrong)

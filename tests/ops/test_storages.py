@@ -1,6 +1,5 @@
 """Storages larger than their tensors: measured for each loss, dtype and reduction."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +39,7 @@ def test_loss_storage_is_as_predicted(packet, reduction, dtype, record_call):
         assert real == predicted
 
 
-@pytest.mark.parametrize("packet", OVERSIZED, ids=str)
+@together("packet", OVERSIZED, ids=str)
 def test_reduced_loss_keeps_the_unreduced_storage(packet):
     x, y = torch.rand(32, 64), torch.rand(32, 64)
     op, args = _loss(packet, x, y, MEAN)

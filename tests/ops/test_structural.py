@@ -8,6 +8,7 @@ from neaptide.ir.nodes import LOOP_OP
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 from neaptide.ops.structural import HOST_FUNCTIONS, HOST_OPS
+from together import together
 
 
 def _qualified(function):
@@ -26,7 +27,7 @@ def test_every_function_exists():
         assert callable(getattr(importlib.import_module(module), name))
 
 
-@pytest.mark.parametrize(
+@together(
     ("function", "op"),
     [
         (operator.mul, "host.mul"),

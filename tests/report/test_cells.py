@@ -1,7 +1,6 @@
 import math
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +46,7 @@ def test_cells(made, expected):
     assert made == expected
 
 
-@pytest.mark.parametrize(
+@together(
     ("nbytes", "at_least", "expected"),
     [
         (512, True, "512"),

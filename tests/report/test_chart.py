@@ -41,7 +41,7 @@ def test_there_are_a_few_marks_that_reach_most_of_the_axis(most):
     assert len({b - a for a, b in pairwise(places)}) == 1
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 1), (2, 64), (16, 4096), (1, 10**9)])
+@together(("first", "last"), [(0, 1), (2, 64), (16, 4096), (1, 10**9)])
 def test_counts_are_marked_within_the_range_and_apart(first, last):
     values = [value for value, _ in count_marks(first, last)]
     assert (values[0], values[-1]) == (first, last)

@@ -4,6 +4,7 @@ import pytest
 
 from neaptide.report.comparison import cost_notes
 from neaptide.report.model import ComparisonRow
+from together import together
 
 
 def rows(predicted, took, wall=None):
@@ -23,7 +24,7 @@ def test_a_prediction_that_is_far_off_is_told_with_what_helps(predicted, took):
     assert f"{took * 1e3:.0f} ms" in line
 
 
-@pytest.mark.parametrize(
+@together(
     ("predicted", "took"),
     [(0.44, 0.437), (0.001, 0.002), (None, 0.4), (0.4, None)],
     ids=["near", "guards", "not predicted", "not run"],
@@ -36,7 +37,7 @@ def test_a_comparison_without_program_order_says_nothing():
     assert not cost_notes(rows(1.0, 2.0)[:1])
 
 
-@pytest.mark.parametrize(
+@together(
     ("predicted", "took", "clock", "asked"),
     [
         (0.9, 0.6, "processor", [True]),

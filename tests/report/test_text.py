@@ -2,8 +2,6 @@ import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, TerminationRecord, TriedVariant
 from neaptide.report.cells import byte_cell
 from neaptide.report.comparison_text import comparison_document, is_within_budget
@@ -210,7 +208,7 @@ def test_a_plan_without_moves_or_programs():
     assert "no programs" in plan_text(replace(samples.plan(), programs=()))
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "expected"),
     [
         ({"bitwise_equal": True}, "every tensor has the same bits"),

@@ -17,6 +17,7 @@ from neaptide.schedule.replays import Replays
 from neaptide.schedule.transfers import OWNED, Keep, Transfer
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
+from together import together
 
 REGISTRY = toy_registry()
 
@@ -294,7 +295,7 @@ def test_a_storage_may_leave_twice_and_an_output_returns_at_the_end():
         evaluator.apply(Transfer(storage, 0, store=1, after=2, before=4))
 
 
-@pytest.mark.parametrize(
+@together(
     ("places", "why"),
     [
         ((0, 3, 5), "overwritten by execution 1 while it is copied"),

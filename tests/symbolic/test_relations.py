@@ -152,7 +152,7 @@ def test_sizes_that_depend_on_the_shape_have_no_order():
     assert store.is_less(B * T, 1000 * B) is None
 
 
-@pytest.mark.parametrize(
+@together(
     "relations",
     [
         [Relation(S0, 12 * S1), Relation(S0, 12 * S1 + 1)],

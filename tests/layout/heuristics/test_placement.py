@@ -10,6 +10,7 @@ from neaptide.errors import LayoutProblemError
 from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, place, place_below
 from neaptide.layout.problem import LIMIT, Buffer, Gap, LayoutProblem
 from neaptide.layout.validate import check_layout
+from together import together
 
 SEEDS = st.integers(0, 10**9)
 
@@ -99,7 +100,7 @@ def test_no_buffers_make_an_empty_arena():
     assert place(LayoutProblem(()), [], Fit.BEST).arena_bytes == 0
 
 
-@pytest.mark.parametrize("order", [[0], [0, 0], [0, 2], [1, 0, 1]])
+@together("order", [[0], [0, 0], [0, 2], [1, 0, 1]])
 def test_an_order_that_is_none_is_refused(order):
     problem = LayoutProblem((Buffer("a", 0, 1, 1), Buffer("b", 0, 1, 1)))
     with pytest.raises(LayoutProblemError, match="each of the 2 buffers once"):

@@ -88,7 +88,7 @@ def test_a_large_request_does_not_use_free_blocks_of_the_small_pool():
     assert a.bytes.reserved == 22 * MIB
 
 
-@pytest.mark.parametrize(
+@together(
     ("nbytes", "segments", "reserved", "kept", "expandable"),
     [
         (512, 1, 2 * MIB, 2 * MIB, 2 * MIB),

@@ -247,6 +247,7 @@ def test_what_is_not_wanted_is_left_and_told():
     assert choices.refusals == ["in_place: verify runs look at it"]
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_was_done_and_runs_as_predicted(tmp_path, caplog):
     step, batch = gated_step(2)
     caplog.set_level(logging.INFO, logger="neaptide.planner")

@@ -125,7 +125,7 @@ def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch)
     assert done[-1] == (DEFAULT.large_region_states, True)
 
 
-@pytest.mark.parametrize(("degree", "seed"), [(3, 0), (5, 0), (5, 1)])
+@together(("degree", "seed"), [(3, 0), (5, 0), (5, 1)])
 def test_series_parallel_graphs_are_proved_by_the_first_reduction_alone(degree, seed):
     result = best_order(from_mapping(series_parallel(300, degree, seed))).require()
     assert result.certificate.is_optimal
@@ -146,7 +146,7 @@ def test_interrupt_while_a_region_is_searched():
     assert again.problem.op_count == problem.op_count
 
 
-@pytest.mark.parametrize(
+@together(
     ("method", "form"),
     [
         ("tree", in_tree(50, 1)),

@@ -11,6 +11,7 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.reduce import reduce
 from small_orders import all_orders, best_peak, from_edges, random_problem
+from together import together
 
 seeds = st.integers(0, 2**32)
 
@@ -32,7 +33,7 @@ def test_reduction_keeps_the_best_peak_and_every_order_expands(seed: int) -> Non
         )
 
 
-@pytest.mark.parametrize("region_states", [0, 1, 5])
+@together("region_states", [0, 1, 5])
 def test_reduction_stays_exact_when_regions_are_given_up(region_states: int) -> None:
     for seed in range(150):
         rng = random.Random(seed)
