@@ -20,7 +20,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.points.orders import orders_for_range
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime import contestants
-from neaptide.runtime.arena.plan import ArenaOptions, arena_options
+from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.meter import LiveBytesMeter
 from neaptide.runtime.planned_step import PlannedStep
 from neaptide.runtime.points.for_all_shapes import for_all_shapes
@@ -125,10 +125,10 @@ def prepared():
     return step, prepare(step, (x,), dynamic=DYNAMIC)
 
 
-def planned(prepared, budget, arena=False, **options):
-    step, captured = prepared
-    variant = placed(captured, for_all_shapes(captured, Ask(Budget(budget))), arena_options(arena))
-    return PlannedStep(step, contestants.never_again, variant, **options)
+@pytest.fixture(scope="module")
+def variant(prepared):
+    """What runs for it within most of the bytes."""
+    return for_all_shapes(prepared[1], Ask(Budget("90%")))
 
 
 def test_every_shape_has_the_bits_of_eager_and_is_planned_once(twins):
@@ -168,8 +168,9 @@ def test_an_arena_is_laid_out_for_each_shape_within_the_limit(in_arena):
     assert all(one.peak_with_workspace_bytes <= limit for one in way)
 
 
-def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step(prepared):
-    fast = planned(prepared, "90%", ArenaOptions(whole_range=True))
+def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step(prepared, variant):
+    placed_in = placed(prepared[1], variant, ArenaOptions(whole_range=True))
+    fast = PlannedStep(prepared[0], contestants.never_again, placed_in)
     data = batches([(2, 2), (2, 2), (5, 6), (6, 12)])
     fast(data[0])  # another program, if it is the first step of the optimizer
     fast(data[1])
@@ -208,8 +209,8 @@ def test_other_shapes_are_planned_by_themselves(twins):
     assert twins.have_the_same_bits([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)]) == 2
 
 
-def test_other_shapes_can_be_an_error_that_names_the_range(prepared):
-    fast = planned(prepared, "100%", on_mismatch="error")
+def test_other_shapes_can_be_an_error_that_names_the_range(prepared, variant):
+    fast = PlannedStep(prepared[0], contestants.never_again, variant, on_mismatch="error")
     fast(batches()[0])
     with pytest.raises(StepMismatch, match="the size x_0 is 9, was 2 to 6"):
         fast(torch.zeros(9, 4, WIDTH))
@@ -217,7 +218,7 @@ def test_other_shapes_can_be_an_error_that_names_the_range(prepared):
 
 def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once(prepared):
     with pytest.raises(InfeasibleBudget, match="largest shapes"):
-        planned(prepared, "5KiB")
+        for_all_shapes(prepared[1], Ask(Budget("5KiB")))
 
 
 @pytest.mark.parametrize(
@@ -270,13 +271,12 @@ def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
     assert not torch.equal(model.weight, twin.weight)
 
 
-def test_a_step_for_all_shapes_is_verified_like_any_other(prepared):
+def test_a_step_for_all_shapes_is_verified_like_any_other(variant):
     def factory():
         step, _ = make()
         (x,) = batches(((6, 12),))
         return step, x
 
-    variant = for_all_shapes(prepared[1], Ask(Budget("80%")))
     outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
     assert outcome.bitwise_equal, (outcome.max_abs_diff, outcome.worst)
 
