@@ -101,6 +101,7 @@ class Ask:
         least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
         leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
             an error.
+        explains: a report is made of the plan, which then tells axes.
     """
 
     budget: Budget
@@ -119,11 +120,7 @@ class Ask:
     mode: Mode = field(default_factory=OneShape)
     least_bytes: int = 0
     leave_out: LeaveOut | None = None
-
-    @property
-    def explains(self) -> bool:
-        """Whether a report is made of the plan, which then tells axes; none is made of a step that is planned while it trains."""
-        return self.limits.runs is None
+    explains: bool = True
 
     @property
     def dims(self) -> Dims | None:

@@ -126,7 +126,7 @@ def compile_step(
     check_setting("strict", strict)
     asked: StepOptions = {"dynamic": "auto", **options}
     ask = ask_of("compile_step", budget, asked, StepOptions, on_mismatch=on_mismatch)
-    ask = replace(ask, limits=replace(ask.limits, runs=RUNS))
+    ask = replace(ask, explains=False, limits=replace(ask.limits, runs=RUNS))
     making = _Making(step, state, ask, options.get("progress"), replans=on_mismatch == "replan")
     made = PlannedStep(
         step,

@@ -111,6 +111,7 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
             *dict.fromkeys(one.rule for one in made if one.keeps_bits and one.rule != IN_PLACE),
         ),
         leave_out=leave_out or warn_of_left_out,
+        explains=False,
     )
 
 
