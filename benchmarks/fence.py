@@ -144,7 +144,7 @@ def _answer(prepared: Any, work: int, *, numerics: str = "bitwise", **budget: An
     from neaptide.outcome import Limits
 
     limits = Limits(work=work, seed=SEED)
-    asked = Ask(Budget(**budget), limits=limits, numerics=numerics, workers=1, explains=False)
+    asked = Ask(Budget(**budget), limits=limits, numerics=numerics, workers=1)
     before = prepared.as_written()
     began = time.process_time()
     program = prepared.plan(asked).plan.programs[0]
