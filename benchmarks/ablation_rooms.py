@@ -119,7 +119,7 @@ def _variants(case: Case) -> Solve:
     from neaptide import zoo
     from neaptide.ask import Ask
     from neaptide.budget import Budget
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     model, latency = case
     spec = f"{model}@{TINY}"

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_record import RESULTS, recorded, run_part, save, say, table
 
 if TYPE_CHECKING:
-    from neaptide.runtime.planned_graph import PlannedVariant
-    from neaptide.runtime.planned_step import PlannedStep
+    from neaptide.runtime.steps.planned_graph import PlannedVariant
+    from neaptide.runtime.steps.planned_step import PlannedStep
 
 SEED: Final = 0
 MODELS: Final = ("gpt2@tiny", "llama@tiny", "bert@tiny")
@@ -66,9 +66,9 @@ def measured(model: str, share: str) -> Row:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime.arena.variant import in_arenas
-    from neaptide.runtime.points.for_all_shapes import for_all_shapes
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.points.arena_variant import in_arenas
+    from neaptide.policy.points.for_all_shapes import for_all_shapes
+    from neaptide.policy.prepared_step import prepare
 
     torch.set_num_threads(1)
     prepared = prepare(_step(model), (_batch(FIRST),), dynamic=RANGE)
@@ -129,10 +129,10 @@ def predicted(plain: PlannedVariant, inside: PlannedVariant, shapes: list[dict[s
 
 def runs(model: str, plain: PlannedVariant, inside: PlannedVariant, shapes: list[tuple[int, ...]]) -> Row:
     """Real steps: their losses, peaks and processor times."""
-    from neaptide.runtime import contestants
-    from neaptide.runtime.meter import LiveBytesMeter
-    from neaptide.runtime.planned_step import PlannedStep
-    from neaptide.runtime.points.predictions import predicted_at
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.measuring.meter import LiveBytesMeter
+    from neaptide.runtime.steps.planned_step import PlannedStep
+    from neaptide.runtime.steps.predictions import predicted_at
 
     def runner(variant: PlannedVariant) -> PlannedStep:
         step = _step(model)

@@ -20,8 +20,8 @@ from typing import Any
 from bench_record import MIB, RESULTS, recorded, save, table
 from model_rows import measured_rows
 from neaptide import zoo
+from neaptide.policy.points.arena_variant import in_arenas
 from neaptide.runtime.arena.plan import Copies
-from neaptide.runtime.arena.variant import in_arenas
 
 SEED = 0
 PAIRS = 41
@@ -54,11 +54,11 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime import contestants
+    from neaptide.policy.prepared_step import prepare
     from neaptide.runtime.arena.plan import ArenaOptions
-    from neaptide.runtime.prepared_step import prepare
-    from neaptide.runtime.timing import interleaved, median_ratio
-    from neaptide.runtime.verification import verify_eager, verify_planned
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.comparing.verification import verify_eager, verify_planned
+    from neaptide.runtime.measuring.timing import interleaved, median_ratio
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
@@ -120,7 +120,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
 
 def high_water_growth(run: Callable[[], object]) -> int | None:
     """Bytes by which the process's high-water mark grows after a first usual step; None where it is not told."""
-    from neaptide.runtime import process
+    from neaptide.runtime.measuring import process
 
     process.reset_high_water_mark()
     run()

@@ -26,7 +26,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.values import Kind
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 
 SEED: Final = 0
 REPEATS: Final = 5

@@ -35,9 +35,9 @@ def measure(spec: str, pairs: int) -> dict[str, Any]:
     import torch
 
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.runtime import contestants
-    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-    from neaptide.runtime.timing import median_ratio
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.measuring.timing import median_ratio
+    from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)

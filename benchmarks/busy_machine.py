@@ -31,7 +31,7 @@ def planned(spec: str, threads: int) -> dict[str, Any]:
     import neaptide.zoo
     from neaptide.ask import Ask
     from neaptide.budget import Budget
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     torch.set_num_threads(threads)
     step, batch = neaptide.zoo.factory(spec)()

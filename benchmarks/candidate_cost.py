@@ -79,7 +79,7 @@ def compiled(standing: Standing, change: Edited, sequence: tuple[int, ...]) -> t
 def of_the_zoo(spec: str) -> Graph:
     """A step of the zoo, captured without its bytes."""
     from neaptide import zoo
-    from neaptide.runtime.capturing import capture
+    from neaptide.runtime.steps.capturing import capture
 
     step, batch = zoo.factory(spec, device="meta")()
     return capture(step, (batch,)).steady.graph

@@ -45,8 +45,8 @@ def measure(name: str, pairs: int) -> dict[str, Any]:
     import torch
 
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.runtime import contestants
-    from neaptide.runtime.timing import median_ratio
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.measuring.timing import median_ratio
 
     torch.set_num_threads(1)
     step, batch = gru() if name == "gru" else contestants.build(zoo.factory(name), SEED)

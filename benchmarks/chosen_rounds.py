@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from neaptide.runtime.contestants import Measured
-    from neaptide.runtime.trials import Trial
+    from neaptide.runtime.comparing.contestants import Measured
+    from neaptide.runtime.comparing.trials import Trial
 
 SEED: Final = 0
 TOLERANCE: Final = 0.03
@@ -56,7 +56,7 @@ def tried(peak_bytes: int, measured: Measured, eager: Measured) -> Trial:
         measured: in these rounds.
         eager: likewise.
     """
-    from neaptide.runtime.trials import Trial
+    from neaptide.runtime.comparing.trials import Trial
 
     assert measured.times is not None
     assert eager.times is not None
@@ -68,7 +68,7 @@ def chosen_for(trials: Sequence[Trial], latencies: Sequence[int]) -> list[list[i
 
     For each limit that is the lowest peak within it; where none is, the fastest program.
     """
-    from neaptide.runtime.trials import TrialLimit
+    from neaptide.runtime.comparing.trials import TrialLimit
 
     found: list[list[int]] = [[] for _ in trials]
     for latency in latencies:
@@ -80,7 +80,7 @@ def chosen_for(trials: Sequence[Trial], latencies: Sequence[int]) -> list[list[i
 
 def measured_beside(measured: Measured, eager: Measured) -> dict[str, Any]:
     """Peaks of a program, and its processor times in the rounds that are reported, beside eager's."""
-    from neaptide.runtime.timing import median_ratio
+    from neaptide.runtime.measuring.timing import median_ratio
 
     memory, times = measured.memory, measured.times
     assert times is not None

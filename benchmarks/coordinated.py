@@ -56,7 +56,7 @@ def planned(spec: str) -> Row:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=spec)

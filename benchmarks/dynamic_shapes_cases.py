@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from neaptide.ask import Ask
     from neaptide.frontends.programs.captured import CapturedStep
-    from neaptide.runtime.by_shape.plans import ShapePlans
-    from neaptide.runtime.planned_graph import PlannedVariant, PointsWithin
-    from neaptide.runtime.prepared_step import PreparedStep
-    from neaptide.runtime.step_plan import StepPlan
+    from neaptide.policy.prepared_step import PreparedStep
+    from neaptide.runtime.shapes.plans import ShapePlans
+    from neaptide.runtime.steps.planned_graph import PlannedVariant, PointsWithin
+    from neaptide.runtime.steps.step_plan import StepPlan
 
 SEED: Final = 0
 ALLOWED: Final = (35.76 / 38.20, 37.89 / 38.20, 39.18 / 38.20)
@@ -71,7 +71,7 @@ def made(samples: int, width: int) -> tuple[Callable[..., Any], dict[str, torch.
 
 
 def _prepared(captured: CapturedStep) -> PreparedStep:
-    from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.policy.prepared_step import PreparedStep
 
     return PreparedStep(captured)
 
@@ -83,8 +83,8 @@ def planned(captured: CapturedStep, allowed: int) -> StepPlan:
 
 def planned_for_all(captured: CapturedStep, allowed: int, name: str) -> PlannedVariant:
     """What runs at all shapes within so many bytes."""
-    from neaptide.runtime.by_shape.search import plan_shapes
-    from neaptide.runtime.points.for_all_shapes import for_all_shapes
+    from neaptide.policy.plans_by_shape import plan_shapes
+    from neaptide.policy.points.for_all_shapes import for_all_shapes
 
     if name == BY_SHAPE:
         return plan_shapes(captured, _prepared, _options(allowed)).variant
@@ -229,7 +229,7 @@ class _Padded(_Program):
 
     def step_for(self, batch: Batch) -> Callable[[Batch], Any]:
         from neaptide.frontends.torch_step import capture_step
-        from neaptide.runtime.planned_step import PlannedStep
+        from neaptide.runtime.steps.planned_step import PlannedStep
 
         width = batch["input_ids"].shape[1]
         if width not in self._runners:
@@ -249,7 +249,7 @@ def _never(*_: object) -> Any:
 def _for_all(name: str, samples: int, share: float, first_peak: int, loader: Loader) -> _Program:
     """One program, or a few plans, for all shapes. Its peaks are those that it predicts for the batches."""
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.runtime.planned_step import PlannedStep
+    from neaptide.runtime.steps.planned_step import PlannedStep
 
     step, example = made(samples, LONGEST)
     began = time.process_time()
@@ -285,7 +285,7 @@ def _peak_by_points(points: PointsWithin, dim: str, width: int) -> int:
 
 def _measured_peaks(ours: _Program, widths: Sequence[int], loader: Loader) -> Row:
     """Measured beside predicted, for the longest batches and for some others."""
-    from neaptide.runtime.meter import measure_step
+    from neaptide.runtime.measuring.meter import measure_step
 
     by_length = sorted(range(len(widths)), key=lambda number: -widths[number])
     chosen = dict.fromkeys((*by_length[: MEASURED // 2], *range(min(MEASURED // 2, len(widths)))))

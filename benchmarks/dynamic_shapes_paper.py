@@ -36,8 +36,8 @@ def predicted(samples: int, share: float, batches: int, first_peak: int) -> Row:
     from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import Limits
     from neaptide.planner.points.plan import Decisions
-    from neaptide.runtime.points.for_all_shapes import for_all_shapes
-    from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.policy.points.for_all_shapes import for_all_shapes
+    from neaptide.policy.prepared_step import PreparedStep
     from neaptide_corpus.text_lengths import batches_of_tokens
 
     lengths = batches_of_tokens(batches, samples, SEED)

@@ -76,7 +76,7 @@ def host_answers(model: str) -> Answers:
 def dynamic_answers(model: str) -> Answers:
     """The least share of the peak that is kept to; above it, and estimated seconds, from the smallest shape to the largest."""
     from neaptide.cost.presets import get_device
-    from neaptide.runtime.points.predictions import predicted_at, predicted_seconds_at
+    from neaptide.runtime.steps.predictions import predicted_at, predicted_seconds_at
 
     dims = DYNAMIC[model]
     options = ",layers=12" if model == "mlp" else ",seq=64" if dims is LENGTHS else ""
@@ -100,7 +100,7 @@ def _for_all_shapes(prepared: Any) -> tuple[float, Any]:
     from neaptide.budget import Budget
     from neaptide.errors import InfeasibleBudget
     from neaptide.outcome import Limits
-    from neaptide.runtime.points.for_all_shapes import for_all_shapes
+    from neaptide.policy.points.for_all_shapes import for_all_shapes
 
     for share in DYNAMIC_SHARES[:-1]:
         asked = Ask(Budget(f"{share:.0%}"), limits=Limits(work=WORK, seed=SEED))
@@ -132,7 +132,7 @@ def core_answers(room: str) -> Answers:
 
 
 def _prepared(spec: str, *, device: str = "cpu", dynamic: Any = None) -> Any:
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     step, batch = zoo.factory(spec, device=device)()
     return prepare(step, (batch,), device=DEVICE, name=spec, dynamic=dynamic)

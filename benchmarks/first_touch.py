@@ -57,8 +57,8 @@ def first_plan(spec: str, peak: str, time_limit_s: float) -> dict[str, Any]:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime import contestants
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
+    from neaptide.runtime.comparing import contestants
 
     torch.set_num_threads(1)
     contestants.build(zoo.factory(spec.partition("@")[0]), SEED)  # imports what the model is made of

@@ -17,10 +17,10 @@ from neaptide import zoo
 
 if TYPE_CHECKING:
     from neaptide.plans import PlannedProgram
-    from neaptide.runtime.contestants import Contestant, Measured
-    from neaptide.runtime.pace import Pace
-    from neaptide.runtime.planned_graph import PlannedVariant
-    from neaptide.runtime.step_plan import StepPlan
+    from neaptide.runtime.comparing.contestants import Contestant, Measured
+    from neaptide.runtime.measuring.pace import Pace
+    from neaptide.runtime.steps.planned_graph import PlannedVariant
+    from neaptide.runtime.steps.step_plan import StepPlan
 
 PARTS: Final = (2, 4, 8, 16)
 STEPS: Final = 3
@@ -58,9 +58,10 @@ class Field:
 
     def __init__(self, spec: str, time_limit_s: float) -> None:
         from neaptide.planner.strategies.program_order import baseline
-        from neaptide.runtime import contestants, searched_variant
-        from neaptide.runtime.prepared_step import prepare
-        from neaptide.runtime.verification import verify_eager
+        from neaptide.policy import searched_variant
+        from neaptide.policy.prepared_step import prepare
+        from neaptide.runtime.comparing import contestants
+        from neaptide.runtime.comparing.verification import verify_eager
 
         self.spec, self.time_limit_s = spec, time_limit_s
         own = spec.partition("@")[0] in fission_steps.NAMES
@@ -84,7 +85,7 @@ class Field:
 
     def add_eager(self) -> None:
         """The step as it is, several times: what else the machine does while eager runs is in the ratio of every program."""
-        from neaptide.runtime import contestants
+        from neaptide.runtime.comparing import contestants
 
         self.eager = [contestants.eager_contestant(self.factory, SEED, name) for name in EAGER]
         self.rows.append({"program": EAGER[0]})
@@ -92,7 +93,7 @@ class Field:
     def add_micro_batches(self) -> None:
         """The step in parts by hand."""
         from hand_micro_batches import CannotSplitError, by_hand
-        from neaptide.runtime import contestants
+        from neaptide.runtime.comparing import contestants
 
         for parts in PARTS:
             name = f"eager in {parts}"
@@ -109,7 +110,7 @@ class Field:
     def add_checkpoints(self) -> None:
         """`torch.utils.checkpoint` in three ways."""
         from checkpoint_peers import PEERS
-        from neaptide.runtime import contestants
+        from neaptide.runtime.comparing import contestants
 
         for name, wrap in PEERS.items():
             step, batch = contestants.build(self.factory, SEED)
@@ -132,8 +133,8 @@ class Field:
     ) -> None:
         """A program that takes part where its losses are eager's."""
         from neaptide.frontends.state.state_finder import find_state
-        from neaptide.runtime.binding import state_tensors
-        from neaptide.runtime.contestants import Contestant
+        from neaptide.runtime.calls.binding import state_tensors
+        from neaptide.runtime.comparing.contestants import Contestant
 
         away = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(losses, self.losses, strict=True))
         if not away <= LOSS_TOLERANCE:
@@ -147,8 +148,8 @@ class Field:
         """Plans of one kind for several predicted times, each program once, ready to run."""
         from neaptide.budget import Budget
         from neaptide.outcome import Limits
-        from neaptide.runtime.prepared_step import Ask
-        from neaptide.runtime.searched_front import distinct, plans_for
+        from neaptide.policy.prepared_step import Ask
+        from neaptide.policy.searched_front import distinct, plans_for
 
         strategy, numerics = SEARCHES[kind]
         limits = Limits(time_s=SHARES[kind] * self.time_limit_s, seed=SEED)
@@ -181,8 +182,8 @@ class Field:
 
     def _add_plan(self, kind: str, planned_for: str, found: StepPlan) -> None:
         """Make a plan ready to run; a program that is there already runs once."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.searched_front import is_same_program
+        from neaptide.policy.searched_front import is_same_program
+        from neaptide.runtime.comparing import contestants
 
         name = f"{kind} for {planned_for}"
         steady = found.plan.programs[0]
@@ -210,7 +211,7 @@ class Field:
 
     def verify(self) -> None:
         """Compare the numbers of the plans that were chosen with eager's."""
-        from neaptide.runtime.verification import verify_planned
+        from neaptide.runtime.comparing.verification import verify_planned
 
         theirs = self.expected.tensors["parameters"]
         for row in self.rows:
@@ -230,8 +231,8 @@ class Field:
 
     def measure(self, rounds: int, latencies: list[int]) -> None:
         """Peaks and times of all programs, in turns; of plans those are reported that are chosen."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.pace import PaceReadings
+        from neaptide.runtime.comparing import contestants
+        from neaptide.runtime.measuring.pace import PaceReadings
 
         gc.collect()
         assert self.prepared.clock is not None

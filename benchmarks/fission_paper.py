@@ -30,7 +30,7 @@ from model_rows import measured_rows
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.policy.prepared_step import PreparedStep
 
 SEED: Final = 0
 DEVICE: Final = "rtx3090"
@@ -58,7 +58,7 @@ PART_S: Final = 7200.0
 
 def planned(spec: str, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:
     """One network: all programs within each limit of time."""
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=spec)

@@ -43,7 +43,7 @@ from chosen_rounds import SEED, TOLERANCE, longest
 from fission_field import NAIVE, OURS, measured
 from model_rows import measured_rows
 from neaptide import zoo
-from neaptide.runtime.contestant_process import KEEPING_HEAP
+from neaptide.runtime.comparing.contestant_process import KEEPING_HEAP
 
 ROUNDS: Final = 6
 LATENCIES: Final = (0, 5, 10, 25)

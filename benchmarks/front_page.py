@@ -45,7 +45,7 @@ def measure(spec: str, rounds: int, work: int) -> dict[str, Any]:
     import torch
 
     from checkpoint_peers import by_block
-    from neaptide.runtime import contestants
+    from neaptide.runtime.comparing import contestants
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
@@ -82,7 +82,7 @@ def compile_models(step: Callable[..., Any]) -> int:
 def curve(run: Callable[[], Any], resident: Callable[[], Iterable[Any]]) -> list[int]:
     """The most bytes in each of some equal stretches of the time of one step."""
     from neaptide.cost import allocator_events
-    from neaptide.runtime.meter import storage_bytes
+    from neaptide.runtime.measuring.meter import storage_bytes
 
     live = storage_bytes(resident())
     events = allocator_events.record(run, resident=resident()).events

@@ -37,9 +37,9 @@ def measure(spec: str, repeats: int, source: str) -> dict[str, Any]:
 
     from neaptide import zoo
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.runtime import contestants
-    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-    from neaptide.runtime.planned_step import PlannedStep
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
+    from neaptide.runtime.steps.planned_step import PlannedStep
 
     torch.set_num_threads(1)
     step, batch = contestants.build(zoo.factory(spec), SEED)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from bench_record import MIB, RESULTS, recorded, run_part, save, say, table
 from chosen_rounds import chosen_for, measured_beside, parted, rounds_of_both, tried
-from neaptide.runtime.contestant_process import KEEPING_HEAP
+from neaptide.runtime.comparing.contestant_process import KEEPING_HEAP
 
 SEED: Final = 0
 ROUNDS: Final = 9
@@ -72,10 +72,10 @@ def measured(image: int, rounds: int, time_limit_s: float) -> dict[str, Any]:
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
     from neaptide.planner.strategies.program_order import baseline
-    from neaptide.runtime import contestants
-    from neaptide.runtime.prepared_step import Ask, prepare
-    from neaptide.runtime.searched_front import distinct, plans_for
-    from neaptide.runtime.verification import verify_eager, verify_planned
+    from neaptide.policy.prepared_step import Ask, prepare
+    from neaptide.policy.searched_front import distinct, plans_for
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 
     torch.set_num_threads(1)
     factory = partial(forward, image)

@@ -54,7 +54,7 @@ def collect(model: str) -> dict[str, Any]:
     from neaptide.planner.offload.problem import OffloadProblem
     from neaptide.planner.offload.search import choose_stays
     from neaptide.planner.portfolio import plan_sequence
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     step, batch = zoo.factory(model, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=model)

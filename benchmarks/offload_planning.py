@@ -49,7 +49,7 @@ def planned(spec: str, work: int) -> Row:
     from neaptide.planner.offload.search import choose_stays
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.planner.strategies.program_order import baseline
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=spec)

@@ -135,11 +135,11 @@ def one(spec: str, rates: list[float], rounds: int, count: int) -> dict[str, Any
     from neaptide.cost.devices import Link
     from neaptide.ir.schedule import Schedule
     from neaptide.movers.slow_memory import SlowMemory
-    from neaptide.runtime import contestants, verification
-    from neaptide.runtime.capturing import capture
-    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-    from neaptide.runtime.prepared_step import PreparedStep
-    from neaptide.runtime.timing import interleaved
+    from neaptide.policy.prepared_step import PreparedStep
+    from neaptide.runtime.comparing import contestants, verification
+    from neaptide.runtime.measuring.timing import interleaved
+    from neaptide.runtime.steps.capturing import capture
+    from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
     from neaptide.schedule.timeline import simulate_timeline
     from neaptide.zoo.spec import factory
 

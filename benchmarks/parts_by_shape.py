@@ -26,8 +26,8 @@ from bench_record import RESULTS, markdown, recorded, save, say
 
 if TYPE_CHECKING:
     from neaptide.planner.points.choice import Choice
-    from neaptide.runtime.planned_graph import PlannedGraph
-    from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.policy.prepared_step import PreparedStep
+    from neaptide.runtime.steps.planned_graph import PlannedGraph
 
 SEED: Final = 0
 MODELS: Final = ("llama@tiny,layers=1", "gpt2@tiny,layers=1")
@@ -66,8 +66,8 @@ def measured(model: str) -> list[Row]:
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
     from neaptide.planner.points.parts import part_lengths
-    from neaptide.runtime.points.for_all_shapes import planned_within
-    from neaptide.runtime.points.saved_plan import in_program_order
+    from neaptide.policy.points.for_all_shapes import planned_within
+    from neaptide.policy.points.saved_plan import in_program_order
 
     prepared = _prepared(_factory(model))
     options = Ask(Budget("100%"), limits=Limits(seed=SEED), numerics="close")
@@ -137,10 +137,10 @@ def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.runtime.meter import LiveBytesMeter
-    from neaptide.runtime.planned_step import PlannedStep
-    from neaptide.runtime.points.for_all_shapes import for_all_shapes
-    from neaptide.runtime.points.predictions import predicted_at
+    from neaptide.policy.points.for_all_shapes import for_all_shapes
+    from neaptide.runtime.measuring.meter import LiveBytesMeter
+    from neaptide.runtime.steps.planned_step import PlannedStep
+    from neaptide.runtime.steps.predictions import predicted_at
 
     eager, step = _factory(model), _factory(model)
     prepared = _prepared(step)
@@ -184,7 +184,7 @@ def _batch(sizes: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _prepared(step: Any) -> PreparedStep:
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
 
     return prepare(step, (_batch((3, 25)),), run_operations=False, dynamic=RANGE)
 

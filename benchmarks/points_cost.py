@@ -58,7 +58,7 @@ def measure(spec: str, repeats: int) -> dict[str, Any]:
     from neaptide.planner.points.plan import point_plan
     from neaptide.planner.points.shaped import ShapedProgram
     from neaptide.planner.strategies import early_updates
-    from neaptide.runtime import contestants
+    from neaptide.runtime.comparing import contestants
 
     torch.set_num_threads(1)
     step, batch = contestants.build(zoo.factory(spec), SEED)
@@ -167,9 +167,9 @@ def fitting(step: Any, batch: Any, program: Any, plan: Any, repeats: int) -> flo
     from neaptide.ir.schedule import Schedule
     from neaptide.lower.torch_code import lower
     from neaptide.ops import registry
-    from neaptide.runtime.binding import Binding
-    from neaptide.runtime.executor import Executable
-    from neaptide.runtime.points.executable import PointExecutable
+    from neaptide.runtime.calls.binding import Binding
+    from neaptide.runtime.calls.executor import Executable
+    from neaptide.runtime.shapes.point_executable import PointExecutable
 
     step(batch)
     batch = {k: t.repeat(16, 1)[:16, :64].contiguous() for k, t in batch.items()}

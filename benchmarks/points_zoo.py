@@ -71,7 +71,7 @@ def measured(name: str) -> Row:
     from neaptide.planner.points.plan import point_plan
     from neaptide.planner.points.shaped import ShapedProgram
     from neaptide.planner.strategies import early_updates
-    from neaptide.runtime import contestants
+    from neaptide.runtime.comparing import contestants
 
     options = {"mlp": ",layers=12"} | dict.fromkeys((k for k, v in CASES.items() if v is LENGTHS), ",seq=64")
     spec = f"{name}@tiny{options.get(name, '')}"

@@ -26,7 +26,7 @@ from unittest import mock
 
 import fission_steps
 from bench_record import RESULTS, recorded, run_part, save, say, table
-from neaptide.runtime.contestant_process import KEEPING_HEAP
+from neaptide.runtime.comparing.contestant_process import KEEPING_HEAP
 
 SEED = 0
 ROUNDS = 3
@@ -97,9 +97,9 @@ def measure(spec: str, rounds: int) -> dict[str, Any]:
     import torch
 
     from neaptide import zoo
-    from neaptide.runtime import contestants
-    from neaptide.runtime.executor import Executable
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.policy.prepared_step import prepare
+    from neaptide.runtime.calls.executor import Executable
+    from neaptide.runtime.comparing import contestants
 
     torch.set_num_threads(1)
     own = spec.partition("@")[0] in fission_steps.NAMES
@@ -162,7 +162,7 @@ def step_in_parts(prepared: Any) -> Any:
     """The usual step, split from the first operation to the last in program order; None where it cannot be."""
     from neaptide.ops import registry
     from neaptide.planner.variants.choices import Choices
-    from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
+    from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 
     first, *others = map(PlannedGraph.captured, prepared.captured.programs)
     choices = Choices(registry(), first.objection)

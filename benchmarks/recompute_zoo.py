@@ -33,7 +33,7 @@ from model_rows import measured_rows
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.runtime.step_plan import StepPlan
+    from neaptide.runtime.steps.step_plan import StepPlan
 
 SEED = 0
 ROUNDS = 7
@@ -60,10 +60,10 @@ class Field:
 
     def __init__(self, spec: str, work: int) -> None:
         from neaptide.outcome import Limits
-        from neaptide.runtime import contestants
-        from neaptide.runtime.meter import StepMeasurement
-        from neaptide.runtime.prepared_step import prepare
-        from neaptide.runtime.verification import verify_eager
+        from neaptide.policy.prepared_step import prepare
+        from neaptide.runtime.comparing import contestants
+        from neaptide.runtime.comparing.verification import verify_eager
+        from neaptide.runtime.measuring.meter import StepMeasurement
 
         self.factory = zoo.factory(spec)
         self.limits = Limits(work=work, seed=SEED)
@@ -98,7 +98,7 @@ class Field:
 
     def run(self, name: str, run: Callable[[], Any], resident: Callable[[], Any], **row: Any) -> None:
         """Measure the memory of a program that has run before, and keep it for the timing."""
-        from neaptide.runtime import contestants
+        from neaptide.runtime.comparing import contestants
 
         self.memory[name] = contestants.measure_step(run, resident)
         self.runners[name] = run
@@ -107,8 +107,8 @@ class Field:
 
     def add_plan(self, name: str, budget_bytes: int) -> None:
         """Plan, verify and measure; a plan that an earlier row has already is not run twice."""
-        from neaptide.runtime import contestants
-        from neaptide.runtime.verification import verify_planned
+        from neaptide.runtime.comparing import contestants
+        from neaptide.runtime.comparing.verification import verify_planned
 
         found = self.planned(budget_bytes)
         steady = found.plan.programs[0]
@@ -144,7 +144,7 @@ class Field:
 
     def time(self, rounds: int) -> None:
         """Time all programs in turns and complete the rows."""
-        from neaptide.runtime.timing import interleaved, median_ratio
+        from neaptide.runtime.measuring.timing import interleaved, median_ratio
 
         gc.collect()
         with self.spend("timing"):
@@ -178,7 +178,7 @@ def measure(spec: str, rounds: int, work: int) -> dict[str, Any]:
     """One model: all its programs, measured in this process."""
     import torch
 
-    from neaptide.runtime import contestants
+    from neaptide.runtime.comparing import contestants
 
     torch.set_num_threads(1)
     field = Field(spec, work)
@@ -216,8 +216,8 @@ class Peer:
 
     def __init__(self, factory: Callable[[], Any], wrap: Callable[[Any], int], expected: list[float]) -> None:
         from neaptide.frontends.state.state_finder import find_state
-        from neaptide.runtime import contestants
-        from neaptide.runtime.binding import state_tensors
+        from neaptide.runtime.calls.binding import state_tensors
+        from neaptide.runtime.comparing import contestants
 
         self.run: Callable[[], Any] | None = None
         self.resident: Callable[[], Any] | None = None
@@ -245,7 +245,7 @@ class Peer:
 def peers(factory: Callable[[], Any]) -> dict[str, Peer]:
     """The peers of a model by name."""
     from checkpoint_peers import PEERS
-    from neaptide.runtime import contestants
+    from neaptide.runtime.comparing import contestants
 
     step, batch = contestants.build(factory, SEED)
     expected = [float(step(batch)) for _ in range(STEPS)]

@@ -22,7 +22,7 @@ from bench_record import RESULTS, recorded, save
 from neaptide.cost.host import usable_cores
 
 if TYPE_CHECKING:
-    from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.policy.prepared_step import PreparedStep
 
 SEED: Final = 0
 DEVICE: Final = "rtx3090"
@@ -40,8 +40,8 @@ Row = dict[str, Any]
 
 def measure(spec: str, repeats: int) -> Row:
     """Searches of one step, by the number of workers."""
-    from neaptide.runtime.capturing import capture
-    from neaptide.runtime.prepared_step import PreparedStep
+    from neaptide.policy.prepared_step import PreparedStep
+    from neaptide.runtime.steps.capturing import capture
 
     own = spec.partition("@")[0] in fission_steps.NAMES
     step, batch = fission_steps.factory(spec)() if own else neaptide.zoo.factory(spec, device="meta")()

@@ -32,8 +32,8 @@ def part(spec: str) -> dict[str, Any]:
     import neaptide
     from neaptide import zoo
     from neaptide.cost import allocator_events
-    from neaptide.runtime import contestants
-    from neaptide.runtime.meter import storage_bytes
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.measuring.meter import storage_bytes
 
     def recorded_call(run: Callable[[], Any], resident: list[torch.Tensor]) -> tuple[float, int]:
         before, began = storage_bytes(resident), time.perf_counter()

@@ -42,10 +42,10 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
+    from neaptide.policy.prepared_step import prepare
     from neaptide.report.comparison import compare_programs
-    from neaptide.runtime import contestants
-    from neaptide.runtime.contestants import Measuring
-    from neaptide.runtime.prepared_step import prepare
+    from neaptide.runtime.comparing import contestants
+    from neaptide.runtime.comparing.contestants import Measuring
 
     torch.set_num_threads(1)
     factory = zoo.factory(spec)
@@ -107,7 +107,7 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
 
 def named_differences(factory: Any, prepared: Any, variant: Any) -> list[str]:
     """The operations that allocate otherwise in the program than alone."""
-    from neaptide.runtime import contestants
+    from neaptide.runtime.comparing import contestants
     from op_allocations import workspace_differences
 
     contestant = contestants.planned_contestant("", factory, SEED, contestants.rebind(variant))

@@ -18,7 +18,7 @@ import torch
 from bench_record import machine, versions
 from neaptide import zoo
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.runtime import contestants
+from neaptide.runtime.comparing import contestants
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20

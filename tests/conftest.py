@@ -77,8 +77,8 @@ def _kept_measurements(tmp_path_factory: pytest.TempPathFactory):
 def _no_kept_floors():
     """A plan that an error of one test named as reachable is not given to another test."""
     yield
-    if "neaptide.runtime.kept_floors" in sys.modules:
-        sys.modules["neaptide.runtime.kept_floors"].FLOORS.clear()
+    if "neaptide.policy.kept_floors" in sys.modules:
+        sys.modules["neaptide.policy.kept_floors"].FLOORS.clear()
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules.fission import fission
 

@@ -11,11 +11,8 @@ from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
-from neaptide.runtime import contestants
-from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.verification import (
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.verification import (
     Verification,
     compare_records,
     record_eager,
@@ -23,6 +20,9 @@ from neaptide.runtime.verification import (
     verify_eager,
     verify_planned,
 )
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.steps.planned_step import PlannedStep
+from neaptide.runtime.steps.step_plan import StepPlan
 from programs.reachable import Snapshot
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]

@@ -6,7 +6,7 @@ import os
 import sys
 
 from deep_step import deep_factory
-from neaptide.runtime import contestant_worker
+from neaptide.runtime.comparing import contestant_worker
 
 
 def unruly_factory():

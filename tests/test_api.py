@@ -462,7 +462,7 @@ def test_a_run_is_verified_and_measured(plan):
 
 
 def test_numbers_that_differ_from_eagers_are_an_error(plan, monkeypatch):
-    from neaptide.runtime import verification
+    from neaptide.runtime.comparing import verification
 
     usual = verification.compare_records
 

@@ -15,9 +15,9 @@ from example_counts import examples
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
-from neaptide.runtime import contestants, verification
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.plan_matching import matched
+from neaptide.policy.plan_matching import matched
+from neaptide.runtime.comparing import contestants, verification
+from neaptide.runtime.steps.capturing import capture
 
 EDITS = examples(600)
 NONSENSE = (

@@ -13,10 +13,10 @@ import neaptide
 from neaptide.budget import Budget
 from neaptide.errors import PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan, ShapesProgram
+from neaptide.policy import plans_by_shape as searching
 from neaptide.report.run_text import run_document
-from neaptide.runtime.by_shape import search as searching
-from neaptide.runtime.meter import measure_step
-from neaptide.runtime.points.predictions import predicted_at
+from neaptide.runtime.measuring.meter import measure_step
+from neaptide.runtime.steps.predictions import predicted_at
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -72,7 +72,7 @@ def steady(plan) -> ShapesProgram:
 
 
 def test_it_runs_every_shape_as_eager_does_and_nothing_is_planned_again(plan, monkeypatch):
-    monkeypatch.delattr("neaptide.runtime.points.for_all_shapes.points_within")
+    monkeypatch.delattr("neaptide.policy.points.for_all_shapes.points_within")
     monkeypatch.delattr(searching._ShapePlanning, "run")
     (step, model), (eager, reference) = make(), make()
     fast = plan.apply(step, on_mismatch="error")

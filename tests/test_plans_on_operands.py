@@ -19,9 +19,9 @@ from neaptide.options import PlanOptions
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.plans import Plan
+from neaptide.policy.plan_matching import same_budget
+from neaptide.policy.prepared_step import prepare
 from neaptide.report.plan_text import plan_document
-from neaptide.runtime.plan_matching import same_budget
-from neaptide.runtime.prepared_step import prepare
 from together import together
 
 BUDGETS = (

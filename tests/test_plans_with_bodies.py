@@ -16,9 +16,9 @@ from neaptide.errors import PlanError
 from neaptide.outcome import Limits
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.plan_matching import matched
-from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.policy.plan_matching import matched
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.steps.capturing import capture
 from run_elsewhere import run_elsewhere
 from together import together
 

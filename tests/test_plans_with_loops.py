@@ -18,9 +18,9 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.plan_matching import same_budget
-from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.policy.plan_matching import same_budget
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import replay, sizes_within
 from neaptide.transform.rules import RULES
 from run_elsewhere import run_elsewhere

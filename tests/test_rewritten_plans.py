@@ -15,9 +15,9 @@ import neaptide
 from neaptide.errors import PlanError, UsageError
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
-from neaptide.runtime import contestants, verification
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.plan_matching import matched
+from neaptide.policy.plan_matching import matched
+from neaptide.runtime.comparing import contestants, verification
+from neaptide.runtime.steps.capturing import capture
 from plan_steps import autocast_step, small_step
 from together import together
 

@@ -13,12 +13,12 @@ from neaptide.errors import LayoutProblemError, PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.plans import Plan
+from neaptide.policy.plan_matching import matched
+from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.plan_text import plan_document
-from neaptide.runtime import contestants, verification
-from neaptide.runtime.arena.variant import in_arenas
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.plan_matching import matched
-from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.runtime.comparing import contestants, verification
+from neaptide.runtime.steps.capturing import capture
 from neaptide.schedule.problem import compile_problem
 from together import together
 from torch_programs import all_idle

@@ -29,8 +29,8 @@ from neaptide.ir.values import Kind
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.transfers import OWNED, TO_END, Transfer

@@ -20,8 +20,8 @@ from neaptide.ir.nodes import Named, Ref
 from neaptide.ir.values import Kind
 from neaptide.lower.torch_ops import resolve_operation
 from neaptide.ops import registry
-from neaptide.runtime import contestants
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.steps.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
 
 

@@ -15,7 +15,7 @@ from neaptide.errors import SymbolicError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
 from op_calls import make_call
 from together import together

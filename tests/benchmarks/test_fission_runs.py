@@ -14,9 +14,9 @@ from bench_record import save
 from chosen_rounds import parted, rounds_of_both
 from hand_micro_batches import CannotSplitError, by_hand
 from neaptide import zoo
-from neaptide.runtime.contestants import Measured
-from neaptide.runtime.meter import StepMeasurement
-from neaptide.runtime.timing import StepTimes
+from neaptide.runtime.comparing.contestants import Measured
+from neaptide.runtime.measuring.meter import StepMeasurement
+from neaptide.runtime.measuring.timing import StepTimes
 
 ROUNDING = 1e-5
 

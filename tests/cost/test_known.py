@@ -14,7 +14,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from wide_rows import rows_step
 
 

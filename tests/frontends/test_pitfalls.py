@@ -19,7 +19,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from step_checks import as_variant, assert_same_bits, planned, program_order, verify
 
 

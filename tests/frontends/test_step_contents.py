@@ -54,7 +54,7 @@ def test_arguments_of_any_structure(make_args):
     eager, twin = make(), make()
     captured = capture_step(twin, args, kwargs)
     assert sum(s.role == "batch" for s in captured.steady.inputs) >= 2
-    from neaptide.runtime.planned_step import PlannedStep
+    from neaptide.runtime.steps.planned_step import PlannedStep
     from step_checks import as_variant, program_order
 
     run = PlannedStep(twin, None, as_variant(captured, program_order))

@@ -17,7 +17,7 @@ from neaptide.lower.places import Place, StepPlaces
 from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes

@@ -16,8 +16,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.verify import verify
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.symbolic.size_expr import SizeExpr
 
 HERE = Source("model.py", 7, "y = relu(x @ w)", "block", "forward")

@@ -17,7 +17,7 @@ from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.arena.block import Arena
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from torch_programs import Recorder, bits
 

@@ -7,8 +7,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws, set_random_state
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from torch_programs import Recorder, check_run
 
 

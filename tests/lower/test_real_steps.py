@@ -10,7 +10,7 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
 from torch_programs import check_run, shuffled, with_repetitions

@@ -20,8 +20,8 @@ from neaptide.lower.torch_code import lower
 from neaptide.movers import file_mover
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.meter import LiveBytesMeter
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.symbolic.size_expr import SizeExpr
 
 FAST = SlowMemory(bytes_per_s=2e9)

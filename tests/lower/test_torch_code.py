@@ -19,7 +19,7 @@ from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from torch_programs import Recorder, bits, check_run, random_order, random_program, with_recomputation
 

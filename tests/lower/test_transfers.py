@@ -25,7 +25,7 @@ from neaptide.movers import file_mover
 from neaptide.movers.host_pool import HostCopy
 from neaptide.movers.slow_memory import SlowMemory
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
 from together import together

@@ -10,8 +10,8 @@ from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.named_peers import COMBINATIONS
 from neaptide.outcome import Limits
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.prepared_step import PreparedStep
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.steps.capturing import capture
 from wide_rows import rows_step
 
 

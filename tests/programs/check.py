@@ -25,14 +25,14 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget, NeaptideError, NumericsError, PlanMismatch
 from neaptide.outcome import Limits
+from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.report.comparison import compare_programs
 from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.report.profiling import over_budget
-from neaptide.runtime import contestants
-from neaptide.runtime.contestants import Measuring
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.step_plan import StepPlan
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.contestants import Measuring
+from neaptide.runtime.steps.planned_step import PlannedStep
+from neaptide.runtime.steps.step_plan import StepPlan
 from programs.program import Factory, Program
 from programs.reachable import Snapshot
 

@@ -17,10 +17,10 @@ from neaptide.errors import NeaptideError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime import contestants
-from neaptide.runtime.planned_graph import PlannedGraph, PlannedVariant
-from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.verification import verify_eager, verify_planned
+from neaptide.policy.prepared_step import prepare
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.verification import verify_eager, verify_planned
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from programs.check import SEED, Outcome, outcome_of
 from programs.program import Program
 

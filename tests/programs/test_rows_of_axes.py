@@ -13,7 +13,7 @@ from neaptide.analysis.axes.whole_graph import operations_without_axes
 from neaptide.errors import NeaptideError
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from programs.catalogue import FAMILIES, family
 from programs.check import Outcome, outcome_of
 

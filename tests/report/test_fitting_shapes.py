@@ -19,11 +19,11 @@ from neaptide.outcome import Limits
 from neaptide.planner.points.largest import LimitedProgram, grows_with, least_bytes
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.policy.points.for_all_shapes import points_within
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.profile_text import ranges_blocks
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.points.for_all_shapes import points_within
+from neaptide.runtime.measuring.meter import LiveBytesMeter
+from neaptide.runtime.steps.capturing import capture
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 from varying_dims import needs_varying_dims

@@ -9,9 +9,9 @@ from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.policy.prepared_step import prepare
 from neaptide.report.profiling import over_budget, profile_report, step_profile
-from neaptide.runtime.planned_graph import PlannedGraph
-from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.steps.planned_graph import PlannedGraph
 
 LIMITS = Limits(work=100)
 

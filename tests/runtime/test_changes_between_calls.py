@@ -13,7 +13,7 @@ import torch
 
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
-from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.steps.planned_step import PlannedStep
 from runtime import code_changes, mode_changes, model_changes, value_changes
 from runtime.changes import KINDS
 from runtime.changing_case import Case

@@ -35,7 +35,7 @@ from neaptide.runtime.arena.block import Arena
 from neaptide.runtime.arena.out_probe import probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.arena.planning import plan_arena
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES

@@ -8,9 +8,9 @@ from neaptide import zoo
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
-from neaptide.runtime import contestants
-from neaptide.runtime.prepared_step import prepare
-from neaptide.runtime.verification import verify_eager, verify_planned
+from neaptide.policy.prepared_step import prepare
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from step_checks import assert_runs_as_predicted
 
 

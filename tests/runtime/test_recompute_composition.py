@@ -17,11 +17,11 @@ from neaptide.budget import Budget
 from neaptide.ops import declared
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
-from neaptide.runtime import contestants
-from neaptide.runtime.arena.variant import in_arenas
-from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.verification import verify_eager, verify_planned
+from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.prepared_step import PreparedStep, prepare
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.verification import verify_eager, verify_planned
+from neaptide.runtime.steps.step_plan import StepPlan
 
 WIDTH = 16
 

@@ -11,8 +11,8 @@ from neaptide.movers.slow_memory import SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime import contestants
-from neaptide.runtime.prepared_step import prepare
+from neaptide.policy.prepared_step import prepare
+from neaptide.runtime.comparing import contestants
 from step_checks import assert_runs_as_predicted
 from wide_rows import wide_head
 

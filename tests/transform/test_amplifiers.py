@@ -17,7 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.variant import Variant
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.again import Again
 from neaptide.transform.fission.amplifiers import amplifiers
 from neaptide.transform.fission.twins import twins_apart

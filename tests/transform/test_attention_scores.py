@@ -11,7 +11,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.amplifiers import amplifiers
 
 TOKENS, WIDTH, BLOCKS = 48, 8, 2

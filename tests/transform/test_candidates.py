@@ -14,7 +14,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.spans import suffixes, whole_step

@@ -17,7 +17,7 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, UNFILLED_LIKE, kept_factor
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES

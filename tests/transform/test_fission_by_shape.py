@@ -29,9 +29,9 @@ from neaptide.ops import registry
 from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.runtime.executor import Executable
-from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.points.executable import PointExecutable
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.measuring.meter import LiveBytesMeter
+from neaptide.runtime.shapes.point_executable import PointExecutable
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay

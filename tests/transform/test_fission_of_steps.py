@@ -23,8 +23,8 @@ from neaptide.ir.serial import from_json, to_json
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ops import registry
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.verification import compare_records, record_eager, record_planned
+from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
+from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from step_checks import as_variant

@@ -9,7 +9,7 @@ from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.axes.follow import follow
 from neaptide.ir.axes import Along, Need
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rules.fission import Fission, fission
 
 BATCH, WORDS, SEQUENCE, WIDTH = 7, 11, 6, 8

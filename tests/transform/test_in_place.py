@@ -11,7 +11,7 @@ from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite, replay
 from neaptide.transform.rules import RULES

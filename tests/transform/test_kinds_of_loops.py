@@ -13,7 +13,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 

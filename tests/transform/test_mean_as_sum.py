@@ -13,8 +13,8 @@ from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.ops.means import MEAN_LOSS_GRADIENTS, MEAN_LOSSES, MEANS
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.verification import compare_records, record_eager, record_planned
+from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
+from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES

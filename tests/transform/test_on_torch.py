@@ -8,7 +8,7 @@ from graph_play import doubled
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rules import RULES
 from torch_programs import check_run, random_program

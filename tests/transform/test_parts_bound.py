@@ -22,7 +22,7 @@ from neaptide.planner.variants.choices import Choices, ladder
 from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.looked_at import axes_of
 from neaptide.planner.variants.merges import merged
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES

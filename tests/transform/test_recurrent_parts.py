@@ -23,8 +23,8 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.rewrite import apply_rewrite, replay
 from neaptide.transform.rules import RULES

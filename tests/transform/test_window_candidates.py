@@ -15,7 +15,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices, ladder
 from neaptide.planner.variants.looked_at import axes_of
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.fission.spans import stretches
 from neaptide.transform.fission.window_candidates import window_candidates

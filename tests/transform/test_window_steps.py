@@ -14,7 +14,7 @@ from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.ops.convolutions import CONVOLUTION_GRADIENTS
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.applying import apply_rule, found_rewrites
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES

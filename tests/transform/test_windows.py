@@ -21,7 +21,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ops import registry
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.intervals import Interval, find_intervals
 from neaptide.transform.fission.region import find_region
 from neaptide.transform.rewrite import Rewrite, replay

@@ -31,9 +31,9 @@ from neaptide.ir.text_parser import parse_graph
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.tolerance import Tolerance
-from neaptide.runtime.verification import compare_records, record_eager, record_planned
+from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
+from neaptide.runtime.measuring.tolerance import Tolerance
+from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.rewrite import Rewrite, replay, sizes_within
 from neaptide.transform.rules import RULES

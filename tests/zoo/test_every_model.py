@@ -13,9 +13,9 @@ from neaptide import zoo
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
-from neaptide.runtime import contestants, verification
-from neaptide.runtime.meter import LiveBytesMeter
-from neaptide.runtime.prepared_step import PreparedStep, prepare
+from neaptide.policy.prepared_step import PreparedStep, prepare
+from neaptide.runtime.comparing import contestants, verification
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 
 SEED = 0
 PEAK = "75%"

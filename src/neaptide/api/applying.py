@@ -23,19 +23,19 @@ from neaptide.budget import Budget
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.options import ApplyOptions, StepOptions
 from neaptide.plans import Plan
-from neaptide.runtime.arguments import check_on_mismatch, check_plan
-from neaptide.runtime.capturing import capture_for_call
-from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.plan_matching import fits, matched, warn_of_left_out
-from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.planned_step import OnMismatch, PlannedStep, Replanner
-from neaptide.runtime.points.for_all_shapes import for_all_shapes, varies
-from neaptide.runtime.points.for_one_shape import evicting_variant
-from neaptide.runtime.points.for_seen_shapes import for_seen_shapes
-from neaptide.runtime.points.matching import matched_for_all_shapes
-from neaptide.runtime.points.seen_sizes import SeenDims, SeenSizes
-from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.step_copies import Remake
+from neaptide.policy.costed_step import Progress
+from neaptide.policy.plan_matching import fits, matched, warn_of_left_out
+from neaptide.policy.points.for_all_shapes import for_all_shapes, varies
+from neaptide.policy.points.for_one_shape import evicting_variant
+from neaptide.policy.points.for_seen_shapes import for_seen_shapes
+from neaptide.policy.points.matching import matched_for_all_shapes
+from neaptide.policy.points.seen_sizes import SeenDims, SeenSizes
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.steps.arguments import check_on_mismatch, check_plan
+from neaptide.runtime.steps.capturing import capture_for_call
+from neaptide.runtime.steps.planned_graph import PlannedVariant
+from neaptide.runtime.steps.planned_step import OnMismatch, PlannedStep, Replanner
+from neaptide.runtime.steps.step_copies import Remake
 from neaptide.settings import DEFAULTS, check_setting, verified_calls
 
 Step = Callable[..., Any]

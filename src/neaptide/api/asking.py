@@ -30,20 +30,20 @@ from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.points.decide import policy
 from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.plans import Plan
+from neaptide.policy.costed_step import Progress
+from neaptide.policy.plan_matching import same_budget
+from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.points.for_all_shapes import varies
+from neaptide.policy.points.matching import dims_of_plan
+from neaptide.policy.prepared_step import PreparedStep, prepare
+from neaptide.policy.searched_front import plans_to_try
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime.arena.plan import ArenaOptions, arena_options
-from neaptide.runtime.arena.variant import in_arenas
-from neaptide.runtime.arguments import check_arena
-from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.open_choice import OpenChoice
-from neaptide.runtime.plan_matching import same_budget
-from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.points.for_all_shapes import varies
-from neaptide.runtime.points.matching import dims_of_plan
-from neaptide.runtime.prepared_step import PreparedStep, prepare
-from neaptide.runtime.searched_front import plans_to_try
-from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.trials import TrialLimit
+from neaptide.runtime.comparing.open_choice import OpenChoice
+from neaptide.runtime.comparing.trials import TrialLimit
+from neaptide.runtime.steps.arguments import check_arena
+from neaptide.runtime.steps.planned_graph import PlannedVariant
+from neaptide.runtime.steps.step_plan import StepPlan
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rules import check_rules
 

@@ -17,10 +17,10 @@ from neaptide.options import ComparisonOptions
 from neaptide.report.comparison import compare_programs
 from neaptide.report.model import Comparison
 from neaptide.report.profiling import over_budget
-from neaptide.runtime import contestants
-from neaptide.runtime.arguments import check_no_batch
-from neaptide.runtime.contestants import Factory, Measuring
-from neaptide.runtime.step_plan import StepPlan
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.contestants import Factory, Measuring
+from neaptide.runtime.steps.arguments import check_no_batch
+from neaptide.runtime.steps.step_plan import StepPlan
 from neaptide.settings import DEFAULTS
 
 

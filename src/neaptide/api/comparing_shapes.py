@@ -15,16 +15,16 @@ from neaptide.frontends.dims.dynamic_dims import DynamicDim, find_dims
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.interruption import beyond_search
 from neaptide.options import ShapesOptions
+from neaptide.policy.points.for_all_shapes import for_all_shapes
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.model import ShapesComparison
 from neaptide.report.profiling import over_budget
 from neaptide.report.shapes_comparison import compare_at_shapes
-from neaptide.runtime import contestants
-from neaptide.runtime.arguments import check_no_batch
-from neaptide.runtime.contestant_messages import CapturedFor
-from neaptide.runtime.contestants import Factory, Measuring
-from neaptide.runtime.points.for_all_shapes import for_all_shapes
-from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_batches import FactoryOfShape
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.contestant_messages import CapturedFor
+from neaptide.runtime.comparing.contestants import Factory, Measuring
+from neaptide.runtime.comparing.shape_batches import FactoryOfShape
+from neaptide.runtime.steps.arguments import check_no_batch
 from neaptide.settings import DEFAULTS
 from neaptide.symbolic.size_expr import SizeExpr
 

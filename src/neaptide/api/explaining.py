@@ -6,7 +6,7 @@ from pathlib import Path
 
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
-from neaptide.runtime.arguments import check_plan
+from neaptide.runtime.steps.arguments import check_plan
 
 
 def explain(plan: Plan | str | Path) -> str:

@@ -10,7 +10,7 @@ from neaptide.budget import Budget
 from neaptide.frontends.dims.dynamic_dims import find_dims
 from neaptide.options import PlanOptions
 from neaptide.plans import Plan
-from neaptide.runtime.points.saved_plan import plan_for_all_shapes
+from neaptide.policy.points.saved_plan import plan_for_all_shapes
 
 Step = Callable[..., Any]
 

@@ -8,12 +8,12 @@ from typing import Any, Unpack
 
 from neaptide.errors import UsageError
 from neaptide.options import ProfileOptions, check_names
+from neaptide.policy.prepared_step import prepare
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report
 from neaptide.report.shape_ranges import shape_curves, shape_ranges
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.prepared_step import prepare
+from neaptide.runtime.steps.capturing import capture
 from neaptide.settings import DEFAULTS, check_setting
 from neaptide.units import parse_size
 

@@ -13,17 +13,17 @@ from neaptide.errors import NumericsError
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.options import RunOptions
 from neaptide.plans import Plan
+from neaptide.policy.costed_step import Progress
+from neaptide.policy.plan_facts import versions
+from neaptide.policy.plan_matching import matched
+from neaptide.policy.points.matching import matched_for_all_shapes
 from neaptide.report.model import RunReport
-from neaptide.runtime import contestants, verification
-from neaptide.runtime.arguments import check_plan
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.contestants import Factory
-from neaptide.runtime.costed_step import Progress
-from neaptide.runtime.plan_facts import versions
-from neaptide.runtime.plan_matching import matched
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.points.matching import matched_for_all_shapes
-from neaptide.runtime.points.predictions import predicted_at
+from neaptide.runtime.comparing import contestants, verification
+from neaptide.runtime.comparing.contestants import Factory
+from neaptide.runtime.steps.arguments import check_plan
+from neaptide.runtime.steps.capturing import capture
+from neaptide.runtime.steps.planned_step import PlannedStep
+from neaptide.runtime.steps.predictions import predicted_at
 from neaptide.settings import DEFAULTS, check_setting
 
 _AFTER_DIFFERENCE: Final = {

@@ -11,15 +11,15 @@ from neaptide.budget import Budget
 from neaptide.interruption import beyond_search
 from neaptide.options import TrialOptions
 from neaptide.plans import Plan
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.policy.searched_front import plans_to_try
 from neaptide.report.profiling import over_budget, over_bytes
-from neaptide.runtime import contestants
-from neaptide.runtime.arguments import check_no_batch
-from neaptide.runtime.contestants import Factory
-from neaptide.runtime.open_choice import OpenChoice
-from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.searched_front import plans_to_try
-from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.trials import TrialLimit
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.contestants import Factory
+from neaptide.runtime.comparing.open_choice import OpenChoice
+from neaptide.runtime.comparing.trials import TrialLimit
+from neaptide.runtime.steps.arguments import check_no_batch
+from neaptide.runtime.steps.step_plan import StepPlan
 
 
 def plan_by_trials(

@@ -22,8 +22,8 @@ from neaptide.setting_readers import parse_dims, parse_shapes
 
 if TYPE_CHECKING:
     from neaptide.plans import Plan
+    from neaptide.policy.prepared_step import PreparedStep
     from neaptide.report.document import Document
-    from neaptide.runtime.prepared_step import PreparedStep
     from neaptide.settings import Settings
 
 
@@ -285,7 +285,7 @@ def prepared_target(request: Request) -> PreparedStep:
     with console.user_code():
         step, batch = find_target(request.target).build()
         from neaptide.frontends.torch_step import capture_step
-        from neaptide.runtime.prepared_step import PreparedStep
+        from neaptide.policy.prepared_step import PreparedStep
 
         captured = capture_step(step, (batch,), name=request.target)
         return PreparedStep(captured, progress=console.progress)

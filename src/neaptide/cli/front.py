@@ -29,9 +29,9 @@ def sweep_variants(request: Request) -> int:
     from neaptide.outcome import Limits
     from neaptide.planner.graph_search import check_strategy
     from neaptide.planner.variants import check_variants, inner_strategy
+    from neaptide.policy.searched_front import searched_front
     from neaptide.report.chart_file import save_chart
     from neaptide.report.curve_picture import curve_chart
-    from neaptide.runtime.searched_front import searched_front
 
     settings, console = request.settings, request.console
     check_strategy(inner_strategy(settings.strategy), atomic=False)

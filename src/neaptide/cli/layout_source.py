@@ -127,7 +127,7 @@ def _from_program(target: str, plan: Plan | None, request: Request) -> Program:
     with console.user_code():
         step, batch = find_target(target).build()
         from neaptide.frontends.torch_step import capture_step
-        from neaptide.runtime.prepared_step import PreparedStep
+        from neaptide.policy.prepared_step import PreparedStep
 
         prepared = PreparedStep(capture_step(step, (batch,), name=target), progress=console.progress)
         prices = prepared.prices()

@@ -13,21 +13,21 @@ from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import BudgetRecord
+from neaptide.policy.plan_facts import versions
+from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.arena_text import arena_lines
 from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import Comparison, ComparisonRow
-from neaptide.runtime import contestants
 from neaptide.runtime.arena.plan import ArenaOptions
-from neaptide.runtime.arena.variant import in_arenas
-from neaptide.runtime.contestant_process import rivals
-from neaptide.runtime.contestants import Factory, Measured, Measuring, Rival
-from neaptide.runtime.pace import Pace, PaceReadings
-from neaptide.runtime.plan_facts import versions
-from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.trials import Clock, clock_of
-from neaptide.runtime.verification import Verification, verify_eager, verify_planned
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.contestant_process import rivals
+from neaptide.runtime.comparing.contestants import Factory, Measured, Measuring, Rival
+from neaptide.runtime.comparing.trials import Clock, clock_of
+from neaptide.runtime.comparing.verification import Verification, verify_eager, verify_planned
+from neaptide.runtime.measuring.pace import Pace, PaceReadings
+from neaptide.runtime.steps.planned_graph import PlannedVariant
+from neaptide.runtime.steps.step_plan import StepPlan
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds

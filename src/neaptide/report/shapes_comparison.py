@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.policy.plan_facts import versions
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.comparison import measured_row
 from neaptide.report.model import ComparedShape, ComparisonRow, ShapesComparison
-from neaptide.runtime import contestants
-from neaptide.runtime.contestant_messages import CapturedFor
-from neaptide.runtime.contestant_process import rivals
-from neaptide.runtime.contestants import Measuring
-from neaptide.runtime.plan_facts import versions
-from neaptide.runtime.planned_graph import PlannedVariant
-from neaptide.runtime.points.predictions import predicted_at, predicted_seconds_at
-from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.shape_batches import FactoryOfShape
-from neaptide.runtime.step_plan import StepPlan
-from neaptide.runtime.verification import Verification, verify_eager, verify_planned
+from neaptide.runtime.comparing import contestants
+from neaptide.runtime.comparing.contestant_messages import CapturedFor
+from neaptide.runtime.comparing.contestant_process import rivals
+from neaptide.runtime.comparing.contestants import Measuring
+from neaptide.runtime.comparing.shape_batches import FactoryOfShape
+from neaptide.runtime.comparing.verification import Verification, verify_eager, verify_planned
+from neaptide.runtime.steps.planned_graph import PlannedVariant
+from neaptide.runtime.steps.predictions import predicted_at, predicted_seconds_at
+from neaptide.runtime.steps.step_plan import StepPlan
 
 PADDED = "padded"
 

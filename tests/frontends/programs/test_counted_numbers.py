@@ -12,7 +12,7 @@ from frontends.steps import batch, net, sgd
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace import step_trace
-from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.steps.planned_step import PlannedStep
 from step_checks import as_variant, assert_same_bits, planned
 
 DONE = 0

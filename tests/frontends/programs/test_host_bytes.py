@@ -11,8 +11,8 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.frontends.torch_step import capture_step
-from neaptide.runtime import contestants
-from neaptide.runtime.prepared_step import prepare
+from neaptide.policy.prepared_step import prepare
+from neaptide.runtime.comparing import contestants
 from step_checks import assert_like_eager, planned
 
 TEACHER_BYTES = 5 * 4 * (64 * 64 + 64) + 4 * 4 * 64 + 8

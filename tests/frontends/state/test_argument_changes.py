@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.steps.planned_step import PlannedStep
 from step_checks import as_variant
 from together import together
 

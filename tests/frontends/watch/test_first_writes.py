@@ -10,7 +10,7 @@ import torch
 from frontends.steps import batch, net, sgd
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
-from neaptide.runtime.planned_step import PlannedStep
+from neaptide.runtime.steps.planned_step import PlannedStep
 from step_checks import as_variant, planned
 
 

@@ -21,7 +21,7 @@ from neaptide.layout.pools.caching_allocator import simulate_caching_allocator
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
-from neaptide.runtime.executor import Executable
+from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
 from together import together

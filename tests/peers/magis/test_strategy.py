@@ -27,8 +27,8 @@ from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.estimate import PartCosts
-from neaptide.runtime import contestants
-from neaptide.runtime.prepared_step import prepare
+from neaptide.policy.prepared_step import prepare
+from neaptide.runtime.comparing import contestants
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import carry_out, moves, strategy
 from neaptide_peers.magis.best_first import BestFirst, Wanted

@@ -21,7 +21,7 @@ from neaptide.ops import registry
 from neaptide.planner.offload.carried_over import placed_again, stays_after
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.pricing import Pricing
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.staying import evaluated_with_stays
 from neaptide.transform.rewrite import Rewrite, apply_rewrite

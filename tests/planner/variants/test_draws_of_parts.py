@@ -13,8 +13,8 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.text import print_graph
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime.planned_step import PlannedStep
-from neaptide.runtime.verification import GROUPS, compare_records, record_eager, record_planned
+from neaptide.runtime.comparing.verification import GROUPS, compare_records, record_eager, record_planned
+from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rules import RULES
 from step_checks import as_variant

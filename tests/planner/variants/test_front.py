@@ -12,9 +12,9 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits
 from neaptide.planner.variants.front import undominated, variants_front
 from neaptide.plans import TriedVariant
-from neaptide.runtime.capturing import capture
-from neaptide.runtime.prepared_step import PreparedStep
-from neaptide.runtime.searched_front import searched_front
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.policy.searched_front import searched_front
+from neaptide.runtime.steps.capturing import capture
 from wide_rows import rows_step
 
 PLANS = st.builds(TriedVariant, st.just("x"), st.integers(0, 20), st.integers(0, 20).map(float))

@@ -12,7 +12,7 @@ from torch import nn
 import neaptide
 from neaptide.ask import Ask
 from neaptide.outcome import Limits
-from neaptide.runtime.prepared_step import prepare
+from neaptide.policy.prepared_step import prepare
 
 LIMITS = {"time_limit_s": None, "work_limit": 2000}
 TOKENS, WIDTH, WORDS = 96, 8, 300

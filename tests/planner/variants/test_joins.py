@@ -23,7 +23,7 @@ from neaptide.planner.variants.joins import joins, without_joins
 from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Decision
-from neaptide.runtime.prepared_step import prepare
+from neaptide.policy.prepared_step import prepare
 
 
 class TwoLevels(nn.Module):

@@ -16,7 +16,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import estimates
 from neaptide.planner.variants.levels import levels_of
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 
 SENTENCES, TOKENS, WIDTH, WORDS = 3, 40, 8, 160
 

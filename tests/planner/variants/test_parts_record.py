@@ -27,7 +27,7 @@ from neaptide.planner.variants.variant import Variant
 from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
 from wide_rows import rows_step
 

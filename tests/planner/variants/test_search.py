@@ -14,7 +14,7 @@ from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Variant
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from wide_rows import rows_step
 
 LIMITS = {"time_limit_s": None, "work_limit": 2000}

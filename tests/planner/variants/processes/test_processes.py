@@ -23,7 +23,7 @@ from neaptide.planner.variants.processes.messages import packed, unpacked
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
 from neaptide.planner.variants.processes.task import PricedTask
 from neaptide.planner.variants.search import plan_variants
-from neaptide.runtime.capturing import capture
+from neaptide.runtime.steps.capturing import capture
 from wide_rows import rows_step
 
 PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())

@@ -1,0 +1,1 @@
+"""Steps whose shapes vary, or that evict at run time: one program that decides at each call."""

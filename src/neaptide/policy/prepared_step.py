@@ -1,0 +1,319 @@
+"""A captured step ready to be planned: what profiling, planning and comparing all begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Final, Unpack
+
+from neaptide.ask import BITWISE, CLOSE, Ask, LeaveOut
+from neaptide.budget import allowed_bytes
+from neaptide.cost.presets import get_device
+from neaptide.frontends.torch_step import CaptureOptions
+from neaptide.interruption import keeping
+from neaptide.ir.graph import Graph
+from neaptide.outcome import LimitGuard, Limits, Stopwatch
+from neaptide.planner.garbage import collected_rarely
+from neaptide.planner.graph_search import check_strategy
+from neaptide.planner.judge_plan import judge_program
+from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
+from neaptide.planner.rewritten_plan import of_captured, replayed
+from neaptide.planner.variants import inner_strategy
+from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.planning import VariantPrices
+from neaptide.planner.variants.variant_plan import VariantPlan
+from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
+from neaptide.policy.costed_step import CostedStep, CostOptions
+from neaptide.policy.kept_floors import FLOORS, given_back, question
+from neaptide.policy.plan_facts import described_signature, versions
+from neaptide.policy.searched_variant import (
+    as_variant,
+    before_results_on_operands,
+    searched_variant,
+    with_results_on_operands,
+)
+from neaptide.runtime.steps.capturing import capture_for_call
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, with_rewrites
+from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.transform.rewrite import Rewrite
+
+# Of the time for a plan, what the search for the usual program gets. The first steps are run once.
+_USUAL_SHARE: Final = 0.7
+
+
+class PreparedStep(CostedStep):
+    """A captured step whose operations have costs, and the plans that are made of it."""
+
+    def allowed(self, ask: Ask, index: int, limit: int | None) -> int:
+        """Bytes that one of the programs may use."""
+        peak = self.as_written(index).peak_with_workspace_bytes
+        return allowed_bytes(ask.budget, peak, limit, ask.least_bytes)
+
+    def rewritten(
+        self,
+        index: int,
+        asked: tuple[str | Rewrite, ...],
+        leave_out: LeaveOut | None = None,
+    ) -> PlannedGraph:
+        """One of the programs after what `Ask.rewrites` asks for, in program order.
+
+        Args:
+            index: of the program; rewrites by their nodes are those of the usual step.
+            asked: as in the ask.
+            leave_out: as in the ask. What is left out and then found by name is not told.
+
+        Raises:
+            UsageError: no rule of that name.
+            RewriteError: a rewrite is not legal in its graph, or takes away what verify runs observe.
+        """
+        if (index, asked) not in self._rewritten:
+            planned = PlannedGraph.captured(self.captured.programs[index])
+            here = tuple(one for one in asked if index == 0 or isinstance(one, str))
+            planned = with_rewrites(planned, self.registry, here, leave_out)
+            self._rewritten[index, asked] = planned
+        return self._rewritten[index, asked]
+
+    def plan(self, ask: Ask, met: MetPlans | None = None) -> StepPlan:
+        """Plan every program of the step for one limit in bytes.
+
+        Args:
+            ask: of the searches.
+            met: what searches for other limits of the usual program met, as of `plan_program`.
+
+        Raises:
+            UsageError: no such strategy or rule.
+        """
+        check_strategy(inner_strategy(ask.strategy), atomic=ask.atomic)
+        programs: list[PlannedProgram] = []
+        graphs: list[PlannedGraph] = []
+        limit: int | None = None
+        guard = LimitGuard(ask.limits)
+        budget, pace = self.at_kept_pace(ask.budget)
+        inside = replace(ask, budget=budget)
+        for index in range(len(self.captured.programs)):
+            # The usual program takes the longest; a search that is interrupted then is followed by the others'.
+            with keeping() if programs else nullcontext():
+                allowed = self.allowed(inside, index, limit)
+                part = replace(inside, limits=self._part(ask.limits, index, guard))
+                like, known = (graphs[0], None) if graphs else (None, met)
+                program, planned = self.plan_program(index, part, allowed, like, known)
+            limit = allowed if limit is None else limit
+            programs.append(program)
+            graphs.append(planned)
+        asked = ask.budget
+        record = BudgetRecord(
+            *(asked.peak, asked.latency, asked.outside_bytes, ask.least_bytes, asked.host, pace),
+            state_between_steps=asked.state_between_steps,
+        )
+        plan = Plan(
+            programs=tuple(programs),
+            name=self.captured.steady.graph.name,
+            budget=record,
+            seed=ask.limits.seed,
+            device=self.device.name,
+            versions=versions(),
+            atomic=ask.atomic,
+            signature=described_signature(self.captured),
+            captured_on=self.captured_on,
+            allow_nondeterministic=self.registry.bits_may_vary,
+            numerics=CLOSE if ask.numerics == CLOSE else BITWISE,
+            axes=self.axes if ask.explains else (),
+            checkpoints=self.captured.checkpoints,
+        )
+        return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
+
+    def _part(self, limits: Limits, index: int, guard: LimitGuard) -> Limits:
+        """The limits of one program: most of the time for the usual one, the rest for the others.
+
+        The others get their share of the whole even where those before took longer than theirs: a search ends in time,
+        but operations of what it found may be timed behind it.
+        """
+        left, others = guard.remaining_s(), len(self.captured.programs) - 1
+        if index:  # run by one call
+            limits = replace(limits, runs=1)
+        if left is None or not others:
+            return limits
+        assert limits.time_s is not None
+        if not index:
+            return replace(limits, time_s=_USUAL_SHARE * limits.time_s)
+        least = (1 - _USUAL_SHARE) * limits.time_s / others
+        return replace(limits, time_s=max(left / (others - index + 1), least))
+
+    @collected_rarely()
+    def plan_program(
+        self,
+        index: int,
+        ask: Ask,
+        allowed: int,
+        like: PlannedGraph | None = None,
+        met: MetPlans | None = None,
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """The plan of one of the programs, and what then runs.
+
+        A plan above its budget is kept; it is the answer to who asks for its bytes, should a search find none.
+
+        Args:
+            index: of the program.
+            ask: of its search.
+            allowed: bytes that it may use.
+            like: the usual program as it was decided: another one is rewritten in the same way.
+            met: what searches for other limits of this program met, where sums may be taken in another order.
+        """
+        program, planned = self._searched(index, ask, allowed, like, met)
+        peak = program.predictions.peak_with_workspace_bytes
+        if peak <= allowed or ask.budget.is_min or ask.budget.peak is None:
+            return program, planned
+        captured = self.captured.programs[index]
+        asked = question(captured, program.role, self.device.name, ask, self.registry)
+        kept = FLOORS.within(asked, allowed)
+        FLOORS.note(asked, program)
+        there = None
+        if kept is not None:
+            there = given_back(captured, kept, allowed, self.registry, atomic=ask.atomic)
+        return (program, planned) if there is None else there
+
+    def _searched(
+        self,
+        index: int,
+        ask: Ask,
+        allowed: int,
+        like: PlannedGraph | None,
+        met: MetPlans | None,
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """What a search finds; arguments as of `plan_program`."""
+        role = "steady" if index == 0 else f"first_{index}"
+        planned = self.rewritten(index, ask.rewrites, ask.leave_out)
+        self.say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
+
+        def asked(planned: PlannedGraph) -> GraphAsk:
+            return self.request(index, role, planned, ask, allowed)
+
+        if ask.numerics == CLOSE:
+            planned, found = searched_variant(
+                planned,
+                asked,
+                ask,
+                VariantPrices(self.quick_pricing, self.pricing, self.part_costs),
+                self.choices(planned),
+                like,
+                met,
+            )
+        else:
+            request, watch = asked(planned), Stopwatch()
+            pricing = self.pricing(planned.graph)
+            limits = before_results_on_operands(planned, ask, pricing)
+            found = BodyPlanner(pricing, limits, ask.interrupt).around(planned.graph, request)
+            planned, found = with_results_on_operands(
+                planned, asked, found, ask, self.pricing, watch.seconds()
+            )
+        return self._judged(planned, found, ask)
+
+    def usual_program_of(
+        self, ask: Ask, allowed: int, plan: VariantPlan
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """A plan of the usual program that searches met, laid out and judged, and what then runs.
+
+        Args:
+            ask: of its layout.
+            allowed: bytes that it may use.
+            plan: of a variant.
+        """
+        planned = as_variant(self.rewritten(0, ask.rewrites, ask.leave_out), plan.variant)
+        request = self.request(0, "steady", planned, ask, allowed)
+        pricing = self.pricing(planned.graph)
+        found = finished_plan(planned.graph, pricing, request, plan.found)
+        return self._judged(planned, found, ask)
+
+    def _judged(
+        self, planned: PlannedGraph, found: GraphPlan, ask: Ask
+    ) -> tuple[PlannedProgram, PlannedGraph]:
+        """A plan as one of the captured program, judged; and what then runs.
+
+        Args:
+            planned: the program after its rewrites.
+            found: its plan.
+            ask: of the search.
+        """
+        pricing = self.pricing(planned.graph)
+        host_bytes = found.program.predictions.host_bytes
+        planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)
+        if not planned.rewrites:
+            return found.program, planned
+        captured = planned.program.graph
+        program = of_captured(found.program, captured, self.pricing(captured), planned.rewrites)
+        edited = replayed(program, captured, self.registry)
+        judge_program(
+            program,
+            edited.graph,
+            pricing.problem(planned.graph, found.schedule.bodies),
+            self.registry,
+            captured=captured,
+            atomic=ask.atomic,
+        )
+        return program, planned
+
+    def request(self, index: int, role: str, planned: PlannedGraph, ask: Ask, allowed: int) -> GraphAsk:
+        """What is asked of one of the programs, or of what rewrites make of it, for so many bytes."""
+        return GraphAsk.of(
+            replace(ask, strategy=inner_strategy(ask.strategy)),
+            role=role,
+            budget_bytes=allowed,
+            own=self.own(planned) if planned.checkpoints else None,
+            names=self.user_names(index, planned.graph),
+            host=self._host(index, planned.graph, ask),
+        )
+
+    def _host(self, index: int, graph: Graph, ask: Ask) -> HostSpace | None:
+        """Where storages of a graph may wait; None where nothing is moved."""
+        nbytes = ask.budget.host_bytes
+        if not nbytes:
+            return None
+        between = ask.budget.state_between_steps
+        host = HostSpace.of(graph, self.device, nbytes, state_between_steps=between)
+        stuck = self._stuck(index, graph)
+        return replace(host, stuck=host.stuck | stuck, may_be_between=host.may_be_between - stuck)
+
+    def _stuck(self, index: int, graph: Graph) -> frozenset[int]:
+        """Storages of the caller's tensors that cannot give their bytes up: arrays, files or processes share them."""
+        slots = {slot.name: slot for slot in self.captured.state.tensors}
+        program = self.captured.programs[index]
+        return frozenset(
+            storage
+            for value, slot in zip(graph.inputs, program.inputs, strict=True)
+            if slot.key[0] == "tensor"
+            and (storage := graph.values[value].storage) is not None
+            and not slots[slot.key[1]].current().untyped_storage().resizable()
+        )
+
+    def baseline_variant(self) -> PlannedVariant:
+        """Every program in the order in which it was captured."""
+        return PlannedVariant(self.captured, tuple(map(PlannedGraph.captured, self.captured.programs)))
+
+
+class PrepareOptions(CaptureOptions, CostOptions, total=False):
+    """How a step is captured, and what its costs are."""
+
+
+def prepare(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    **how: Unpack[PrepareOptions],
+) -> PreparedStep:
+    """Capture a step and get ready to cost it; see `CaptureOptions` and `CostOptions`.
+
+    Raises:
+        CaptureError: the step cannot be captured; names the user's line.
+        UsageError: no device of that name, or a factory instead of a step.
+    """
+    further: dict[str, Any] = {**how}
+    costs = {name: further.pop(name) for name in CostOptions.__optional_keys__ & how.keys()}
+    if costs.get("device") is not None:
+        get_device(costs["device"])  # a misspelt name is told before the capture, which takes seconds
+    if costs.get("progress") is not None:
+        costs["progress"]("capturing the step")
+    captured = capture_for_call(step, args, kwargs or {}, **further)
+    return PreparedStep(captured, **costs)

@@ -1,0 +1,202 @@
+"""Moves tensors between the user's objects and a captured program: read anew at each call, written back after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from neaptide.frontends.objects.batch_objects import content_of, leaves_of
+from neaptide.frontends.objects.places import Place
+from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.frontends.state.argument_changes import Call, part_at
+from neaptide.frontends.state.step_slots import OutputSlot, hyper_parameters
+from neaptide.frontends.state.step_state import StepState, TensorSlot
+from neaptide.frontends.watch.first_writes import NO_WRITES, FirstWrites
+from neaptide.frontends.watch.trace_watch import LeftTensor
+from neaptide.ir.graph import Graph
+from neaptide.runtime import _torch_private as private
+from neaptide.runtime.calls.attached import attached
+from neaptide.runtime.calls.input_readers import Reader, input_reader
+
+
+class Binding:
+    """The inputs and outputs of one captured program, tied to the user's module and optimizer.
+
+    Parameters, state and rates are looked up by place at each call, so that loading a state dict, moving data or
+    stepping a learning-rate scheduler between calls is seen.
+
+    Args:
+        program: what the inputs and outputs mean.
+        graph: what runs.
+        state: the user's objects.
+        left: places that get a tensor at each call, in the order of the program's outputs.
+        last_writes: what is written behind the program.
+    """
+
+    def __init__(
+        self,
+        program: CapturedProgram,
+        graph: Graph,
+        state: StepState,
+        *,
+        left: Sequence[tuple[Place, LeftTensor]] = (),
+        last_writes: FirstWrites = NO_WRITES,
+    ) -> None:
+        self._last_writes = last_writes
+        self._left = left
+        self._program = program
+        self._state = state
+        self._slots: dict[str, TensorSlot] = {slot.name: slot for slot in state.tensors}
+        self._user_names = {
+            graph.values[v].name: slot.name for v, slot in zip(graph.inputs, program.inputs, strict=True)
+        }
+        used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
+        made = {slot.key[0] for slot in program.outputs if slot.role == "gradient"}
+        self._replaced = [
+            self._slots[name]
+            for name in sorted({*program.entry.gradients, *made})
+            if name not in program.kept_gradients
+        ]
+        read = {slot.key[1] for slot in program.inputs if slot.role == "gradient"}
+        self._discarded = [slot for slot in self._replaced if slot.name not in read]
+        self._numbers = {place.name: place for place in state.scalars if place.name in state.counted}
+        self._flags = [
+            (self._slots[name], flag)
+            for name, flag in program.exit.flags.items()
+            if program.entry.flags.get(name) is not flag
+        ]
+        self._flagged: list[tuple[torch.Tensor, bool]] = []
+        self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
+        self._rates: list[torch.Tensor] = []
+        self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
+        self._returns_arguments = any(kind == "argument" for kind, _ in program.borrowed.values())
+        self._passed: list[
+            Any
+        ] = []  # leaves of the call's arguments, where the step returns some as they are
+        self._call: Call = ((), {})  # the arguments, where the step changes lists or dicts among them
+        self._attached = program.attached
+        self._readers = [
+            self._reader(slot.key, value) if value in used else _nothing
+            for slot, value in zip(program.inputs, graph.inputs, strict=True)
+        ]
+
+    def _reader(self, key: tuple[Any, ...], value: int) -> Reader:
+        """How one input is read."""
+        if key[0] == "held":
+            return lambda _leaves: part_at(self._call, key[1])
+        now = input_reader(key, self._state, self._slots)
+        if key[0] != "rate" or value in self._scalars or isinstance(now([]), torch.Tensor):
+            return now
+        # A fused kernel reads the rate from a tensor: one that lives as long as the binding.
+        rate = torch.zeros((), dtype=torch.float64, device="cpu")
+        self._rates.append(rate)
+        return lambda leaves: rate.fill_(now(leaves))
+
+    def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """One entry for each graph input.
+
+        Gradients that the step throws away unread (a `zero_grad` before the backward) are dropped now, as the step
+        itself would before it computes anything; those that it never touches stay.
+        """
+        if self._program.changes:
+            self._call = args, kwargs
+            self._program.changes.check(self._call, self._state)
+        leaves = leaves_of((args, dict(kwargs)))
+        inputs = [reader(leaves) for reader in self._readers]
+        self._passed = list(map(content_of, leaves)) if self._returns_arguments else []
+        self._flagged = [(leaves[at], flag) for at, flag in self._program.argument_flags.items()]
+        self.discard()
+        return inputs
+
+    def discard(self) -> None:
+        """Drop the gradients that the step throws away unread."""
+        for slot in self._discarded:
+            slot.current().grad = None
+
+    def write_back(self, outputs: tuple[Any, ...]) -> Any:
+        """Set gradients and optimizer state, and put the step's return value together."""
+        self._last_writes.do()
+        results: dict[int, Any] = dict(self._program.constants)
+        gradients: dict[str, torch.Tensor] = {}
+        written: dict[OutputSlot, Any] = dict(self._program.written)
+        skipped: set[str] = set()
+        for slot, output in zip(self._program.outputs, outputs, strict=True):
+            if slot.role == "result":
+                position = slot.key[0]
+                is_leaf = self._attached.get(position)
+                results[position] = output if is_leaf is None else attached(output, is_leaf=is_leaf)
+            elif slot.role == "left":
+                place, left = self._left[slot.key[0]]
+                place.set(attached(output, is_leaf=left.is_leaf) if left.attached else output)
+            elif slot.role == "gradient":
+                gradients[slot.key[0]] = output.detach()  # no view: `module.half()` gives it other bytes
+            elif slot.role == "skipped":
+                if output.item():
+                    skipped.add(slot.key[0])
+            else:
+                written[slot] = output
+        for slot, content in written.items():
+            if slot.key[0] not in skipped:
+                self._write(slot, content)
+        for parameter in self._replaced:
+            parameter.current().grad = gradients.get(parameter.name)
+        for tensor, flag in (*((slot.current(), flag) for slot, flag in self._flags), *self._flagged):
+            tensor.requires_grad_(flag)
+        self._flagged = []
+        for optimizer in (*self._state.optimizers.values(), *self._state.wrappers):
+            private.note_optimizer_step(optimizer)
+        results.update((position, read(self._passed)) for position, read in self._borrowed.items())
+        self._passed = []
+        leaves = [results[position] for position in range(len(results))]
+        returned = self._program.result_spec.num_leaves
+        if self._program.changes:
+            self._program.changes.do(self._call, leaves[returned:])
+            self._call = ((), {})
+        return pytree.tree_unflatten(leaves[:returned], self._program.result_spec)
+
+    def _write(self, slot: OutputSlot, content: Any) -> None:
+        """Put something into the state of an optimizer, into a parameter group, or a number where the user counts."""
+        if slot.role == "optimizer_state":
+            label, name, entry = slot.key
+            self._state.optimizers[label].state[self._slots[name].current()][entry] = content
+        elif slot.role == "number":
+            self._numbers[slot.key[0]].set(content)
+        else:
+            label, index, entry = slot.key
+            self._state.optimizers[label].param_groups[index][entry] = content
+
+    def user_name(self, value_name: str) -> str:
+        """What the user calls the input that is `value_name` in the graph."""
+        return self._user_names.get(value_name, value_name)
+
+    def resident(self) -> list[torch.Tensor]:
+        """Tensors of the step's state that exist now; they live through the whole step."""
+        return [*state_tensors(self._state), *self._rates]
+
+
+def state_tensors(state: StepState) -> list[torch.Tensor]:
+    """Parameters, buffers, loose tensors, tensors among the hyper-parameters, gradients and optimizer state, as of now."""
+    tensors = [slot.current() for slot in state.tensors]
+    rates = [
+        entry.content
+        for label, optimizer in state.optimizers.items()
+        for entry in hyper_parameters(label, optimizer)
+        if isinstance(entry.content, torch.Tensor)
+    ]
+    gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
+    entries = [
+        entry
+        for _, table in state.kept_state()
+        for owned in table.values()
+        for entry in owned.values()
+        if isinstance(entry, torch.Tensor)
+    ]
+    return [*tensors, *rates, *gradients, *entries]
+
+
+def _nothing(_leaves: list[Any]) -> None:
+    """The program does not use this input."""
+    return

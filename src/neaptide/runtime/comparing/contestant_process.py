@@ -1,0 +1,179 @@
+"""Programs that are compared, each in a process of its own: what one leaves in heap and caches, no other finds.
+
+What lies at the end of a heap decides whether a step touches fresh pages, and those are up to a fifth of its time
+(`docs/explanation/seconds.md`). That is no property of a program: it differs from one process to the next. So these
+processes keep what is freed, unless the environment says otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+
+from neaptide.errors import NeaptideError, ProgramError, UsageError
+from neaptide.planner.variants.processes.messages import read, write
+from neaptide.runtime.comparing.contestant_messages import CapturedFor, Failed, SentVariant, Wanted
+from neaptide.runtime.comparing.contestants import (
+    Factory,
+    Rival,
+    eager_contestant,
+    planned_contestant,
+    rebind,
+)
+from neaptide.runtime.measuring.meter import StepMeasurement
+from neaptide.runtime.steps.planned_graph import PlannedVariant
+
+MakeRival = Callable[[str, PlannedVariant | None], Rival]
+"""A rival of a name for a variant; for None, the user's function as it is."""
+
+_WORKER: Final = "neaptide.runtime.comparing.contestant_worker"
+# For glibc. Either of them alone would turn off what it learns: from which size on blocks are mapped for themselves. So that is
+# set to where it ends up in any process that frees large blocks, `DEFAULT_MMAP_THRESHOLD_MAX`.
+KEEPING_HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+_ENDING_S: Final = 1.0  # for a process that has closed its pipes to end
+_STDERR_CHARS: Final = 500
+
+
+@contextlib.contextmanager
+def rivals(
+    factory: Factory, seed: int, *, own_processes: bool, captured_for: CapturedFor | None = None
+) -> Iterator[MakeRival]:
+    """What makes the programs that are compared; their processes end with the block.
+
+    Args:
+        factory: makes the step and its batch.
+        seed: of the factory.
+        own_processes: run each in a process of its own, which makes the factory, and captures the step, once more.
+        captured_for: how the step was captured; None for with the factory's batch, for its shape.
+
+    Raises:
+        UsageError: another process cannot make the factory.
+    """
+    if not own_processes:
+        yield (
+            lambda name, variant: (
+                eager_contestant(factory, seed, name)
+                if variant is None
+                else planned_contestant(name, factory, seed, rebind(variant))
+            )
+        )
+        return
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str, variant: PlannedVariant | None) -> Rival:
+            planned = None if variant is None else SentVariant.of(variant)
+            made = _RivalElsewhere(
+                Wanted(name, factory, seed, torch.get_num_threads(), planned, captured_for)
+            )
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+class _RivalElsewhere:
+    """Stands for a contestant in a process of its own, which begins at once and is heard when it is first asked."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.name = wanted.name
+        try:
+            block = pickle.dumps(wanted)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UsageError(
+                "another process cannot make this factory",
+                why=str(error),
+                next_step="put the factory into a module, outside of other functions, or leave out own_processes",
+            ) from error
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object does
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**KEEPING_HEAP, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is for us; we end it
+        )
+        self._tell(block)
+        self._is_made = False
+
+    def first_steps(self) -> int:
+        """Run until the usual step is next, at least once; how many steps that took."""
+        number: int = self._ask("first_steps")
+        return number
+
+    def steps(self, count: int) -> None:
+        """Run so many steps."""
+        self._ask("steps", count)
+
+    def memory(self) -> StepMeasurement:
+        """Peaks of a step."""
+        found: StepMeasurement = self._ask("memory")
+        return found
+
+    def timed(self) -> tuple[float, float]:
+        """(wall, processor) seconds of a step behind another one."""
+        spent: tuple[float, float] = self._ask("timed")
+        return spent
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(OSError):  # it may hold a message that nobody reads any more
+                stream.close()
+        self._errors.close()
+
+    def _ask(self, what: str, *given: Any) -> Any:
+        if not self._is_made:
+            self._heard()
+            self._is_made = True
+        self._tell(pickle.dumps((what, given)))
+        return self._heard()
+
+    def _tell(self, block: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            write(self._process.stdin, block)
+        except OSError as error:
+            raise self._dead() from error
+
+    def _heard(self) -> Any:
+        assert self._process.stdout is not None
+        block = read(self._process.stdout)
+        if block is None:
+            raise self._dead()
+        answer = pickle.loads(block)  # noqa: S301 - from the other end of our own pipe
+        if isinstance(answer, NeaptideError):
+            raise answer
+        if isinstance(answer, Failed):
+            raise ProgramError(
+                f"the program {self.name!r} failed in a process of its own",
+                where=answer.where,
+                why=answer.what,
+                next_step="run the step by itself: it must run with the same factory in any process",
+            )
+        return answer
+
+    def _dead(self) -> ProgramError:
+        try:
+            code = f"exit code {self._process.wait(_ENDING_S)}"
+        except subprocess.TimeoutExpired:
+            code = "still running"
+        self._errors.seek(0)
+        text = self._errors.read().decode("utf-8", "replace").strip()[-_STDERR_CHARS:]
+        return ProgramError(
+            f"the program {self.name!r} died in a process of its own",
+            where=f"python -m {_WORKER}, {code}",
+            why=text or "it wrote nothing to stderr",
+            next_step="see whether memory suffices: each program has a model of its own",
+        )

@@ -1,0 +1,214 @@
+"""Which of a few plans to take, by what they took when they were run in turns with the step itself.
+
+Predicted seconds are off by up to a seventh either way (`docs/explanation/seconds.md`), and a plan on the wrong side of a
+limit is the wrong plan. So plans for several predicted limits are run, and the limit is held against what was measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import torch
+
+from neaptide.budget import Budget
+from neaptide.errors import UsageError
+from neaptide.plans.trials_record import FASTEST, LEAST_PEAK, NONE_WITHIN, Reason, TrialRow, TrialsRecord
+from neaptide.runtime.measuring.timing import RatioEstimate, StepTimes, median_ratio
+from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.settings import MOST_TRIALS
+from neaptide.units import format_bytes
+
+ROUNDS: Final = 5
+"""Timed steps of each plan, by default."""
+
+# Predicted limits over the one asked for, in the order in which they are worth a search. Times are off by a seventh at
+# most as a rule, and what is predicted too slow is as common as what is predicted too fast.
+_TIMES: Final = (1.0, 1.15, 0.9, 1.3, 1.07, 0.95, 1.22)
+# Fewer bytes than allowed: another plan, which may be the faster one when it runs.
+_PEAKS: Final = (1.0, 0.9, 0.8, 0.7, 0.95, 0.85, 0.6)
+assert len(_TIMES) == len(_PEAKS) == MOST_TRIALS
+
+Clock = Literal["processor", "wall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is known of a plan that was run.
+
+    Attributes:
+        predicted_peak_bytes: with workspace.
+        measured: median ratio of its time to that of what it ran beside.
+        measured_seconds: median of its own.
+    """
+
+    predicted_peak_bytes: int
+    measured: RatioEstimate
+    measured_seconds: float
+
+    @staticmethod
+    def of(predicted_peak_bytes: int, times: StepTimes, beside: StepTimes, clock: Clock, seed: int) -> Trial:
+        """A plan and what it ran beside, timed in the same rounds.
+
+        Args:
+            predicted_peak_bytes: with workspace.
+            times: of the plan.
+            beside: of what it ran beside.
+            clock: which of the times count.
+            seed: of the interval.
+        """
+        own, other = _read(times, clock), _read(beside, clock)
+        return Trial(predicted_peak_bytes, median_ratio(own, other, seed=seed), statistics.median(own))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLimit:
+    """What measured times are held against; with neither, the plans are for a limit of bytes that all keep to.
+
+    Attributes:
+        longest_ratio: of the time of what they ran beside.
+        longest_seconds: of a step.
+    """
+
+    longest_ratio: float | None = None
+    longest_seconds: float | None = None
+
+    @staticmethod
+    def of(budget: Budget) -> TrialLimit:
+        """The limit that a budget sets.
+
+        Raises:
+            UsageError: it limits neither time nor bytes, so there is nothing to hold a measurement against.
+        """
+        if budget.peak is not None and not budget.is_min:
+            return TrialLimit()
+        if budget.latency is None:
+            raise UsageError(
+                "plans are tried against a limit, and the budget sets none",
+                next_step='give a latency such as "+10%", or a peak such as "60%"',
+            )
+        if budget.seconds is None:
+            return TrialLimit(longest_ratio=budget.resolve_latency(1.0))
+        return TrialLimit(longest_seconds=budget.seconds)
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it limits time."""
+        return self.longest_ratio is not None or self.longest_seconds is not None
+
+    def choose(self, trials: Sequence[Trial]) -> tuple[int, Reason]:
+        """Which of some plans to take, and why; at least one is needed. O(plans).
+
+        Within a limit of time the least peak, and of equal ones the fastest; where none is within it, the fastest. For a
+        limit of bytes the fastest. The first of equals.
+        """
+        everything = range(len(trials))
+        fastest = min(everything, key=lambda index: trials[index].measured.ratio)
+        if not self.is_of_time:
+            return fastest, FASTEST
+        within = [index for index in everything if self._holds(trials[index])]
+        if not within:
+            return fastest, NONE_WITHIN
+        least = min(
+            within, key=lambda index: (trials[index].predicted_peak_bytes, trials[index].measured.ratio)
+        )
+        return least, LEAST_PEAK
+
+    def _holds(self, trial: Trial) -> bool:
+        if self.longest_ratio is not None:
+            return trial.measured.ratio <= self.longest_ratio
+        return self.longest_seconds is None or trial.measured_seconds <= self.longest_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The trials of some plans of one step, in the same rounds.
+
+    Attributes:
+        trials: one for each plan.
+        beside: what ran with them, in words.
+        clock: that was read.
+        rounds: of the trials.
+    """
+
+    trials: tuple[Trial, ...]
+    beside: str
+    clock: Clock
+    rounds: int
+
+    def decide(self, plans: Sequence[StepPlan], planned_for: Sequence[str], limit: TrialLimit) -> StepPlan:
+        """The plan to take, with a record of all of them.
+
+        Args:
+            plans: those that were run.
+            planned_for: the predicted limit of each, in words.
+            limit: that the measured times are held against.
+        """
+        chosen, reason = limit.choose(self.trials)
+        record = TrialsRecord(
+            beside=self.beside,
+            clock=self.clock,
+            rounds=self.rounds,
+            rows=tuple(map(_row, plans, planned_for, self.trials)),
+            chosen=chosen,
+            reason=reason,
+            longest_ratio=limit.longest_ratio,
+            longest_seconds=limit.longest_seconds,
+        )
+        found = plans[chosen]
+        steady, *first = found.plan.programs
+        plan = replace(found.plan, programs=(replace(steady, trials=record), *first))
+        return StepPlan(plan, replace(found.variant, plan=plan))
+
+
+def _row(found: StepPlan, planned_for: str, trial: Trial) -> TrialRow:
+    made = found.plan.programs[0].predictions
+    return TrialRow(
+        planned_for,
+        made.peak_with_workspace_bytes,
+        made.seconds / made.baseline_seconds if made.baseline_seconds else 1.0,
+        trial.measured.ratio,
+        trial.measured.low,
+        trial.measured.high,
+        trial.measured_seconds,
+    )
+
+
+def clock_of(device: str) -> Clock:
+    """What a step on a device is timed with: where it has one thread of a processor, other programs do not count."""
+    alone = device.partition(":")[0] == "cpu" and torch.get_num_threads() == 1
+    return "processor" if alone else "wall"
+
+
+def other_budgets(
+    budget: Budget, count: int, baseline_seconds: float, allowed_bytes: int
+) -> tuple[Budget, ...]:
+    """Budgets around the one asked for, whose plans are tried beside its own.
+
+    Args:
+        budget: as it was asked for, with a limit.
+        count: of plans in all, 2 to `MOST_TRIALS`.
+        baseline_seconds: predicted for program order.
+        allowed_bytes: what the budget comes to.
+    """
+    if budget.peak is not None and not budget.is_min:
+        sizes = [max(int(share * allowed_bytes), 1) for share in _PEAKS[1:count]]
+        return tuple(replace(budget, peak=size, outside_bytes=0) for size in sizes)
+    longest = budget.resolve_latency(baseline_seconds)
+    assert longest is not None
+    return tuple(replace(budget, latency=share * longest) for share in _TIMES[1:count])
+
+
+def described_limit(budget: Budget, baseline_seconds: float) -> str:
+    """What a plan that is tried was planned for, in words."""
+    if budget.peak is not None and not budget.is_min:
+        return f"a peak of {budget.peak if isinstance(budget.peak, str) else format_bytes(budget.peak)}"
+    longest = budget.resolve_latency(baseline_seconds)
+    assert longest is not None
+    return f"{longest / baseline_seconds:.2f} of the time of program order"
+
+
+def _read(times: StepTimes, clock: Clock) -> tuple[float, ...]:
+    return times.cpu_s if clock == "processor" else times.wall_s

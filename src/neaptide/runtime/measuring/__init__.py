@@ -1,0 +1,1 @@
+"""Bytes, seconds and numbers of what runs, as they are measured."""

@@ -1,0 +1,301 @@
+"""Live bytes of tensor storages, counted at the dispatcher while a program runs.
+
+Independent of every planner: it sees nothing but operators and storages. It does not see what an operator
+allocates inside itself, nor the buffers of compiled code; `neaptide.cost.allocator_events` does.
+`measure_step` reads both, one run each.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+
+from neaptide.cost import allocator_events
+from neaptide.errors import UsageError
+from neaptide.runtime._torch_private import (
+    EagerMode,
+    changes_inputs,
+    load_dispatch_machinery,
+    storage_identity,
+)
+from neaptide.runtime.measuring import process
+
+# Wraps a tensor that was just made from Python data: its argument is new, not something that was missed.
+_FRESH_INPUT: Final = frozenset(
+    {"aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.lift.default"}
+)
+
+
+class LiveBytesMeter(EagerMode):
+    """Tracks the live bytes of storages on one kind of device, and the most there were at any operator.
+
+    At each operator the count is taken when its outputs exist and its inputs are still alive. A storage
+    counts once however many tensors view it, with the bytes it really has (`untyped_storage().nbytes()`),
+    from the operator that makes it until it is freed; views are free and a resize changes the count.
+
+    The garbage collector is off inside the `with` block and restored after it: a cycle that it would free
+    at a time of its own choosing must not change the number.
+
+    Dispatch modes are a property of the thread. Operators of the backward pass are seen on the CPU, where
+    autograd runs them on the calling thread; those of threads that the program starts itself are not.
+
+    Args:
+        resident: tensors that live before the program starts; counted from the start, until they die. No
+            reference to them is kept.
+        device_type: storages on other kinds of devices are not counted.
+        keep_timeline: record `timeline`; costs a list entry per operator.
+
+    Attributes:
+        resident_bytes: bytes of the resident storages, each once.
+        peak_bytes: most bytes live at any operator, resident ones included.
+        live_bytes: bytes live now, or at the end of the `with` block after it.
+    """
+
+    only_observes = True  # the guards of a planned step let it be
+
+    def __init__(
+        self,
+        resident: Iterable[torch.Tensor] = (),
+        *,
+        device_type: str = "cpu",
+        keep_timeline: bool = False,
+    ) -> None:
+        super().__init__()
+        self.live_bytes = 0
+        self._device_type = device_type
+        self._storages: dict[int, _Tracked] = {}
+        self._unregistered: list[Any] = []
+        self._uncounted: list[Any] = []
+        self._timeline: list[tuple[Any, int]] | None = [] if keep_timeline else None
+        self._peak_func: Any = None
+        self._entered = False
+        self._gc_was_on = False
+        self._visit(resident, None, reads=False)
+        self.resident_bytes = self.peak_bytes = self.live_bytes
+
+    @property
+    def peak_op(self) -> str | None:
+        """The operator at which the peak was first reached; None if the start is the peak."""
+        return None if self._peak_func is None else str(self._peak_func)
+
+    @property
+    def timeline(self) -> tuple[tuple[str, int], ...]:
+        """(operator, bytes live once its outputs exist) in order of execution."""
+        if self._timeline is None:
+            raise UsageError(
+                "the meter kept no timeline", next_step="make it with LiveBytesMeter(..., keep_timeline=True)"
+            )
+        return tuple((str(func), live_bytes) for func, live_bytes in self._timeline)
+
+    @property
+    def unregistered(self) -> tuple[str, ...]:
+        """Operators that read a storage which was neither resident nor made under the meter.
+
+        Its bytes count from that operator on, too late for an exact peak: register it as resident.
+        """
+        return tuple(str(func) for func in self._unregistered)
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Operators with a tensor that has no storage (sparse and other opaque layouts); `resident` for those."""
+        return tuple("resident" if func is None else str(func) for func in self._uncounted)
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise UsageError(
+                "a meter measures one run", why="this one was used before", next_step="make a new meter"
+            )
+        self._entered = True
+        load_dispatch_machinery()
+        self.peak_bytes = self.live_bytes
+        self._gc_was_on = gc.isenabled()
+        gc.disable()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        finally:
+            # Without their references the storages no longer report to this meter.
+            self._storages.clear()
+            if self._gc_was_on:
+                gc.enable()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # Before the call: an unregistered input is live during it.
+        self._visit(args, func, reads=True)
+        if kwargs:
+            self._visit(kwargs.values(), func, reads=True)
+            outputs = func(*args, **kwargs)
+        else:
+            outputs = func(*args)
+        self._visit((outputs,), func, reads=False)
+        if changes_inputs(func):
+            # An input may have been resized in place, whether or not it is returned.
+            self._visit(args, func, reads=False)
+            if kwargs:
+                self._visit(kwargs.values(), func, reads=False)
+        live = self.live_bytes
+        if live > self.peak_bytes:
+            self.peak_bytes = live
+            self._peak_func = func
+        if self._timeline is not None:
+            self._timeline.append((func, live))
+        return outputs
+
+    def _visit(self, values: Iterable[Any], func: Any, *, reads: bool) -> None:
+        """Counts the storages of all tensors in `values`, which `func` reads or has made."""
+        storages = self._storages
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                if value.layout is not torch.strided:
+                    self._uncounted.append(func)
+                    continue
+                storage = value.untyped_storage()
+                nbytes = storage.nbytes()
+                known = storages.get(storage_identity(storage))
+                if known is None:
+                    if value.device.type != self._device_type:
+                        continue
+                    self._count(storage)
+                    if reads and str(func) not in _FRESH_INPUT:
+                        self._unregistered.append(func)
+                elif known.nbytes != nbytes:
+                    self.live_bytes += nbytes - known.nbytes
+                    known.nbytes = nbytes
+            elif isinstance(value, (list, tuple)):
+                self._visit(value, func, reads=reads)
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key, nbytes = storage_identity(storage), storage.nbytes()
+        self._storages[key] = _Tracked(storage, self._forget, key, nbytes)
+        self.live_bytes += nbytes
+
+    def _forget(self, dead: weakref.ref[Any]) -> None:
+        assert isinstance(dead, _Tracked)
+        if self._storages.get(dead.key) is dead:
+            del self._storages[dead.key]
+            self.live_bytes -= dead.nbytes
+
+
+def storage_bytes(tensors: Iterable[torch.Tensor], *, device_type: str = "cpu") -> int:
+    """Bytes of the storages of `tensors` on one kind of device, each storage once."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        if tensor.layout is torch.strided and tensor.device.type == device_type:
+            storage = tensor.untyped_storage()
+            sizes[storage_identity(storage)] = storage.nbytes()
+    return sum(sizes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StepMeasurement:
+    """What was seen of one step, by three meters.
+
+    Attributes:
+        resident_bytes: bytes of the resident storages at the start, each once.
+        measured_peak_bytes: most bytes of live storages, resident ones included (`LiveBytesMeter`).
+        measured_allocator_peak_bytes: most bytes allocated, resident ones included; it adds what operators
+            allocate inside themselves.
+        peak_op: the operator at `measured_peak_bytes`; None if the start is the peak.
+        unregistered: operators that read storages which were not given as resident; empty in a sound
+            measurement.
+        uncounted: operators with tensors that have no storage.
+        high_water_mark_bytes: resident pages of the whole process at their most during the step, or since
+            its start where the system does not let the mark be reset; None if the system does not tell.
+        high_water_mark_was_reset: which of the two it is.
+    """
+
+    resident_bytes: int
+    measured_peak_bytes: int
+    measured_allocator_peak_bytes: int
+    peak_op: str | None
+    unregistered: tuple[str, ...]
+    uncounted: tuple[str, ...]
+    high_water_mark_bytes: int | None
+    high_water_mark_was_reset: bool
+
+    @property
+    def workspace_bytes(self) -> int:
+        """How far the allocator's peak is above that of the storages."""
+        return self.measured_allocator_peak_bytes - self.measured_peak_bytes
+
+
+def measure_step(
+    fn: Callable[[], object],
+    resident: Iterable[torch.Tensor] | Callable[[], Iterable[torch.Tensor]],
+    *,
+    device_type: str = "cpu",
+) -> StepMeasurement:
+    """Runs `fn` twice and returns its peaks: once under `LiveBytesMeter`, once under the allocator's events.
+
+    Both runs must do the same: call `fn` once before, so that state which the first call makes (optimizer
+    state, gradients) exists. The result of `fn` is dropped at its end.
+
+    Args:
+        fn: the step. What it does to its state happens twice.
+        resident: tensors that live before the step, or a function that lists them, called before each run.
+            Use the function where the step replaces or frees some: a list keeps its tensors alive.
+        device_type: `"cpu"` or `"cuda"`.
+
+    Raises:
+        UsageError: for another device type.
+    """
+    if device_type not in {"cpu", "cuda"}:
+        raise UsageError(
+            f"memory on {device_type!r} cannot be measured", next_step='pass device_type="cpu" or "cuda"'
+        )
+
+    tensors = resident if callable(resident) else list(resident).copy
+    was_reset = process.reset_high_water_mark()
+    with LiveBytesMeter(tensors(), device_type=device_type) as meter:
+        fn()
+    high_water_mark_bytes = process.high_water_mark_bytes()
+    if device_type == "cuda":
+        allocator_peak_bytes = meter.resident_bytes + allocator_events.cuda_region(fn).peak_bytes
+    else:
+        start_bytes = storage_bytes(tensors())
+        allocator_peak_bytes = allocator_events.record(fn, resident=tensors()).peak_bytes(start_bytes)
+    return StepMeasurement(
+        resident_bytes=meter.resident_bytes,
+        measured_peak_bytes=meter.peak_bytes,
+        measured_allocator_peak_bytes=allocator_peak_bytes,
+        peak_op=meter.peak_op,
+        unregistered=meter.unregistered,
+        uncounted=meter.uncounted,
+        high_water_mark_bytes=high_water_mark_bytes,
+        high_water_mark_was_reset=was_reset,
+    )
+
+
+class _Tracked(weakref.ref[Any]):
+    """A weak reference to a storage that knows the bytes to take off when it dies."""
+
+    __slots__ = ("key", "nbytes")
+
+    key: int
+    nbytes: int
+
+    def __new__(
+        cls, storage: Any, on_death: Callable[[weakref.ref[Any]], None], key: int, nbytes: int
+    ) -> Self:
+        self = super().__new__(cls, storage, on_death)
+        self.key = key
+        self.nbytes = nbytes
+        return self
+
+    def __init__(
+        self, storage: Any, on_death: Callable[[weakref.ref[Any]], None], key: int, nbytes: int
+    ) -> None:
+        """Everything is set in `__new__`; the base class would refuse the two extra arguments here."""

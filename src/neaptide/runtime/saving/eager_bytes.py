@@ -1,0 +1,159 @@
+"""How many bytes an eager step takes at most where what autograd saves waits in a file. From above; nothing is run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.runtime.saving.saved_in_file import LEAST_BYTES
+
+_TOGETHER: Final = 8
+"""Operations of one formula of a backward, which has all that was saved for it from its beginning to its end."""
+_TEMPORARY: Final = 3
+"""Operations behind its last use that a number of a formula may live: to the end of the expression that it is part of."""
+_TRIES: Final = 8
+_FORWARD: Final = "forward"
+_OUTERMOST: Final = 1
+"""Names in the path of a module whose results the step itself may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A storage that autograd saves: its bytes, and its stretches of positions without a file and with it."""
+
+    nbytes: int
+    here: tuple[int, int]
+    beside_file: tuple[tuple[int, int], ...]
+
+
+class EagerBytes:
+    """Bytes of one program as eager runs it. O(total inputs and outputs of the nodes).
+
+    What autograd saves and has in a file is there up to its last use in the forward, and around each use in the backward.
+    Everything else that the forward makes may be held by variables: of the innermost submodule that has all of its uses, or of the
+    step itself, until they return; and what a formula of the backward makes lives to the end of its expression. What a checkpointed call makes counts as if it were there all the time.
+
+    Args:
+        program: as captured.
+        sizes: of the dims that vary.
+    """
+
+    def __init__(self, program: CapturedProgram, sizes: Mapping[str, int]) -> None:
+        graph = program.graph
+        nbytes = [storage.nbytes.evaluate(sizes) for storage in graph.storages]
+        resident = set(graph.input_storages())
+        self._change = [0] * (len(graph.nodes) + 1)
+        self._saved: list[_Saved] = []
+        last = len(graph.nodes) - 1
+        kept = {graph.values[value].storage for value in graph.outputs}
+        calls = _Calls(graph)
+        for storage, positions in _uses(graph).items():
+            if storage in resident:
+                continue
+            forward = [at for at in positions if graph.nodes[at].source.phase == _FORWARD]
+            later = positions[len(forward) :]
+            end = min(positions[-1] + _TEMPORARY, last) if later else calls.end_around(forward)
+            if storage in kept:
+                end = last
+            if forward and later and end < last and nbytes[storage] >= LEAST_BYTES:
+                near = ((max(first - _TOGETHER, forward[-1] + 1), to) for first, to in _together(later))
+                stretches = ((forward[0], forward[-1]), *near)
+                self._saved.append(_Saved(nbytes[storage], (positions[0], end), stretches))
+            else:
+                _add(self._change, positions[0], end, nbytes[storage])
+        checkpointed = (
+            sum(nbytes[s] for node in call for s in graph.created_storages(graph.nodes[node]))
+            for call in program.checkpoints
+        )
+        self._always = sum(nbytes[storage] for storage in resident) + max(checkpointed, default=0)
+
+    def peak(self, in_file: int) -> int:
+        """Most bytes of storages where the first that are saved go to a file, as long as that has fewer bytes than said."""
+        change, done = list(self._change), 0
+        for saved in self._saved:
+            stretches: Iterator[tuple[int, int]] = iter(
+                saved.beside_file if done < in_file else (saved.here,)
+            )
+            done += saved.nbytes
+            for first, end in stretches:
+                _add(change, first, end, saved.nbytes)
+        most = live = 0
+        for difference in change:
+            live += difference
+            most = max(most, live)
+        return self._always + most
+
+    def bytes_in_file(self, limit: int) -> int | None:
+        """How many bytes of what is saved must go to a file for a peak within a limit; None where all are too few."""
+        low, high = 0, sum(saved.nbytes for saved in self._saved)
+        if self.peak(low) <= limit:
+            return low
+        if self.peak(high) > limit:
+            return None
+        for _ in range(_TRIES):
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.peak(middle) <= limit else (middle, high)
+        return high
+
+
+class _Calls:
+    """Stretches of the forward in which a submodule runs, for each path of one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._paths = [tuple(node.source.module.split(".")) for node in graph.nodes]
+        self._ends: dict[tuple[tuple[str, ...], int], int] = {}
+        open_since: dict[tuple[str, ...], list[int]] = {}
+        for position, path in enumerate(self._paths):
+            here = {path[:depth] for depth in range(_OUTERMOST + 1, len(path) + 1)}
+            if graph.nodes[position].source.phase != _FORWARD:
+                here = set()
+            for prefix in [prefix for prefix in open_since if prefix not in here]:
+                for start in open_since.pop(prefix):
+                    self._ends[prefix, start] = position - 1
+            for prefix in here:
+                open_since.setdefault(prefix, []).append(position)
+        self._last = len(graph.nodes) - 1
+
+    def end_around(self, positions: list[int]) -> int:
+        """The end of the innermost call around some positions of the forward; of the step where that is the outermost module."""
+        common = self._paths[positions[0]]
+        for position in positions[1:]:
+            pairs = zip(common, self._paths[position], strict=False)
+            common = tuple(mine for mine, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return self._ends.get((common, positions[-1]), self._last)
+
+
+def _add(change: list[int], first: int, end: int, nbytes: int) -> None:
+    change[first] += nbytes
+    change[end + 1] -= nbytes
+
+
+def _uses(graph: Graph) -> dict[int, list[int]]:
+    """The positions at which each storage is made, read or written, in their order."""
+    uses: dict[int, list[int]] = {}
+    for position, node in enumerate(graph.nodes):
+        for storage in _storages(graph, node):
+            uses.setdefault(storage, []).append(position)
+    return uses
+
+
+def _storages(graph: Graph, node: Node) -> list[int]:
+    values = (*node.inputs, *node.outputs)
+    return list(dict.fromkeys(s for value in values if (s := graph.values[value].storage) is not None))
+
+
+def _together(positions: list[int]) -> list[tuple[int, int]]:
+    """Stretches of positions that are near to each other."""
+    found = [(positions[0], positions[0])]
+    for at in positions[1:]:
+        first, end = found[-1]
+        if at - end <= 2 * _TOGETHER:
+            found[-1] = first, at
+        else:
+            found.append((at, at))
+    return found

@@ -1,0 +1,1 @@
+"""Programs that decide by the shapes of a call what they run and what they evict."""

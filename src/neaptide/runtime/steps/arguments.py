@@ -1,0 +1,158 @@
+"""Looks at what a function of the user is, before anything is captured or run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from neaptide.errors import CaptureError, UsageError
+from neaptide.exclusions import refuse_exclusions
+from neaptide.plans import Plan
+from neaptide.plans.content import check_content
+from neaptide.runtime.steps.planned_step import OnMismatch
+
+_FACTORY = "def factory(): ...; return step, batch"
+
+
+def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that a step does not take.
+
+    Raises:
+        UsageError: the step cannot be called at all.
+        CaptureError: it takes other arguments; says which.
+    """
+    if not callable(step):
+        raise UsageError(
+            f"the step is a {type(step).__name__}, which cannot be called",
+            next_step="give the function that does forward, loss, backward and update",
+        )
+    signature = _signature(step)
+    if signature is None:
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = [*(type(a).__name__ for a in args), *(f"{k}={type(v).__name__}" for k, v in kwargs.items())]
+        raise CaptureError(
+            f"the step was called with {_listed(given)}, and takes {signature}",
+            where=_place(step),
+            why=str(error),
+            next_step="give the batch behind the step, as the training loop does: plan(step, batch, ...)",
+        ) from error
+
+
+def check_arena(plan: Plan, *, arena: bool) -> None:
+    """Refuse an arena for a plan whose storages wait on the host.
+
+    Raises:
+        UsageError: naming what to leave out.
+    """
+    if arena and any(program.stays for program in plan.programs):
+        refuse_exclusions({"arena", "host"})
+
+
+def check_no_batch(function: str, given: tuple[Any, ...]) -> None:
+    """Refuse a batch behind a step where a factory is wanted.
+
+    Raises:
+        UsageError: naming the function, and what it takes.
+    """
+    if given:
+        raise UsageError(
+            f"{function} takes a factory, not a step and its batch",
+            why="each program runs on fresh objects, so that none finds what another one has left",
+            next_step=f"{function}(factory, ...), with {_FACTORY}",
+        )
+
+
+def check_factory(factory: Callable[..., Any]) -> None:
+    """Refuse a step where a factory is wanted.
+
+    Raises:
+        UsageError: it cannot be called without arguments.
+    """
+    if not callable(factory):
+        raise _no_factory(factory, f"a {type(factory).__name__} cannot be called")
+    signature = _signature(factory)
+    if signature is None:
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise _no_factory(factory, str(error)) from error
+
+
+def _no_factory(found: Any, why: str) -> UsageError:
+    return UsageError(
+        "a factory is wanted, a function without arguments that returns (step, batch)",
+        where=_place(found),
+        why=why,
+        next_step=f"give the function that makes the step: {_FACTORY}",
+    )
+
+
+def check_made(made: Any, factory: Callable[..., Any]) -> tuple[Callable[..., Any], Any]:
+    """What a factory returned, when it is a step and a batch.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+        return made
+    kind = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
+    raise UsageError(
+        f"the factory returned {kind}",
+        where=_place(factory),
+        why="a factory returns a tuple of two: the step, and the batch that it is called with",
+        next_step=f"{_FACTORY}   # several tensors go into one batch: a tuple or a dict",
+    )
+
+
+def check_on_mismatch(on_mismatch: str) -> None:
+    """Refuse an unknown way to deal with calls that differ.
+
+    Raises:
+        UsageError: naming those that there are.
+    """
+    if on_mismatch not in get_args(OnMismatch):
+        raise UsageError(
+            f"on_mismatch={on_mismatch!r} is not a choice",
+            next_step=f"choose one of {', '.join(map(repr, get_args(OnMismatch)))}",
+        )
+
+
+def check_plan(plan: Any) -> Plan:
+    """A plan that agrees with itself, read from its file where a path is given.
+
+    Raises:
+        PlanError: there is no such file, it is no plan, or it contradicts itself.
+        UsageError: it is neither.
+    """
+    if isinstance(plan, str | Path):
+        return Plan.load(plan)
+    if not isinstance(plan, Plan):
+        raise UsageError(
+            f"a plan is wanted, not a {type(plan).__name__}",
+            next_step="give what plan(...) returned, or the path of its file",
+        )
+    check_content(plan)
+    return plan
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some built-in callables have no signature; calling them will tell.
+        return None
+
+
+def _place(function: Any) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _listed(parts: list[str]) -> str:
+    return f"({', '.join(parts)})" if parts else "no arguments"

@@ -1,0 +1,225 @@
+"""Dims that vary are found by watching calls, by default; each call keeps eager's bits and the limit."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import neaptide
+from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.policy.points import for_seen_shapes
+from neaptide.policy.points.seen_sizes import SeenSizes
+from varying_dims import needs_varying_dims
+
+WIDTH = 8
+
+
+def make(check=lambda x: None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.GELU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(batch):
+        check(batch["x"])
+        loss = functional.mse_loss(functional.gelu(model(batch["x"])), batch["y"])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, model
+
+
+def batch(rows, tokens):
+    x = torch.randn(rows, tokens, WIDTH, generator=torch.Generator().manual_seed(rows * 100 + tokens))
+    return {"x": x, "y": x.flip(0)}
+
+
+@cache
+def largest_peak():
+    """Bytes that eager takes at 3 rows of 60, as a profile of that shape predicts them."""
+    return neaptide.profile(make()[0], batch(3, 60), audit=False).predicted_peak_with_workspace_bytes
+
+
+def run(fast, model, shapes, eager, reference):
+    for shape in shapes:
+        assert torch.equal(fast(batch(*shape)), eager(batch(*shape)))
+    for own, other in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(own, other)
+
+
+@needs_varying_dims
+def test_one_replan_is_enough_for_all_lengths():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="95%")
+    run(fast, model, [(3, 9)] * 2, eager, reference)
+    assert fast.counts.ranges == ()
+    run(fast, model, [(3, 20), (3, 9), (3, 12), (3, 132), (3, 2)], eager, reference)
+    assert fast.counts.replans == 1
+    assert fast.counts.ranges == ("batch_x_1 in 2..1048576",)
+    run(fast, model, [(5, 40), (6, 21), (2, 300)], eager, reference)
+    assert fast.counts.replans == 2
+    assert fast.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
+    assert fast.counts.eager == 0
+
+
+@needs_varying_dims
+def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_that_saves_too_little(
+    monkeypatch,
+):
+    monkeypatch.setattr(for_seen_shapes, "orders_for_range", None)
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="95%")
+    run(fast, model, [(3, 9), (3, 20), (3, 60)], eager, reference)
+    assert fast.counts.replans == 1
+    assert fast.counts.ranges
+    assert fast.eviction.repeated
+    assert 0 < fast.eviction.peak_bytes <= 0.95 * largest_peak()
+
+
+def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="80%")
+    with caplog.at_level(logging.WARNING, "neaptide"):
+        run(fast, model, [(3, 40), (3, 50), (3, 45)], eager, reference)
+    assert fast.counts.ranges == ()
+    assert caplog.text.count("each shape is planned by itself") == 1
+
+
+@needs_varying_dims
+def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget=largest_peak())
+    run(fast, model, [(3, 20), (3, 33), (3, 60), (3, 25)], eager, reference)
+    assert fast.counts.replans == 1
+    with pytest.raises(InfeasibleBudget):
+        fast(batch(3, 9000))
+    run(fast, model, [(3, 21)], eager, reference)
+    assert fast.counts.eager == 0
+
+
+@pytest.mark.parametrize("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}])
+def test_dims_stay_as_they_are_where_they_are_told_to_or_something_excludes_it(options):
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="100%", **options)
+    run(fast, model, [(3, 9), (3, 20)], eager, reference)
+    assert fast.counts.ranges == ()
+    assert fast.counts.replans + fast.counts.eager == 1
+
+
+def test_a_call_that_differs_otherwise_makes_no_dims():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="100%")
+    run(fast, model, [(3, 9)], eager, reference)
+    model.eval()
+    reference.eval()
+    run(fast, model, [(3, 9)], eager, reference)
+    assert fast.counts.replans == 1
+    assert fast.counts.ranges == ()
+
+
+def test_a_refused_call_leaves_the_others_as_they_were():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget=largest_peak())
+    run(fast, model, [(3, 9)], eager, reference)
+    with pytest.raises(InfeasibleBudget):
+        fast(batch(3, 900))
+    run(fast, model, [(3, 9), (3, 12)], eager, reference)
+
+
+def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
+    def check(x):
+        if not isinstance(x.shape[1], int):
+            raise TypeError("no symbols here")
+
+    (step, model), (eager, reference) = make(check), make()
+    fast = neaptide.compile_step(step, budget="100%")
+    with caplog.at_level(logging.WARNING, "neaptide"):
+        run(fast, model, [(3, 9), (3, 10), (3, 11), (3, 10)], eager, reference)
+    assert fast.counts.replans == 2
+    assert fast.counts.ranges == ()
+    assert caplog.text.count("each shape is planned by itself") == 1
+
+
+@needs_varying_dims
+def test_a_size_that_the_code_fixes_is_named_once_with_its_line(caplog):
+    (step, model), (eager, reference) = make(by_position), make(by_position)
+    fast = neaptide.compile_step(step, budget="100%")
+    with caplog.at_level(logging.WARNING, "neaptide"):
+        run(fast, model, [(3, 9), (4, 10), (5, 10), (6, 10)], eager, reference)
+    assert fast.counts.ranges == ("batch_x_0 in 2..1048576",)
+    assert fast.counts.replans == 1
+    (told,) = [record.getMessage() for record in caplog.records if "each shape" in record.getMessage()]
+    assert "dim 1 of batch.x" in told
+    assert "for position in range(x.shape[1])" in told
+    assert "dynamic=False" in told
+    assert "\n" not in told
+    assert len(told) < 600
+
+
+def by_position(x):
+    for position in range(x.shape[1]):
+        x[:, position] + 1
+
+
+@needs_varying_dims
+def test_a_single_row_is_planned_once_for_all_lengths():
+    (step, model), (eager, reference) = make(), make()
+    fast = neaptide.compile_step(step, budget="100%")
+    run(fast, model, [(4, 9), (4, 12), (1, 30), (1, 12), (1, 7), (4, 11), (1, 200)], eager, reference)
+    assert fast.counts.replans == 2
+    assert fast.counts.eager == 0
+
+
+def dims_of(*calls, step=lambda a, b=None: None):
+    seen, planned = SeenSizes(step), SimpleNamespace(captured=SimpleNamespace(programs=()))
+    for args in calls:
+        seen.planned(lambda _dims: planned, args, {})
+    found = seen.dims()
+    if found is None:
+        return {}
+    return {path: {axis: dim.__name__ for axis, dim in dims.items()} for path, dims in found.dynamic.items()}
+
+
+def test_dims_of_one_size_in_every_call_are_one():
+    one, other, third = ((torch.zeros(r, t), torch.zeros(t, 4)) for r, t in ((2, 5), (2, 9), (2, 7)))
+    assert dims_of(one) == {}
+    assert dims_of(one, one) == {}
+    assert dims_of(one, other, third) == {"a": {1: "a_1"}, "b": {0: "a_1"}}
+    assert dims_of(one, (torch.zeros(3, 5), torch.zeros(8, 4))) == {"a": {0: "a_0"}, "b": {0: "b_0"}}
+
+
+def test_a_size_of_one_is_no_dim():
+    first, single, second = torch.zeros(4, 5), torch.zeros(1, 6), torch.zeros(4, 7)
+    assert dims_of((first,), (single,)) == {"a": {1: "a_1"}}
+    assert dims_of((first,), (single,), (second,)) == {"a": {0: "a_0", 1: "a_1"}}
+
+
+def test_calls_of_another_structure_are_apart():
+    assert dims_of((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(2), torch.zeros(2))) == {}
+    assert dims_of((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(5),)) == {"a": {0: "a_0"}}
+    assert dims_of((torch.zeros(0),), (torch.zeros(1),)) == {}
+
+
+@pytest.mark.parametrize("dynamic", ["all", 3, ["batch"]])
+def test_what_names_no_dim_is_refused(dynamic):
+    with pytest.raises(UsageError, match="names no dim"):
+        neaptide.compile_step(make()[0], budget="80%", dynamic=dynamic)
+
+
+@pytest.mark.parametrize("options", [{"on_mismatch": "eager"}, {"on_mismatch": "error"}, {"arena": True}])
+def test_what_excludes_watching_is_refused(options):
+    with pytest.raises(UsageError, match="exclude each other"):
+        neaptide.compile_step(make()[0], budget="80%", dynamic=True, **options)
+
+
+@needs_varying_dims
+def test_a_profile_needs_the_dims_by_name():
+    with pytest.raises(UsageError, match="names no dim"):
+        neaptide.profile(make()[0], batch(2, 3), dynamic=True, audit=False)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import neaptide
+from neaptide.errors import InfeasibleBudget
+from neaptide.policy import kept_floors, prepared_step
+from neaptide.policy.kept_floors import KeptFloors
+
+DEVICE = "rtx3090"
+
+
+def residual_blocks():
+    """Blocks with a sum around each, trained by Adagrad."""
+    torch.manual_seed(3)
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(24, 96), nn.Tanh(), nn.Linear(96, 24)) for _ in range(2))
+    optimizer = torch.optim.Adagrad(blocks.parameters(), lr=0.01)
+
+    def step(batch):
+        optimizer.zero_grad()
+        x = batch
+        for block in blocks:
+            x = x + block(x)
+        loss = (x - batch.roll(1, 0)).abs().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(384, 24)
+
+
+@pytest.fixture
+def floors(monkeypatch):
+    made = KeptFloors()
+    monkeypatch.setattr(prepared_step, "FLOORS", made)
+    return made
+
+
+def refused(budget, work):
+    step, batch = residual_blocks()
+    with pytest.raises(InfeasibleBudget) as caught:
+        neaptide.plan(step, batch, budget=budget, device=DEVICE, time_limit_s=None, work_limit=work)
+    return caught.value
+
+
+@pytest.mark.usefixtures("floors")
+def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
+    named = refused("20%", 200)
+    assert str(named.smallest_peak_bytes) in named.next_step
+    step, batch = residual_blocks()
+    again = neaptide.plan(
+        step, batch, budget=named.smallest_peak_bytes, device=DEVICE, time_limit_s=None, work_limit=1
+    )
+    program = again.program("steady")
+    assert program.predictions.peak_with_workspace_bytes == named.smallest_peak_bytes == program.budget_bytes
+    assert program.sequence == named.plan.program("steady").sequence
+    # It is a plan like any other: it is written, read and run.
+    assert neaptide.Plan.from_json(again.to_json()) == again
+    expected, _ = residual_blocks()
+    run = again.apply(step)
+    assert [run(batch).item() for _ in range(2)] == [expected(batch).item() for _ in range(2)]
+
+
+def test_a_search_that_finds_less_still_fails_below_the_floor(floors):
+    named = refused("20%", 200)
+    assert refused(named.smallest_peak_bytes - 1, 1).smallest_peak_bytes >= named.smallest_peak_bytes
+    assert len(floors._plans) == 1  # the lower of both
+
+
+@pytest.mark.usefixtures("floors")
+def test_a_kept_plan_that_is_not_legal_any_more_is_not_given_back(monkeypatch, caplog):
+    named = refused("20%", 200)
+
+    def other(*_args, **_kwargs):
+        raise kept_floors.PlanError("another order")
+
+    monkeypatch.setattr(kept_floors, "judge_program", other)
+    assert refused(named.smallest_peak_bytes, 1).smallest_peak_bytes > named.smallest_peak_bytes
+    assert "not legal any more: another order" in caplog.text
+
+
+def test_only_so_many_plans_are_kept(floors):
+    small = KeptFloors(most=1)
+    plan = refused("20%", 300).plan.program("steady")
+    small.note("one", plan)
+    small.note("two", plan)
+    assert small.within("one", plan.predictions.peak_with_workspace_bytes) is None
+    assert small.within("two", plan.predictions.peak_with_workspace_bytes) == plan
+    assert small.within("two", plan.predictions.peak_with_workspace_bytes - 1) is None
+
+
+def accumulating():
+    """Gradients are added up until a call is the last."""
+    torch.manual_seed(1)
+    net = nn.Linear(6, 6)
+    optimizer = torch.optim.RMSprop(net.parameters(), lr=0.01)
+
+    def step(batch, is_last=False):
+        loss = net(batch).square().mean() / 2
+        loss.backward()
+        if is_last:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    return step, torch.randn(4, 6)
+
+
+def test_an_error_names_the_program_that_adds_to_gradients():
+    step, batch = accumulating()
+    with pytest.raises(InfeasibleBudget, match="no plan for calls that begin with gradients within 300 B"):
+        neaptide.plan(step, batch, budget="300B", device=DEVICE, time_limit_s=None, work_limit=1)
+
+
+def test_an_error_of_later_calls_says_how_they_differ():
+    step, batch = accumulating()
+    compiled = neaptide.compile_step(step, budget="100%", time_limit_s=None, work_limit=1)
+    compiled(batch, is_last=False)
+
+    def make(*_args):
+        raise InfeasibleBudget("no plan was found", smallest_peak_bytes=9, lower_bound_bytes=8)
+
+    compiled._make_variant = make
+    with pytest.raises(
+        InfeasibleBudget, match=r"no plan was found; these calls .*: .* is True, was False"
+    ) as caught:
+        compiled(batch, is_last=True)
+    assert (caught.value.smallest_peak_bytes, caught.value.lower_bound_bytes) == (9, 8)

@@ -1,0 +1,161 @@
+"""Plans of one step for several limits, each legal, and those of them that are worth a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from neaptide.ask import Ask, ByTrials
+from neaptide.budget import Budget
+from neaptide.outcome import Limits
+from neaptide.planner.variants.variant import Division
+from neaptide.plans import Plan
+from neaptide.policy import searched_front
+from neaptide.policy.plan_matching import matched
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.policy.searched_front import distinct, plans_for, plans_to_try
+from neaptide.runtime.steps.capturing import capture
+from step_checks import assert_runs_as_predicted
+from wide_rows import rows_step, wide_head
+
+LIMITS = Limits(None, 2000, 0)
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    step, batch = rows_step()
+    return PreparedStep(capture(step, (batch,)), device="rtx3090")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "numerics"), [("default", "bitwise"), ("micro_batch", "close"), ("default", "close")]
+)
+def test_each_plan_is_for_the_whole_step_and_legal(prepared, strategy, numerics):
+    asked = Ask(Budget(None, latency="+20%"), strategy, LIMITS, numerics=numerics)
+    others = [Budget(None, latency="+0%"), Budget(None, latency="+60%")]
+    found = plans_for(prepared, asked, others).best
+    assert len(found) == 3
+    for made, share in zip(found, (0.2, 0.0, 0.6), strict=True):
+        assert made.plan.budget == found[0].plan.budget
+        assert made.plan.programs[1:] == found[0].plan.programs[1:]
+        assert made.variant.plan is made.plan
+        predictions = made.plan.programs[0].predictions
+        assert predictions.seconds <= (1 + share) * predictions.baseline_seconds
+        variant = matched(Plan.from_json(made.plan.to_json()), prepared.captured, None)
+        assert variant.graphs[0].graph == made.variant.graphs[0].graph
+    peaks = [made.plan.programs[0].predictions.peak_with_workspace_bytes for made in found]
+    assert peaks[2] <= peaks[0] <= peaks[1]  # what keeps a shorter limit counts for a longer one
+
+
+def test_for_fewer_bytes_the_budget_stays_what_was_asked_for(prepared):
+    options = Ask(Budget("90%"), limits=LIMITS, numerics="close")
+    found = plans_for(prepared, options, [Budget("50%")]).best
+    asked, lower = (made.plan.programs[0] for made in found)
+    assert asked.budget_bytes == lower.budget_bytes
+    assert lower.predictions.peak_with_workspace_bytes < asked.predictions.peak_with_workspace_bytes
+    matched(Plan.from_json(found[1].plan.to_json()), prepared.captured, None)
+
+
+@pytest.mark.parametrize("numerics", ["bitwise", "close"])
+def test_a_plan_for_one_limit_counts_for_another(prepared, monkeypatch, numerics):
+    """A search that is given hardly anything ends with what the one before it found."""
+    shares = iter((1.0, 0.0))
+    part_of = searched_front.part_of
+    monkeypatch.setattr(searched_front, "part_of", lambda limits, _: part_of(limits, next(shares)))
+    options = Ask(Budget(None, latency="+60%"), limits=LIMITS, numerics=numerics)
+    asked, longer = plans_for(prepared, options, [Budget(None, latency="+70%")]).best
+    peaks = [made.plan.programs[0].predictions.peak_with_workspace_bytes for made in (asked, longer)]
+    assert peaks[1] <= peaks[0] < asked.plan.programs[0].predictions.baseline_peak_with_workspace_bytes
+    variant = matched(Plan.from_json(longer.plan.to_json()), prepared.captured, None)
+    assert variant.graphs[0].graph == longer.variant.graphs[0].graph
+
+
+def test_a_program_is_run_once_and_none_that_another_is_predicted_to_beat(prepared):
+    options = Ask(Budget(None, latency="+20%"), limits=LIMITS)
+    one, other = plans_for(prepared, options, [Budget(None, latency="+0%")]).best
+    program = one.plan.programs[0]
+    slower = replace(program, predictions=replace(program.predictions, seconds=9.0), sequence=(0,))
+    beaten = replace(one, plan=replace(one.plan, programs=(slower,)))
+    assert distinct([one, other, one]) == (0, 1)
+    assert distinct([beaten, one]) == (1,)
+
+
+STEPS = {"rows": (rows_step, 3.0), "wide": (wide_head, 1.0)}  # with how much more time parts are worth it
+
+
+@pytest.fixture(scope="module")
+def divided():
+    """By step, what it is, plans for a long limit and for a shorter one, and these limits."""
+    made = {}
+    for name, (factory, more) in STEPS.items():
+        step, batch = factory()
+        prepared = PreparedStep(capture(step, (batch,)), device="rtx3090")
+        limits = more, more / 2
+        asked, other = (Budget(None, latency=f"+{100 * limit:g}%") for limit in limits)
+        options = Ask(asked, limits=Limits(None, 6000, 0), numerics="close")
+        made[name] = prepared, plans_for(prepared, options, [other], otherwise_for=2), limits
+    return made
+
+
+def seconds_and_peak(made):
+    predictions = made.plan.programs[0].predictions
+    return predictions.seconds, predictions.peak_with_workspace_bytes
+
+
+def test_plans_that_are_divided_in_other_ways_keep_the_limit_and_are_legal(divided):
+    met = set()
+    for prepared, found, limits in divided.values():
+        for best, others, share in zip(found.best, found.otherwise, limits, strict=True):
+            own = best.variant.graphs[0].division
+            assert own not in others
+            met |= {own, *others}
+            for division, made in others.items():
+                assert made.variant.graphs[0].division is division
+                seconds, peak = seconds_and_peak(made)
+                assert seconds <= (1 + share) * made.plan.programs[0].predictions.baseline_seconds
+                assert peak >= seconds_and_peak(best)[1]
+                assert made.plan.programs[1:] == best.plan.programs[1:]
+                variant = matched(Plan.from_json(made.plan.to_json()), prepared.captured, None)
+                assert variant.graphs[0].graph == made.variant.graphs[0].graph
+    assert met == set(Division)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_plan_that_is_divided_in_another_way_runs_as_predicted(divided, name):
+    _, found, _ = divided[name]
+    for made in found.otherwise[0].values():
+        assert_runs_as_predicted(STEPS[name][0], made)
+
+
+def test_a_plan_is_beaten_by_those_that_are_divided_alike_alone(divided):
+    for _, found, _ in divided.values():
+        best, others = found.best[0], found.otherwise[0]
+        assert others
+        assert distinct([best, *others.values()]) == tuple(range(1 + len(others)))
+        for made in others.values():
+            program = made.plan.programs[0]
+            slower = replace(program, predictions=replace(program.predictions, seconds=9.0), sequence=(0,))
+            beaten = replace(made, plan=replace(made.plan, programs=(slower, *made.plan.programs[1:])))
+            assert distinct([best, beaten]) == (0, 1)
+            assert distinct([best, beaten, made]) == (0, 2)
+
+
+def test_a_step_that_keeps_its_bits_is_divided_in_no_way(prepared):
+    options = Ask(Budget(None, latency="+30%"), limits=LIMITS)
+    found = plans_for(prepared, options, [Budget(None, latency="+0%")], otherwise_for=2)
+    assert found.otherwise == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "budget", [Budget(None, latency="+100%"), pytest.param(Budget("78%"), marks=pytest.mark.slow)]
+)
+def test_for_the_limit_itself_each_way_to_divide_is_worth_a_run(divided, budget):
+    prepared, _, _ = divided["wide"]
+    options = Ask(budget, limits=Limits(None, 6000, 0), numerics="close", mode=ByTrials(2))
+    plans, words = plans_to_try(prepared, options)
+    assert len(plans) == len(words) == len(set(words))
+    for made, told in zip(plans, words, strict=True):
+        if ", " in told:
+            assert told.endswith(made.variant.graphs[0].division.value)
+    assert len({made.variant.graphs[0].division for made in plans}) > 1

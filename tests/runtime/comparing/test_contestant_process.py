@@ -1,0 +1,95 @@
+"""Programs that are compared in processes of their own: the same programs, and what goes wrong there is told here."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+
+from deep_step import deep_factory, dropout_factory
+from neaptide.ask import Ask
+from neaptide.budget import Budget
+from neaptide.errors import PlanMismatch, ProgramError, StepInterrupted, UsageError
+from neaptide.outcome import Limits
+from neaptide.policy.prepared_step import prepare
+from neaptide.runtime.comparing import contestant_worker, contestants
+from neaptide.runtime.comparing.contestant_messages import SentVariant, Wanted
+from neaptide.runtime.comparing.contestant_process import rivals
+from neaptide.runtime.steps.capturing import capture
+from steps_elsewhere import unruly_factory
+
+CLOSE = Ask(Budget("min"), limits=Limits(work=100), numerics="close")
+
+
+def prepared(factory=deep_factory):
+    step, batch = contestants.build(factory, 0)
+    return prepare(step, (batch,), run_operations=False)
+
+
+@pytest.fixture(scope="module")
+def in_parts():
+    """A plan of a rewritten graph."""
+    made = prepared().plan(CLOSE)
+    assert made.variant.graphs[0].rewrites
+    return made
+
+
+def test_a_plan_in_a_process_of_its_own_is_the_same_program(in_parts):
+    with rivals(deep_factory, 0, own_processes=True) as make:
+        found = contestants.measure([make("plan", in_parts.variant)], 2)["plan"]
+    with rivals(deep_factory, 0, own_processes=False) as make:
+        here = contestants.measure([make("plan", in_parts.variant)], 0)["plan"]
+    assert found.memory.measured_peak_bytes == in_parts.plan.programs[0].predictions.peak_bytes
+    assert found.memory.measured_allocator_peak_bytes == here.memory.measured_allocator_peak_bytes
+    assert len(found.times.wall_s) == 2
+    assert min(*found.times.wall_s, *found.times.cpu_s) > 0
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_a_process_of_its_own_is_told_here():
+    with rivals(unruly_factory, 0, own_processes=True) as make:
+        eager = make("eager", None)
+        assert eager.first_steps() == 1  # what it prints does not come between the answers
+        with pytest.raises(ProgramError) as failed:
+            eager.steps(1)
+        assert failed.value.why == "KeyError: 'a key'"
+        assert "steps_elsewhere.py" in failed.value.where
+        eager.steps(1)
+        with pytest.raises(ProgramError, match="'eager' died") as died:
+            eager.memory()
+    assert died.value.why.endswith("no memory")
+    assert "exit code 3" in died.value.where
+
+
+def test_a_factory_that_another_process_cannot_make_is_refused():
+    def local():
+        return deep_factory()
+
+    with rivals(local, 0, own_processes=True) as make, pytest.raises(UsageError, match="cannot make"):
+        make("eager", None)
+
+
+@pytest.mark.parametrize("factory", [deep_factory, dropout_factory])
+def test_a_variant_is_put_on_another_capture_of_the_same_step(factory, in_parts):
+    made = in_parts.variant if factory is deep_factory else prepared(factory).baseline_variant()
+    step, batch = contestants.build(factory, 0)
+    there = capture(step, (batch,))
+    found = SentVariant.of(made).on(there)
+    assert found.captured is there
+    assert [graph.program for graph in found.graphs] == list(there.programs)
+    for one, other in zip(found.graphs, made.graphs, strict=True):
+        assert replace(one, program=other.program) == other
+
+
+def test_another_step_than_the_planned_one_does_not_run():
+    sent = SentVariant.of(prepared(deep_factory).baseline_variant())
+    with pytest.raises(PlanMismatch, match="'plan' is of another step"):
+        contestant_worker.made(Wanted("plan", dropout_factory, 0, torch.get_num_threads(), sent))
+
+
+def test_errors_with_initialisers_of_their_own_reach_another_process():
+    error = StepInterrupted("the step died", updated=("a.weight",))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.render(), vars(again)) == (StepInterrupted, error.render(), vars(error))

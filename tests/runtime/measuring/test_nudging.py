@@ -1,0 +1,197 @@
+"""Nudged roundings: each number moves by one rounding, and results as far as rounding explains, beside bounds in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.runtime.comparing.verification import _MAGNIFIED, _SAMPLES
+from neaptide.runtime.measuring.nudging import NudgedRoundings, nudge, nudged_copy
+from neaptide.runtime.measuring.tolerance import Tolerance, largest_number
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_move_by_one_rounding_up_down_or_not_at_all(dtype):
+    torch.manual_seed(0)
+    before = torch.randn(40, 50).to(dtype)
+    after = before.clone()
+    nudge(after, 1)
+    moved = (after.double() - before.double()) / before.double().abs()
+    assert float(moved.abs().max()) <= 2 * torch.finfo(dtype).eps
+    shares = [float((moved * way > 0).double().mean()) for way in (1, -1)]
+    assert all(0.2 < share < 0.45 for share in shares)
+    other = before.clone()
+    nudge(other, 2)
+    assert not torch.equal(after, other)
+    same = before.clone()
+    nudge(same, 1)
+    assert torch.equal(after, same)
+
+
+def test_equal_numbers_stay_equal():
+    numbers = torch.tensor([0.1, 0.7, 0.1, 0.3, 0.7, 0.1])
+    for salt in range(20):
+        made = numbers.clone()
+        nudge(made, salt)
+        assert [int((made == one).sum()) for one in made] == [3, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        torch.tensor([0.0, 1.0, 17.0]),
+        torch.tensor([0.0, float("-inf"), torch.finfo(torch.float32).min]),
+        torch.tensor([3, 4]),
+        torch.empty(0),
+        torch.tensor(0.5).expand(4),
+    ],
+)
+def test_whole_numbers_and_what_has_no_place_for_each_element_are_left_alone(kept):
+    made = kept.clone() if 0 not in kept.stride() else kept
+    nudge(made, 3)
+    assert torch.equal(made, kept)
+
+
+def test_the_largest_numbers_stay_finite():
+    made = torch.tensor([torch.finfo(torch.float32).max, -torch.finfo(torch.float32).max, 0.3])
+    for salt in range(9):
+        nudge(made, salt)
+    assert bool(made.isfinite().all())
+
+
+def test_views_and_what_is_overwritten_in_place_are_nudged_by_nobody():
+    x = torch.rand(6, 4)
+    before = x.clone()
+    with NudgedRoundings(0):
+        rows = x[1:3].t()
+        x.mul_(2.0)
+    assert torch.equal(rows, 2 * before[1:3].t())
+    assert torch.equal(x, 2 * before)
+
+
+def test_what_is_chosen_of_several_numbers_stays_one_of_them():
+    x = torch.randn(30, 8).sigmoid()
+    pool = torch.nn.functional.max_pool2d(x[None], 2)
+    with NudgedRoundings(0):
+        assert bool((x == x.amax(1, keepdim=True)).any(1).all())
+        assert bool((x.min(0).values == x.amin(0)).all())
+        assert torch.equal(x.sort(0).values, x.gather(0, x.argsort(0)))
+        assert torch.equal(torch.nn.functional.max_pool2d(x[None], 2), pool)
+        assert bool((x == x.median()).any())
+        assert not torch.equal(x.sum(1), x.clone().detach().sum(1) * 1.0)
+
+
+def test_what_follows_from_no_numbers_of_the_callers_is_fixed():
+    w = torch.rand(20)
+
+    def positions():
+        return (torch.arange(1, 21) / 7).log() * torch.linspace(0.1, 0.9, 20)
+
+    with NudgedRoundings(0):
+        fixed = positions()
+        mixed = torch.zeros(20).add_(w)
+        table = mixed.exp()
+    assert torch.equal(fixed, positions())
+    assert torch.equal(mixed, w)
+    assert not torch.equal(table, w.exp())
+
+
+def test_a_copy_is_nudged_and_the_batch_itself_is_not():
+    batch = {"x": torch.rand(50), "y": torch.arange(3), "name": "batch"}
+    before = batch["x"].clone()
+    made = nudged_copy(batch, 1)
+    assert torch.equal(batch["x"], before)
+    assert not torch.equal(made["x"], before)
+    assert torch.allclose(made["x"], before)
+    assert (made["name"], made["y"].tolist()) == ("batch", [0, 1, 2])
+
+
+class Bounded:
+    """Numbers in float64, and how far those of a dtype may be from them: to first order, with all roundings against us."""
+
+    def __init__(self, exact, off, unit):
+        self.exact, self.off, self.unit = exact, off, unit
+
+    def _made(self, exact, carried, terms, sizes):
+        return Bounded(exact, carried + terms * self.unit * sizes, self.unit)
+
+    def __matmul__(self, other):
+        mine, theirs = self.exact.abs(), other.exact.abs()
+        carried = mine @ other.off + self.off @ theirs
+        return self._made(self.exact @ other.exact, carried, self.exact.shape[-1], mine @ theirs)
+
+    def __mul__(self, other):
+        mine, theirs = self.exact.abs(), other.exact.abs()
+        return self._made(self.exact * other.exact, mine * other.off + self.off * theirs, 1, mine * theirs)
+
+    def __add__(self, other):
+        exact = self.exact + other.exact
+        return self._made(exact, self.off + other.off, 1, exact.abs())
+
+    def sum(self, dim):
+        sizes = self.exact.abs().sum(dim)
+        return self._made(self.exact.sum(dim), self.off.sum(dim), self.exact.shape[dim], sizes)
+
+    def t(self):
+        return Bounded(self.exact.t(), self.off.t(), self.unit)
+
+
+def program(kinds):
+    """Sums and products; what it makes is a sum over rows, as a gradient is."""
+
+    def made(x, w, v):
+        h = x
+        for kind in kinds:
+            h = {"product": lambda h: h @ w, "square": lambda h: h * h, "residual": lambda h: h * v + x}[
+                kind
+            ](h)
+        return [(h * v).sum(0), x.t() @ h]
+
+    return made
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.sampled_from(["product", "square", "residual"]), max_size=4),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.integers(3, 40),
+    st.integers(2, 4),
+    st.booleans(),
+    st.integers(0, 2**16),
+)
+def test_parts_differ_by_no_more_and_the_worst_case_is_not_left_far_behind(
+    kinds, dtype, rows, parts, cancels, seed
+):
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 8, generator=draw, dtype=torch.float64)
+    # Sums over rows are then roundings and nothing else, of terms that are not small.
+    x = x - x.mean(0) if cancels else x
+    w = torch.randn(8, 8, generator=draw, dtype=torch.float64) / 3
+    v = torch.randn(8, generator=draw, dtype=torch.float64)
+    given_ = [one.to(dtype) for one in (x, w, v)]
+    run = program(kinds)
+    whole = run(*given_)
+    pieces = [run(part, *given_[1:]) for part in given_[0].tensor_split(parts)]
+    split = pieces[0]
+    for piece in pieces[1:]:
+        split = [one + other for one, other in zip(split, piece, strict=True)]
+    nudged = []
+    for sample in range(_SAMPLES):
+        near = nudged_copy(given_, sample)
+        with NudgedRoundings(sample):
+            nudged.append(run(*near))
+    told = torch.finfo(dtype)
+    exact = [Bounded(one.double(), torch.zeros_like(one.double()), told.eps / 2) for one in given_]
+    tolerance = Tolerance(told.eps, max(rows, 8))
+    for number, bound in enumerate(run(*exact)):
+        distance = float((split[number].double() - whole[number].double()).abs().max())
+        moved = max(float((one[number].double() - whole[number].double()).abs().max()) for one in nudged)
+        allowed = max(_MAGNIFIED * moved, tolerance.noise(largest_number([whole[number]])))
+        worst = float(bound.off.max())
+        assert distance <= allowed
+        assert allowed <= 100 * worst

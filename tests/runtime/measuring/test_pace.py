@@ -1,0 +1,103 @@
+"""Predictions beside measurements are told at the pace of the processor meanwhile; decisions are not taken by it."""
+
+from __future__ import annotations
+
+import pytest
+
+import neaptide
+from deep_step import QUICK, deep_factory
+from neaptide.budget import Budget
+from neaptide.cost.call_clock import CallClock
+from neaptide.errors import InfeasibleBudget
+from neaptide.report.comparison_text import comparison_document
+from neaptide.runtime.measuring.pace import Pace, PaceReadings
+
+SLOWER = 2.0
+
+
+class Readings:
+    """A clock whose pace is set."""
+
+    pace_s = 2e-5
+
+    def __init__(self, *seen_s):
+        self._seen_s = list(seen_s)
+
+    def pace_now_s(self):
+        return self._seen_s.pop(0)
+
+
+@pytest.fixture
+def slower(monkeypatch):
+    """A processor that takes twice as long as at the pace that costs are kept at."""
+    monkeypatch.setattr(CallClock, "pace_now_s", lambda self: SLOWER * getattr(self, "pace_s", 1e-5))
+    monkeypatch.setattr(CallClock, "usual_pace_s", CallClock.pace_now_s)
+
+
+def test_the_pace_is_the_median_of_what_was_read():
+    readings = PaceReadings(Readings(1e-5, 3e-5, 4e-2))
+    assert readings.pace() is None
+    for _ in range(3):
+        readings.read()
+    found = readings.pace()
+    assert (found.kept_s, found.seen_s) == (2e-5, pytest.approx(3e-5))
+    assert found.factor == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("pace", "factor", "told"),
+    [
+        (Pace(2e-5, 2.08e-5), 1.04, False),
+        (Pace(2e-5, 2.2e-5), 1.1, True),
+        (Pace(2e-5, 1.8e-5), 0.9, True),
+        (Pace(0.0, 2e-5), 1.0, False),  # a clock that is too coarse
+        (Pace(2e-5, 0.0), 1.0, False),
+    ],
+)
+def test_paces_that_differ_are_told(pace, factor, told):
+    assert pace.factor == pytest.approx(factor)
+    assert pace.is_worth_telling == told
+
+
+def test_a_comparison_tells_predictions_at_the_pace_that_it_saw(slower):
+    compared = {
+        repeats: neaptide.compare(deep_factory, repeats=repeats, eager=False, **QUICK) for repeats in (0, 1)
+    }
+    assert compared[0].pace_seen_s is None
+    assert compared[1].pace_seen_s == pytest.approx(SLOWER * compared[1].pace_kept_s)
+    kept, seen = (compared[repeats].row("baseline").predicted_step_seconds for repeats in (0, 1))
+    assert seen == pytest.approx(SLOWER * kept)
+    assert (
+        "predicted step times are 2.00 times those that plans are decided by"
+        in comparison_document(compared[1]).plain()
+    )
+    assert "times those that plans" not in comparison_document(compared[0]).plain()
+
+
+def planned(latency):
+    step, batch = deep_factory()
+    return neaptide.plan(step, batch, budget=Budget(None, latency=latency), **QUICK)
+
+
+def test_a_limit_in_seconds_is_one_of_seconds_now(slower):
+    free = planned("+900%")
+    assert free.budget.pace == 1.0
+    seconds = free.programs[0].predictions.baseline_seconds
+    with pytest.raises(InfeasibleBudget, match="at most"):
+        planned(0.5 * SLOWER * seconds)
+    found = planned(9 * SLOWER * seconds)
+    assert found.budget.pace == pytest.approx(SLOWER)
+    assert found.budget.latency == 9 * SLOWER * seconds
+    assert "at the pace of the processor then, 2.00 times those of this report; held." in found.explain()
+    again = type(found).from_json(found.to_json())
+    assert again.budget == found.budget
+
+
+def test_a_limit_as_a_share_does_not_look_at_the_pace(monkeypatch):
+    planned("+900%")  # keeps the pace, and what operations cost
+
+    def looked(_self):
+        raise AssertionError
+
+    monkeypatch.setattr(CallClock, "usual_pace_s", looked)
+    assert planned("+900%").budget.pace == 1.0

@@ -1,0 +1,135 @@
+"""Plans for all shapes: each call runs the fastest that keeps to the budget at its shape."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.analysis.shape_peaks import ShapePeaks
+from neaptide.ask import Ask
+from neaptide.budget import Budget
+from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.schedule import Schedule
+from neaptide.ir.with_sizes import with_sizes
+from neaptide.outcome import Limits
+from neaptide.policy.plans_by_shape import plan_shapes
+from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.shapes.plan_executable import ShapeExecutable
+from neaptide.runtime.shapes.plans import ShapePlan, ShapePlans
+from symbolic_steps import attention, for_all_shapes
+from torch_programs import check_run
+from varying_dims import needs_varying_dims
+
+pytestmark = needs_varying_dims
+
+
+def plans_of(graph, budget):
+    """Program order, and an order in which the first result that may be made again is made again at the end."""
+    order = tuple(range(len(graph.nodes)))
+    schedules = [Schedule.from_nodes(graph, order), Schedule.from_nodes(graph, (*order[:-1], 0, order[-1]))]
+    shape = {"B": 2, "T": 3}
+    made = (
+        ShapePlan(schedule, ShapePeaks(graph, schedule, shape), float(len(schedule.node_steps())))
+        for schedule in schedules
+    )
+    return ShapePlans(budget, tuple(made))
+
+
+def test_the_first_plan_within_the_budget_is_chosen():
+    graph = for_all_shapes()
+    plans = plans_of(graph, 0)
+    small, large = {"B": 1, "T": 2}, {"B": 5, "T": 6}
+    peak = plans.plans[0].peaks.peak_bytes(small)
+    assert ShapePlans(peak, plans.plans).choose(small) == 0
+    with pytest.raises(InfeasibleBudget, match="B = 5, T = 6") as refused:
+        ShapePlans(peak, plans.plans).choose(large)
+    assert refused.value.smallest_peak_bytes == min(
+        plan.peaks.peak_with_workspace_bytes(large) for plan in plans.plans
+    )
+
+
+def step_and_batch(rows=6, width=32):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(4)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(batch), batch)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, torch.randn(rows, width)
+
+
+@pytest.fixture(scope="module")
+def planned():
+    step, batch = step_and_batch()
+    captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, 400)}})
+    options = Ask(Budget("75%"), limits=Limits(work=600))
+
+    def prepared(capture):
+        return PreparedStep(capture, device="a100-80g")
+
+    return captured, plan_shapes(captured, prepared, options)
+
+
+def test_at_every_shape_the_chosen_plan_keeps_to_the_budget_and_small_shapes_repeat_nothing(planned):
+    captured, plan = planned
+    (dim,) = captured.steady.graph.dims
+    for program, made in zip(captured.programs, plan.variant.graphs, strict=True):
+        plans = made.by_shape
+        repeats = [len(p.schedule.node_steps()) - len(program.graph.nodes) for p in plans.plans]
+        assert repeats == sorted(repeats)
+        chosen = {size: plans.choose({dim.name: size}) for size in range(dim.low, dim.high + 1, 7)}
+        assert repeats[chosen[dim.low]] == 0
+        for size, number in chosen.items():
+            static = with_sizes(program.graph, {dim.name: size})
+            scratch = dict.fromkeys(range(len(static.nodes)), 0)
+            profile = memory_profile(static, plans.plans[number].schedule, workspace=scratch)
+            assert profile.peak_bytes == plans.plans[number].peaks.peak_bytes({dim.name: size})
+            assert profile.peak_bytes <= plans.budget_bytes
+
+
+def test_the_largest_shape_needs_repetitions_within_the_budget(planned):
+    captured, plan = planned
+    (dim,) = captured.steady.graph.dims
+    steady = plan.variant.graphs[0].by_shape
+    number = steady.choose({dim.name: dim.high})
+    assert len(steady.plans[number].schedule.node_steps()) > len(captured.steady.graph.nodes)
+
+
+def test_one_executable_runs_each_shape_by_its_plan():
+    graph = for_all_shapes()
+    plans = plans_of(graph, 10**9)
+    first, second = plans.plans
+    executable = ShapeExecutable(graph, ShapePlans(10**9, (second, first)), name="shapes")
+    for shape in [(2, 3), (4, 1), (2, 3)]:
+        recorder, _ = attention(*shape)
+        bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
+        check_run(recorder, bound, second.schedule, executable)
+    assert executable.runs[0] > 0
+    assert executable.runs[1] == 0
+
+
+def test_a_range_without_an_upper_end_is_refused():
+    step, batch = step_and_batch()
+    captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, None)}})
+    with pytest.raises(UsageError, match="as large as it likes"):
+        plan_shapes(captured, PreparedStep, Ask(Budget("75%")))
+
+
+def test_a_budget_that_the_largest_shape_cannot_keep_to_is_refused():
+    step, batch = step_and_batch()
+    captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, 400)}})
+    with pytest.raises(InfeasibleBudget, match="batch_0 = 400"):
+        plan_shapes(
+            captured,
+            lambda capture: PreparedStep(capture, device="a100-80g"),
+            Ask(Budget(100_000), limits=Limits(work=100)),
+        )
