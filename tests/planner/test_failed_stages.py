@@ -25,7 +25,6 @@ from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
-from together import together
 
 LIMITS = Limits(work=1500)
 MADE = transformer_step(layers=1, dropout=True)
@@ -81,8 +80,8 @@ PORTFOLIO = (
 )
 
 
-@together("name", PORTFOLIO)
-@together("budget", ["70%", "min"])
+@pytest.mark.parametrize("name", PORTFOLIO)
+@pytest.mark.parametrize("budget", ["70%", "min"])
 @pytest.mark.usefixtures("production")
 def test_any_strategy_may_fail(monkeypatch, name, budget):
     asked = breaks(monkeypatch, {name})
@@ -130,7 +129,7 @@ STAGES = (
 )
 
 
-@together(("module", "name", "budget"), STAGES, ids=[name for _, name, _ in STAGES])
+@pytest.mark.parametrize(("module", "name", "budget"), STAGES, ids=[name for _, name, _ in STAGES])
 @pytest.mark.usefixtures("production")
 def test_any_other_stage_may_fail(monkeypatch, module, name, budget):
     monkeypatch.setattr(module, name, broken)
