@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_problems_are_those_of_the_model(in_parts, cost):
 
 def test_another_graph_is_not_known(in_parts):
     known = KnownCost.of(models()[0], in_parts, {})
-    other = in_parts.renamed("another")
+    other = replace(in_parts, name="another")
     first = next(node for node in other.nodes if not node.regions)
     assert isinstance(first, Node)
     with pytest.raises(KeyError):

@@ -38,7 +38,12 @@ def check_options(command: str, settings: Settings) -> None:
         raise UsageError("--at names shapes, and no dim varies", next_step=_DIM)
     if settings.fit and not settings.dynamic:
         raise UsageError("--fit asks for shapes, and no dim varies", next_step=_DIM)
-    further = {"budget": budget_of(settings), "rewrites": settings.rewrite, "saved": command == "plan"}
+    further = {
+        "budget": budget_of(settings),
+        "rewrites": settings.rewrite,
+        "saved": command == "plan",
+        "dynamic": parse_dims(settings.dynamic) if settings.dynamic else None,
+    }
     refuse_exclusions(asked_for({**asdict(settings), **further}), task=command, is_typed=True)
 
 

@@ -55,9 +55,9 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def dropping_out():
-    """The perceptron, ready to be planned with estimated costs, and what eager makes of it."""
+    """The perceptron, ready to be planned with the costs of a data sheet, and what eager makes of it."""
     step, batch = contestants.build(mlp, 0)
-    return prepare(step, (batch,), run_operations=False), verify_eager(mlp, 0)
+    return prepare(step, (batch,), device="rtx3090"), verify_eager(mlp, 0)
 
 
 def evicting(prepared, budget, name="dtr"):

@@ -236,7 +236,7 @@ def test_memory_that_does_not_suffice_for_the_copy_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"budget": Budget(None)}, "sets none"),
+        ({"budget": Budget(None)}, "a budget without a limit exclude each other"),
         ({"budget": "60%", "trials": 1}, "trials=1 is not possible"),
         ({"budget": "60%", "eviction": "dtr"}, "trials"),
     ],
