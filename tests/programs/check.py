@@ -2,7 +2,7 @@
 
 For each budget the peak that was predicted and the one that was measured must be the same to the byte, and after three
 steps everything that can be reached from the step must have eager's bits: losses, gradients, parameters, buffers,
-optimizer state, random states, and the user's own Python values. Two judges look: `runtime.verification`, which sees
+optimizer state, random states, and the user's own Python values. Two judges look: `runtime.comparing.verification`, which sees
 the gradients of every step, and `programs.reachable`, which shares no code with the capture.
 """
 

@@ -181,7 +181,7 @@ def prepared_for(
     kwargs: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> PreparedStep:
-    """A step captured and costed as it is asked for; `how` is further told to `runtime.prepared_step.prepare`.
+    """A step captured and costed as it is asked for; `how` is further told to `policy.prepared_step.prepare`.
 
     Raises:
         CaptureError: the step cannot be captured; names the user's line.
