@@ -123,6 +123,15 @@ def test_a_clock_that_is_too_coarse_to_tell_a_pace_tells_seconds(monkeypatch):
     assert CallClock().seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
 
 
+def test_the_usual_pace_is_that_of_runs_which_nothing_disturbed_where_most_were(monkeypatch):
+    clock = CallClock(pace_s=1.0)
+    runs = itertools.cycle([0.016, 0.016, 3e-5, 0.016])
+    monkeypatch.setattr(clock, "_plain_seconds", lambda _: next(runs))
+    assert clock.usual_pace_s() == 3e-5
+    runs = itertools.cycle([3e-5, 4e-5, 5e-5])
+    assert clock.usual_pace_s() == 4e-5
+
+
 @pytest.mark.parametrize(
     ("kept_below", "expected"), [(2**26, 2**26), (2**25, 2**25), (2**20, 2**23), (2**30, 0)]
 )
