@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -50,6 +51,7 @@ def _as_one_test(
     given = set(cases[0][1])
     fixtures = [p for name, p in inspect.signature(function).parameters.items() if name not in given]
 
+    @functools.wraps(function)  # pytest finds its line
     def test(subtests: pytest.Subtests, part: int = 0, **had: Any) -> None:
         for number, (name, case) in enumerate(cases[part::parts]):
             with subtests.test(name), ExitStack() as stack:
@@ -67,21 +69,13 @@ def _as_one_test(
                     had[captured].readouterr()
                 function(**own, **case)
 
-    test.__name__, test.__qualname__, test.__doc__ = (
-        function.__name__,
-        function.__qualname__,
-        function.__doc__,
-    )
-    test.__module__ = function.__module__
-    test.__wrapped__ = function  # type: ignore[attr-defined]  # where pytest finds its line
     own_names = ("subtests", "part") if parts > 1 else ("subtests",)
     wanted = (*own_names, *(parameter.name for parameter in fixtures))
-    test.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
-    )
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+    test.__signature__ = inspect.Signature(parameters)
     if parts > 1:
         marks.append(pytest.mark.parametrize("part", range(parts)).mark)
-    test.pytestmark = marks  # type: ignore[attr-defined]
+    test.pytestmark = marks
     setattr(test, _HOOK, (function, cases))
     return test
 
