@@ -36,9 +36,6 @@ class AllocatorEvent:
     """Bytes that begin (positive) or end (negative) to be allocated.
 
     Attributes:
-        time_ns: on the profiler's clock.
-        address: of the block; zero for the death of a resident storage.
-        signed_bytes: the block's size, negative when it is freed.
         region: index in `AllocatorTrace.regions` of the innermost region, or None outside of all.
     """
 
@@ -53,7 +50,6 @@ class RegionBytes:
     """What the allocator did between two points of a program.
 
     Attributes:
-        name: as given to `region`.
         peak_bytes: most bytes above those live at the start, at least zero.
         net_bytes: bytes live at the end minus those live at the start.
     """
@@ -108,13 +104,8 @@ def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -
     and ends in about 0.1 s.
 
     Args:
-        fn: the program.
         resident: tensors allocated before; when the storage of one dies, its bytes leave the live count.
             No reference to them is kept.
-
-    Raises:
-        UsageError: when called within another `record`.
-        UnsupportedTorch: when this PyTorch lacks the profiler's event tree.
     """
     if getattr(_session, "active", False):
         raise UsageError(

@@ -16,15 +16,7 @@ from neaptide.units import format_bytes
 
 
 def surprises(graph: Graph, cost: CostModel) -> tuple[str, ...]:
-    """Sentences for a report: sizes and aliases that the graph has otherwise, and what was not run. O(nodes).
-
-    Args:
-        graph: the program.
-        cost: prepared for it where it is measured; nothing is run here. An estimate finds no surprises.
-
-    Raises:
-        CaptureError: a result has another dtype than the graph says, and so have all that were made of it.
-    """
+    """Sentences for a report: sizes and aliases that the graph has otherwise, and what was not run. O(nodes)."""
     return tuple(_surprises(graph, cost)) if isinstance(cost, MeasuredCost) else ()
 
 

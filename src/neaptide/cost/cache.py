@@ -68,9 +68,6 @@ class OpCostCache:
     damage. A file of another schema version is emptied; a damaged one is set aside with a warning and started anew.
     Where there is no place for a file (a full or read-only disk, no permission, something else of that name), nothing
     is found and nothing is kept, after one warning. An instance belongs to the thread that made it.
-
-    Args:
-        path: the file; by default `op_costs.sqlite3` in `cache_dir()`.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -39,12 +39,7 @@ _FIGURES: Final = 2
 
 
 def this_machine(*, refresh: bool = False, directory: Path | None = None) -> Device:
-    """This machine as a `Device`: from the cache if it was measured before, else measured now and cached.
-
-    Args:
-        refresh: measure even if a cached result exists.
-        directory: where results are kept; by default `cache.cache_dir()`.
-    """
+    """This machine as a `Device`: from the cache if it was measured before, else measured now and cached."""
     path = (cache.cache_dir() if directory is None else directory) / f"device-{_cache_key()}.json"
     if not refresh:
         cached = _read(path)

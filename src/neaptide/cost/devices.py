@@ -36,7 +36,6 @@ class MemorySpace:
     """One memory that a budget can be set for.
 
     Attributes:
-        name: as budgets and links spell it, such as `"device"` or `"host"`.
         capacity_bytes: all of it, before `Device.reserved_bytes` is taken off.
         bandwidth_bytes_per_s: bytes that kernels of the device read plus write per second.
         alignment_bytes: block sizes and addresses are multiples of this.
@@ -81,8 +80,6 @@ class Device:
     """A machine as the cost model sees it.
 
     Attributes:
-        name: the preset's name, or `"this-machine"`.
-        kind: `"cpu"` or `"cuda"`.
         spaces: the first one is where tensors live by default.
         flops_per_s: dense rate by dtype, in PyTorch's words plus `"tf32"`; must have `"float32"`.
         launch_s: time that one operator call costs whatever its size.
@@ -92,7 +89,6 @@ class Device:
         fall: how fast a call loses its rate as it gets smaller: the loss grows as `(half / work) ** fall`. At 1 it is the
             same time for each call.
         links: copy engines; a space they name and `spaces` lacks is the `"host"` or the `"disk"`.
-        source: where the numbers come from.
         reserved_bytes: of the first space, never available to tensors (context, library workspaces).
         fresh_s_per_byte: time that a byte of a block takes, beyond writing it, that the system has just handed out.
         fresh_from_bytes: blocks of so many bytes are handed out anew at each allocation; 0 where the allocator keeps
@@ -197,11 +193,7 @@ class Device:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Device:
-        """Reads what `to_json` wrote.
-
-        Raises:
-            UsageError: for text that is no device file, of another version, or with impossible numbers.
-        """
+        """Reads what `to_json` wrote."""
         try:
             envelope = decode_json(text)
         except JsonError as error:

@@ -32,7 +32,6 @@ class PlacedCall:
     """A call where it stands in a program.
 
     Attributes:
-        keyed: the call.
         near: its operands, by position, that the program has touched so lately that they are in the caches.
         times: how many times it runs like this.
     """
@@ -52,13 +51,8 @@ class GraphCalls:
     Each is worked out when it is first asked for.
 
     Args:
-        graph: the program.
         environment: everything beside the call that costs depend on; part of every key.
-        binding: values of symbolic dims.
         known: calls of other graphs under the same environment and binding; those of this one are added.
-
-    Raises:
-        SymbolicError: a dim has no value.
     """
 
     def __init__(
@@ -101,7 +95,6 @@ class GraphCalls:
         all trips share is near in those, and in a shorter last one.
 
         Args:
-            find: what is known of a call, by key.
             cache_bytes: what a program touched within so many bytes is near; with none, nothing is.
         """
         return self._placed(find, cache_bytes, LatelyTouched(self.graph, self._binding, cache_bytes))
@@ -205,8 +198,6 @@ class LatelyTouched:
     """Plays the calls of a graph in order and counts the bytes that they touch.
 
     Args:
-        graph: the program.
-        binding: values of symbolic dims.
         cache_bytes: an operand is still in the caches when at most so many bytes were touched since.
 
     Attributes:

@@ -22,11 +22,7 @@ class KnownNodes:
     """Seconds and workspace of the nodes of a graph, or of a body, under some sizes.
 
     Attributes:
-        graph: whose nodes they are.
-        sizes: values of symbolic dims.
         seconds: by node id; zero for loops, whose seconds depend on the order of their bodies.
-        workspace: bytes, by node id; zero for loops likewise.
-        storages: bytes, by storage id, of those whose real size is not what the graph says.
     """
 
     graph: Graph
@@ -41,11 +37,7 @@ class KnownCost:
     """The numbers of another cost model for one graph and for the bodies in it; it knows no other graph.
 
     Attributes:
-        known: of the graph, and of each body under the sizes of each kind of trip.
         sizes: values of symbolic dims around all loops; in the body of a loop those of a trip.
-        call_s: seconds of a call that computes nothing.
-        is_measured: whether the numbers were taken on a real machine.
-        description: where the numbers come from.
     """
 
     known: tuple[KnownNodes, ...]
@@ -64,16 +56,7 @@ class KnownCost:
 
     @staticmethod
     def of(cost: CostModel, graph: Graph, binding: Binding) -> KnownCost:
-        """What a cost model says of a graph. O(nodes, those in bodies for each kind of trip).
-
-        Args:
-            cost: the model; a measured one is prepared for the graph.
-            graph: the program.
-            binding: values of symbolic dims; the same as the cost model's.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """What a cost model says of a graph. O(nodes, those in bodies for each kind of trip)."""
         known = {(id(nodes.graph), nodes.sizes): nodes for nodes in _levels(cost, graph, binding)}
         return KnownCost(
             tuple(known.values()),

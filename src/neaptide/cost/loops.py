@@ -33,14 +33,6 @@ def loop_seconds(
     """Seconds of all trips, one after another, repetitions in the body included.
 
     A trip is one call of the body, and one call for each part that it is handed: of an input, or of a result to fill.
-
-    Args:
-        graph: where the loop is.
-        node: the loop.
-        binding: values of symbolic dims around it.
-        inner: what a node of the body takes that is no loop.
-        bodies: by node, the order of one trip of its loop.
-        call_s: time of one call that computes nothing, where that adds up.
     """
     total = 0.0
     for loop in node.regions:
@@ -61,15 +53,7 @@ def loop_seconds(
 def known_in_loop(
     graph: Graph, node: Node, binding: Binding, inner: NodeBytes, sizes_of: StorageSizes | None = None
 ) -> InBodies:
-    """What is known of bytes in a loop's body and in the bodies inside it, of any trip the most, by path from the body.
-
-    Args:
-        graph: where the loop is.
-        node: the loop.
-        binding: values of symbolic dims around it.
-        inner: what a node of the body needs that is no loop.
-        sizes_of: storages of a body that are not as large as it says; none by default.
-    """
+    """What is known of bytes in a loop's body and in the bodies inside it, of any trip the most, by path from the body."""
     found = NOTHING_IN_BODIES
     for loop in node.regions:
         for _, sizes in trips(graph, node, loop, binding):

@@ -53,11 +53,6 @@ class Preparation:
     """What `MeasuredCost.prepare` did for a graph.
 
     Attributes:
-        distinct: calls that differ in anything that matters to cost.
-        from_cache: of these, known before.
-        measured: of these, run now.
-        skipped: of these, not run, so estimated.
-        seconds: time it took.
         stopped: what ran out, `time` or `interrupt`; None when nothing did.
     """
 
@@ -81,12 +76,8 @@ class MeasuredCost:
     What was not run, or could not be, is estimated and reported. Not for use by several threads at once.
 
     Args:
-        registry: the op table; an operation without a row is never run.
-        cache: where results are kept; by default the file in `cache.cache_dir()`.
-        fallback: for what is not run; by default the roofline of this machine, calibrated when first needed.
         max_bytes: a call whose operands and results need more is not run; by default half of the memory that is
             free at the time.
-        binding: values of symbolic dims.
         refresh: measure what is in the cache again, and keep the new results there.
         in_program: time short calls where they stand in the program; else alone, to see what that is worth.
     """
@@ -133,17 +124,7 @@ class MeasuredCost:
     def prepare(
         self, graph: Graph, *, time_limit_s: float | None = None, interrupt: threading.Event | None = None
     ) -> Preparation:
-        """Runs what is not known yet, the largest calls first, and stores it.
-
-        Args:
-            graph: the program; symbolic dims have values in the binding.
-            time_limit_s: no further call is begun after it.
-            interrupt: likewise once it is set.
-
-        Raises:
-            SymbolicError: a dim has no value.
-            UsageError: a recording of allocator events is under way.
-        """
+        """Runs what is not known yet, the largest calls first, and stores it."""
         watch = Stopwatch()
         guard = LimitGuard(Limits(time_s=time_limit_s), interrupt)
         calls = self._calls_of(graph)
@@ -171,7 +152,6 @@ class MeasuredCost:
         """Times the calls again that take most of a prepared graph's seconds; what they take now counts where it is nearer.
 
         Args:
-            graph: prepared before, and run since.
             are_too_long: whether the program took less time than its calls are said to; else it took more.
         """
         calls, guard = self._calls_of(graph), LimitGuard(Limits(time_s=_AGAIN_S))

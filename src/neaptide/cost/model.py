@@ -55,7 +55,6 @@ class CostModel(Protocol):
         """Bytes, by storage id, of those storages whose real size is not what the graph says.
 
         Args:
-            graph: the program.
             nodes: only of what these create; by default of all.
         """
         ...
@@ -70,11 +69,6 @@ class EstimatedCost:
     """Cost by the roofline and the formulas of the op table; nothing is run.
 
     An operation without a row is taken to move its operands and results once and to need no workspace.
-
-    Attributes:
-        device: rates and bandwidths.
-        registry: the op table.
-        binding: values of symbolic dims; not needed for a static graph.
     """
 
     device: Device
@@ -92,21 +86,13 @@ class EstimatedCost:
         return self.device.host_call_s
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory."""
         if node.regions:
             return loop_seconds(graph, node, self.binding, self._seconds, bodies, call_s=self.call_s)
         return self._seconds(graph, node, self.binding)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Workspace by the row's formula; a loop's is what its body holds at its peak.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """Workspace by the row's formula; a loop's is what its body holds at its peak."""
         if node.regions:
             known = known_in_loop(graph, node, self.binding, self._workspace_bytes)
             return loop_workspace_bytes(graph, node, self.binding, known, bodies)
@@ -156,10 +142,7 @@ class NodeWork:
     """What a node that runs on the device does there.
 
     Attributes:
-        flops: floating-point operations.
-        moved: bytes read and written.
         made: bytes of each storage that it creates.
-        dtype: selects the arithmetic rate.
     """
 
     flops: SizeExpr

@@ -20,16 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class CostOfShapes:
-    """What `EstimatedCost.under(binding)` says of each node of a graph, for any binding.
-
-    Args:
-        graph: with symbolic sizes.
-        cost: the estimate.
-        bodies: by loop, the order of its body; program order for those without one.
-
-    Attributes:
-        loops: by node with a loop, what that takes.
-    """
+    """What `EstimatedCost.under(binding)` says of each node of a graph, for any binding."""
 
     def __init__(self, graph: Graph, cost: EstimatedCost, bodies: Bodies = NO_BODIES) -> None:
         self._device = cost.device
@@ -81,14 +72,7 @@ class CostOfShapes:
 
 
 class LoopOfShapes:
-    """What a loop takes at any sizes.
-
-    Args:
-        graph: where it is.
-        node: the loop.
-        cost: the estimate.
-        bodies: by node, the order of one trip of its loop.
-    """
+    """What a loop takes at any sizes."""
 
     def __init__(self, graph: Graph, node: Node, cost: EstimatedCost, bodies: Bodies = NO_BODIES) -> None:
         loop, order = node.regions[0], body_schedule(node, bodies)

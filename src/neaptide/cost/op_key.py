@@ -36,15 +36,11 @@ class Operand:
     """An operand as bytes in memory.
 
     Attributes:
-        dtype: element type.
         shape: in elements, as `strides` and `offset` are.
-        strides: of each axis.
         offset: of the first element in `group`; kept only where it can matter.
         group: operands of one call with the same number share a storage; -1 for a host scalar.
-        device: where it lives.
         shape_only: its elements are not needed.
         made_by: name of the call in `OpCall.producers` that must make it, as its output `made_at`; or empty.
-        made_at: position of the output.
     """
 
     dtype: str
@@ -80,16 +76,9 @@ class OpCall:
     """A node's call without its graph.
 
     Attributes:
-        op: registry name.
-        operands: in the order of the node's inputs.
-        args: positional arguments, sizes as numbers.
-        kwargs: keyword arguments.
         results: as in `Node`; `outputs` in the order of the node's outputs. A result on the storage of operand
             group g has group g; fresh ones have groups of their own.
-        outputs: the results as the graph knows them.
         is_view: it makes no bytes and changes none.
-        is_pure: it changes nothing but its results.
-        is_collective: it takes part in a process group's order.
         producers: calls that make opaque operands, by name.
     """
 
@@ -142,13 +131,7 @@ def op_call(
     """What a node runs, in numbers. O(size of the node).
 
     Args:
-        graph: where it is.
-        node: an operation, no loop.
-        binding: values of symbolic dims.
         opaque: values that are not what the graph says; as operands they are made by their producers.
-
-    Raises:
-        SymbolicError: a dim has no value.
     """
     view = is_pure_view(graph, node)
     needed = set(needed_inputs(graph, node))

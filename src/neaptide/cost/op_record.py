@@ -14,12 +14,8 @@ class OutputFacts:
     """What a run returned at one output.
 
     Attributes:
-        nbytes: of its storage.
         operand: slot of the operand whose storage it is in; None for bytes of its own.
         twin: an earlier output whose storage it shares; None for none.
-        dtype: real element type.
-        shape: real shape.
-        strides: real strides.
     """
 
     nbytes: int
@@ -35,7 +31,6 @@ class OpRecord:
     """A call that was run alone.
 
     Attributes:
-        op: registry name, for readers of the cache file.
         seconds: median of a few runs, of a short call where it stands in a program; in memory that was touched before.
         workspace_bytes: most bytes allocated beyond operands and results.
         outputs: by position in the node's outputs; None for host scalars.

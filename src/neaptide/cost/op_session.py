@@ -51,14 +51,8 @@ def run_calls(
     A call that raises gets a record with its failure. The recorder is started once, and only for calls on the CPU.
 
     Args:
-        calls: by a name that is unique.
-        guard: asked before every call.
         registry: says whose scratch bytes depend on the numbers; of those the most of small and large ones counts.
-        clock: times calls on the CPU.
         is_timed_again: whose times need not be exact.
-
-    Raises:
-        UsageError: within another recording.
     """
     seen: dict[str, OpRecord] = {}
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
@@ -80,8 +74,6 @@ def why_not_run(call: OpCall, registry: OpRegistry, max_bytes: int) -> str:
     """Why a call must not be run here; empty when it may.
 
     Args:
-        call: what would be run.
-        registry: an operation without a row may do anything, so it is left alone.
         max_bytes: most that operands and results may take; as much as the results is set aside for workspace.
     """
     row = registry.find(call.op)
@@ -240,11 +232,7 @@ def _on_cuda(call: OpCall) -> bool:
 
 @contextmanager
 def undisturbed(cuda_devices: list[str]) -> Iterator[None]:
-    """No autocast, random numbers from a fixed seed; all as before at the end.
-
-    Args:
-        cuda_devices: whose random generators are used.
-    """
+    """No autocast, random numbers from a fixed seed; all as before at the end."""
     with ExitStack() as stack:
         # As a planned step runs. No operand needs a gradient, so nothing is recorded; without gradient mode
         # recurrent kernels would return no workspace for their backward.

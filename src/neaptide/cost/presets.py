@@ -152,11 +152,7 @@ PRESETS: Final[dict[str, Device]] = {device.name: device for device in _DEVICES}
 
 
 def get_device(name: str) -> Device:
-    """The preset of that name, in any letter case.
-
-    Raises:
-        UsageError: for an unknown name; lists the known ones.
-    """
+    """The preset of that name, in any letter case."""
     device = PRESETS.get(name.lower())
     if device is None:
         raise UsageError(

@@ -48,7 +48,6 @@ class _Play:
 
     Attributes:
         key: of the call; empty for a stand-in.
-        run: what runs it.
         near: blocks that must be in the caches before it runs.
         times: how many times the program runs it like this.
     """
@@ -76,10 +75,7 @@ def seconds_in_program(
     told by rounds with a clock at each; how long all take together, by rounds without one between them.
 
     Args:
-        order: the calls of a program.
         alone_s: of each call run alone, by key; those without are left out.
-        wanted: keys.
-        clock: times calls.
         guard: asked before every round; when it says so, nothing is found.
     """
     short = _short_calls(order, alone_s)

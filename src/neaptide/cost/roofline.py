@@ -26,14 +26,9 @@ def seconds(device: Device, *, flops: float, bytes_moved: float, dtype: str, lau
     Grows with `flops`, with `bytes_moved` and with `launches`. Pure: depends on nothing but its arguments.
 
     Args:
-        device: rates, bandwidth, launch cost and half-utilisation work.
         flops: floating-point operations of all calls together (a multiply-add counts two).
         bytes_moved: bytes read plus bytes written in the main memory space by all calls together.
-        dtype: as in `Device.flops_per_s`; selects the arithmetic rate.
         launches: number of operator calls; zero for views, which run nothing.
-
-    Raises:
-        UsageError: for negative or non-finite work, or work without a launch.
     """
     if not (math.isfinite(flops) and math.isfinite(bytes_moved)) or flops < 0 or bytes_moved < 0:
         raise UsageError(

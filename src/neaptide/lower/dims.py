@@ -33,11 +33,7 @@ class DimReader:
 
     Shapes that were seen are remembered: then a call costs one look-up.
 
-    Args:
-        graph: with symbolic sizes, or without.
-
     Attributes:
-        dims: that the inputs tell, in the order in which they are read.
         chosen: that say how long the parts of loops are, and that no input tells: who calls the program chooses them.
     """
 
@@ -53,15 +49,7 @@ class DimReader:
         self._seen: dict[tuple[Any, ...], Binding] = {}
 
     def read(self, args: Sequence[Any]) -> Binding:
-        """Values of the dims. O(symbolic inputs) for shapes that were seen, else O(extents of these inputs).
-
-        Args:
-            args: one for each graph input.
-
-        Raises:
-            UsageError: an argument does not have the shape that the others call for.
-            SymbolicError: a size is outside the range of its dim, or breaks a relation.
-        """
+        """Values of the dims. O(symbolic inputs) for shapes that were seen, else O(extents of these inputs)."""
         if not self._inputs:
             return _NO_DIMS
         shapes = tuple([args[position].shape for position, _ in self._inputs])

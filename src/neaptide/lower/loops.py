@@ -32,15 +32,7 @@ def write_loop(
     What is alive on the way is the results, whole, and what the body holds.
 
     Args:
-        graph: the program.
-        node: with a loop in it.
-        body: name of the function that does one trip.
-        calls: writes texts.
-        emit: takes the lines.
         places: by output, an expression for a tensor that it is put together in; fresh ones for the others.
-
-    Raises:
-        LoweringError: a size that is not known.
     """
     loop: Loop = node.regions[0]
     names = calls.names
@@ -93,7 +85,6 @@ def handed_dims(loop: Loop, known: Collection[str]) -> tuple[str, ...]:
     """Dims of the function around a loop that its body takes; what parts tell is not among them. O(size of the body).
 
     Args:
-        loop: whose body it is.
         known: dims of the function around.
     """
     body, around = loop.body, frozenset(known)

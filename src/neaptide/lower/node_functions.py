@@ -21,7 +21,6 @@ class NodeFunction:
 
     Attributes:
         name: in the program's source; it returns the node's outputs as a tuple.
-        arguments: values that it takes, in order.
         dims: that it takes behind them, in order.
         places: outputs of the node, for each of which it takes a tensor to put it in behind these, in order.
     """
@@ -35,13 +34,7 @@ class NodeFunction:
 class FunctionWriter:
     """Writes functions that run one node each.
 
-    Args:
-        graph: whose nodes.
-        registry: how an impure op is repeated.
-
     Attributes:
-        lines: of the text so far.
-        nodes: by line, the node that it runs, or None.
         dims: by dim that the inputs of the graph tell, its variable.
     """
 
@@ -55,16 +48,7 @@ class FunctionWriter:
         self.nodes: list[int | None] = []
 
     def function(self, node: Node, *, again: bool, told: ToldPlaces = NOWHERE) -> NodeFunction:
-        """Write the function of a node, or of its repetition.
-
-        Args:
-            node: without a loop.
-            again: whether it is run again.
-            told: results that lie where the function is told.
-
-        Raises:
-            LoweringError: a loop, an operation that torch does not have, or a size that no input tells.
-        """
+        """Write the function of a node, or of its repetition."""
         if node.regions:
             raise LoweringError(
                 "a loop cannot be run again",

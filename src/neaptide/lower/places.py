@@ -13,14 +13,7 @@ from neaptide.lower.names import Names
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor at a fixed place in an arena: a result of that geometry fills it exactly.
-
-    Attributes:
-        offset: bytes from the base of the arena.
-        dtype: element type.
-        shape: in elements, as `strides` are.
-        strides: of each axis.
-    """
+    """A tensor at a fixed place in an arena: a result of that geometry fills it exactly."""
 
     offset: int
     dtype: str
@@ -33,11 +26,9 @@ class OutVariant:
     """An overload that writes its results to tensors that it is given.
 
     Attributes:
-        op: registry name, such as `aten.mm.out`; for a copy the in-place one.
         keywords: one for each result, in order.
         dropped: keywords of the other overload that it does not take.
         is_copy: it takes the result first and the operand second, and nothing else.
-        extra: further positional arguments that it needs.
     """
 
     op: str
@@ -67,7 +58,6 @@ class ToldPlaces:
 
     Attributes:
         inside: by output of the node, whether it has a place.
-        out: as in `StepPlaces`.
     """
 
     inside: tuple[bool, ...]

@@ -68,20 +68,10 @@ def point_program(
     Args:
         graph: its program takes the symbolic dims that its inputs tell, and those that calls choose. A loop is one
             operation: there are no points in it.
-        order: in which all nodes run.
-        registry: how an impure op is repeated.
         points: positions directly before which there is one; the number of nodes for the end.
-        repeatable: nodes that may be run again at points.
-        evictable: storages that may be dropped, stored or loaded at points.
         last_use: by storage, the position behind which it is dropped; the number of nodes for what is handed back.
-        bodies: by loop, the order of one trip; program order for those without one.
-        watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
         told: by node, which of its results lie where `begin` says: what that returns then has a list `places` by value.
         told_again: the same of repetitions, whose functions take the places.
-
-    Raises:
-        LoweringError: a loop that may be run again, an operation that torch does not have, a size that no input tells, or a watch of
-            something that never exists.
     """
     functions = FunctionWriter(graph, registry)
     again = {
@@ -115,11 +105,6 @@ def held_values(graph: Graph, repeatable: Collection[int], evictable: Collection
     """Values that actions at points take, read or put back. O(size of the graph).
 
     These are all values on evictable storages and on those that repeatable nodes return, and what these nodes read.
-
-    Args:
-        graph: the program.
-        repeatable: nodes that may be run again at points.
-        evictable: storages that may be dropped, stored or loaded at points.
     """
     nodes = [graph.nodes[node] for node in repeatable]
     storages = {graph.values[value].storage for node in nodes for value in node.outputs} - {None}

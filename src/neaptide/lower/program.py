@@ -17,8 +17,6 @@ class Watch:
     """Copy a value, under `name`, as soon as its storage has reached `version`; for verify runs only.
 
     Attributes:
-        name: key of the copy in the dict that the program fills.
-        value: id of a tensor of the graph.
         version: of its storage, not below `value.version`.
     """
 
@@ -32,16 +30,12 @@ class Program:
     """A straight-line program that runs a graph under a schedule.
 
     Attributes:
-        graph: what is computed.
-        schedule: in which order, with `FREE` steps.
         source: Python text defining `program(args)`: `args` is a list with one entry for each graph input, which the
             program empties; it returns the graph outputs as a tuple. A program with dims takes them by keyword.
         line_nodes: for each line of `source` (index 0 is line 1) the node of `graph` that it belongs to, or None;
             a line in the body of a loop belongs to the loop.
         line_steps: for each line the position of its step among those that run nodes, or None.
-        names: global names that the source uses (operations, devices, shape stand-ins).
         body_nodes: by line number, the node of a loop's body that the line runs.
-        watches: values that the program copies; it then takes a second argument, a dict.
         places: further global names that the source uses: tensors in an arena, made by who runs it.
         dims: by symbolic dim of the graph that the program takes, the keyword for it.
     """

@@ -33,12 +33,7 @@ def set_random_state(device: torch.device | str, state: bytes) -> None:
 
 
 class DrawnAgain:
-    """A context in which the generator of a device draws as it did from a state; it draws on from its own behind it.
-
-    Args:
-        device: whose generator.
-        state: as it was before the numbers were drawn for the first time.
-    """
+    """A context in which the generator of a device draws as it did from a state; it draws on from its own behind it."""
 
     __slots__ = ("_device", "_now", "_state")
 

@@ -16,12 +16,7 @@ def size_text(size: SizeExpr | int, dims: Mapping[str, str], node: Node | None =
     """A size as an expression over variables. O(terms).
 
     Args:
-        size: in elements or trips.
         dims: variable of each dimension that the function knows.
-        node: whose size it is, for the message.
-
-    Raises:
-        LoweringError: a dimension that the function does not know.
 
     >>> part = SizeExpr.dim("part")
     >>> size_text(part * part * 2 - 3, {"part": "n"}), size_text(part // 4, {"part": "n"}), size_text(7, {})

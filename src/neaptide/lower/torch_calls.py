@@ -31,7 +31,6 @@ class CallText:
     """A call and what it returns.
 
     Attributes:
-        text: the expression.
         results: how the node's outputs lie in what it returns, as in `Node.results`, never None; a string in it is
             a result that the node does not have and that must be dropped.
     """
@@ -55,11 +54,7 @@ class CallWriter:
     dims_used: dict[str, None] = field(default_factory=dict)
 
     def write(self, graph: Graph, node: Node, *, again: bool) -> CallText:
-        """The call of a node, or of what stands in for it when it is repeated.
-
-        Raises:
-            LoweringError: torch has no such operation, or a size is not a number.
-        """
+        """The call of a node, or of what stands in for it when it is repeated."""
         op, args, kwargs, results = node.op, node.args, dict(node.kwargs), result_structure(node)
         spec = self.registry.find(op)
         if again and spec is not None and spec.replay is not None and node.effects.writes:
@@ -79,13 +74,7 @@ class CallWriter:
         """The call of a node that writes its results where it is told.
 
         Args:
-            graph: that the node is in.
-            node: to be run.
-            variant: that writes to given tensors.
             places: by output, an expression for its tensor; fresh ones for the others.
-
-        Raises:
-            LoweringError: as for `write`, or the node has results that the program leaves out.
         """
         structure = result_structure(node)
         results = structure if isinstance(structure, tuple) else (structure,)
@@ -106,11 +95,7 @@ class CallWriter:
         return CallText(text, structure)
 
     def empty(self, graph: Graph, node: Node, value: Value) -> str:
-        """A fresh tensor of the geometry of one of a node's results.
-
-        Raises:
-            LoweringError: a size that is not known.
-        """
+        """A fresh tensor of the geometry of one of a node's results."""
         shape = self.sizes(value.shape, node)
         options = f"dtype=torch.{value.dtype}, device={self.device(device_of(graph, value))}"
         if value.strides == contiguous_strides(value.shape):
@@ -312,15 +297,8 @@ def put_call(
     A single result is copied in the call itself.
 
     Args:
-        graph: that the node is in.
-        node: to be run.
-        calls: writes texts.
         out: writes all results where it is told to; None: they are computed as ever and copied.
         places: by output, an expression for its place.
-        again: whether it is run again.
-
-    Raises:
-        LoweringError: as for `CallWriter.write`.
     """
     if out is not None:
         return calls.write_into(graph, node, out, places), {}

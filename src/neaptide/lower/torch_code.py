@@ -50,18 +50,8 @@ def lower(
     """Generate the program of a schedule. O(size of the schedule).
 
     Args:
-        graph: its program takes the symbolic dims that its inputs tell; the bodies of loops are emitted as functions.
         schedule: legal (see `analysis.legality`); `FREE` steps are put in anew.
-        registry: how an impure op is replayed.
-        watches: values to copy on the way; the program then takes a second argument, a dict that it fills.
-        places: where results lie in an arena, by step; without it every result is a tensor of its own.
-        slow: where storages wait that the schedule stores.
         waiting: holds what is on the host between two runs; by default a holder of this program alone.
-
-    Raises:
-        LoweringError: an operation that torch does not have, a size with a dim that no input tells, a kind of step
-            that this backend does not have, a storage to be stored from a device whose copies cannot be made, a
-            watch of something that never exists, or symbolic dims together with an arena or with stays on the host.
     """
     for step in schedule.steps:
         if not step.runs_node and not step.moves_bytes and step.kind is not StepKind.FREE:
@@ -94,16 +84,7 @@ def lower(
 def body_lines(
     node: Node, schedule: Schedule, calls: CallWriter
 ) -> tuple[str, list[tuple[str, Node | None]]]:
-    """The function of one trip of a loop: its name, and its lines with the innermost node that each runs.
-
-    Args:
-        node: with the loop.
-        schedule: of its body.
-        calls: writes texts; its dims are those of the function around.
-
-    Raises:
-        LoweringError: as `lower`, or the body stores anything on the host.
-    """
+    """The function of one trip of a loop: its name, and its lines with the innermost node that each runs."""
     if schedule.has_transfers:
         raise LoweringError("the body of a loop stores on the host, and its program has no pool for that")
     around = calls.dims

@@ -12,11 +12,7 @@ from neaptide.ops.structural import KERNELS
 
 
 def resolve_operation(op: str, location: str = "") -> Any:
-    """The callable of a registry name such as `aten.add.Tensor`.
-
-    Raises:
-        LoweringError: torch has no such operation.
-    """
+    """The callable of a registry name such as `aten.add.Tensor`."""
     if op == LOOP_OP:
         raise LoweringError("a loop is not a single call", where=location or None)
     found: Any = torch.ops

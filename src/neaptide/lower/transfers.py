@@ -19,18 +19,7 @@ from neaptide.movers.waiting_state import WaitingState
 
 
 def host_pools(graph: Graph, schedule: Schedule, calls: CallWriter, slow: SlowMemory) -> Mapping[str, str]:
-    """By device, the name of the pool that its storages wait in, those of the bodies of loops too. O(steps).
-
-    Args:
-        graph: the whole program.
-        schedule: its steps.
-        calls: what knows the names.
-        slow: where storages wait.
-
-    Raises:
-        LoweringError: for a storage of a device whose copies cannot be made.
-        SymbolicError: for a storage whose size is not a number.
-    """
+    """By device, the name of the pool that its storages wait in, those of the bodies of loops too. O(steps)."""
     if not schedule.has_transfers:
         return {}
     return {
@@ -50,14 +39,6 @@ def transfer_lines(
     """The lines directly behind each step that runs a node, by its position; those at -1 are before the first.
 
     O(steps + bindings).
-
-    Args:
-        graph: the program, or the body of a loop.
-        schedule: its steps.
-        liveness: of them.
-        calls: what knows the names.
-        pools: of the program, as `host_pools` gives them.
-        waiting: holds what is on the host between two runs.
     """
     lines: dict[int, list[str]] = defaultdict(list)
     if not schedule.has_own_transfers:

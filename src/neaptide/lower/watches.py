@@ -15,11 +15,7 @@ from neaptide.lower.torch_calls import CallWriter
 
 
 def watches_by_access(graph: Graph, watches: Sequence[Watch]) -> dict[Access, list[Watch]]:
-    """Watches by the version of a storage at which they copy.
-
-    Raises:
-        LoweringError: something watched is a number.
-    """
+    """Watches by the version of a storage at which they copy."""
     due: dict[Access, list[Watch]] = defaultdict(list)
     for watch in watches:
         storage = graph.values[watch.value].storage
@@ -30,11 +26,7 @@ def watches_by_access(graph: Graph, watches: Sequence[Watch]) -> dict[Access, li
 
 
 def refuse_missed(due: Mapping[Access, Sequence[Watch]]) -> None:
-    """Refuse watches that are left when all nodes have run.
-
-    Raises:
-        LoweringError: there are some.
-    """
+    """Refuse watches that are left when all nodes have run."""
     for missed in due.values():
         raise LoweringError(
             f"{missed[0].name} is to be copied at version {missed[0].version}, which is never made"
@@ -63,9 +55,6 @@ def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) 
 
     The value itself may be deleted by then or not made yet (a view): the copy is then taken through another value on
     the same storage, one that is bound there for certain.
-
-    Raises:
-        LoweringError: nothing of the same dtype sees the storage there.
     """
     value = graph.values[watch.value]
     bound = graph.inputs if node is None else (*node.outputs, *node.inputs)

@@ -25,8 +25,6 @@ class CopyJob:
 
     Args:
         pieces: the copy. What it refers to is let go of when it ends.
-        does: `storing` or `loading`, for messages.
-        nbytes: of the copy, for messages.
     """
 
     def __init__(self, pieces: Pieces, does: str, nbytes: int) -> None:
@@ -53,11 +51,7 @@ class CopyJob:
             pass
 
     def wait(self) -> None:
-        """Block until the copy has ended.
-
-        Raises:
-            TransferError: it failed.
-        """
+        """Block until the copy has ended."""
         self.until_ended()
         if self._error is not None:
             error = self._error
@@ -110,11 +104,7 @@ class CopyJob:
 
 
 class CopyThread:
-    """Makes jobs in the order in which they come. It starts with the first one, and ends with `close`.
-
-    Args:
-        name: of the thread.
-    """
+    """Makes jobs in the order in which they come. It starts with the first one, and ends with `close`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Extent:
-    """A piece of a pool.
-
-    Attributes:
-        start: first byte.
-        nbytes: how many.
-    """
+    """A piece of a pool."""
 
     start: int
     nbytes: int
@@ -29,13 +24,6 @@ class Extents:
 
     What is taken may lie in several pieces, so that no request fails for want of a piece that is large enough: there is
     room as long as enough bytes are free.
-
-    Args:
-        capacity_bytes: of the pool.
-
-    Attributes:
-        capacity_bytes: of the pool.
-        free_bytes: not taken.
     """
 
     def __init__(self, capacity_bytes: int) -> None:

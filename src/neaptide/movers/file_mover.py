@@ -36,10 +36,6 @@ class TokenBucket:
     Every copy begins with an empty bucket: an engine that was idle has saved nothing up, as the link in
     `schedule.timeline`. Bytes pass first and are paid then, so a copy of n bytes ends n / rate after its begin, or later
     where the bytes themselves took longer. A pause that was too long is made up for within the same copy.
-
-    Args:
-        bytes_per_s: the rate, above zero.
-        clock: seconds that never go back.
     """
 
     def __init__(self, bytes_per_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -61,7 +57,6 @@ class FileMover:
     """Copies to a file and from it, a thread for each direction.
 
     Args:
-        capacity_bytes: of the file.
         slow: how fast, and where. Its own capacity is not looked at.
     """
 
@@ -71,11 +66,7 @@ class FileMover:
         self._file: _File | None = None
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
-        """Begin to copy a storage to the file.
-
-        Raises:
-            TransferError: the file cannot be made, for lack of room, say.
-        """
+        """Begin to copy a storage to the file."""
         return self._open().send(storage, extents)
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:

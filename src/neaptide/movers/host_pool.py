@@ -47,10 +47,6 @@ def make_mover(device: torch.device, capacity_bytes: int, slow: SlowMemory) -> M
 class HostPool:
     """Bytes that the storages of one device wait in.
 
-    Args:
-        capacity_bytes: most that there are at once.
-        mover: copies to them and from them.
-
     Attributes:
         peak_bytes: most that there have been.
     """
@@ -74,11 +70,7 @@ class HostPool:
         """Begin to copy the storage of a tensor. Its bytes here are taken until the copy dies.
 
         Args:
-            tensor: any on the storage.
             owned_as: what the program calls it where the caller owns it: `bring_back` has it on the device again.
-
-        Raises:
-            TransferError: there is no room, or the storage cannot give its bytes up.
         """
         if owned_as and not tensor.untyped_storage().resizable():
             raise TransferError(
@@ -148,15 +140,7 @@ class OwnedCopies:
 class HostCopy:
     """One storage on its way to the host and back.
 
-    Args:
-        tensor: any on the storage.
-        extents: its bytes on the host.
-        mover: copies to them and from them.
-        returned: where the bytes are given back when this object dies.
-
     Attributes:
-        nbytes: of the storage.
-        storage: which one it is: its identity.
         is_away: whether its bytes have left the device, or are not all back.
     """
 
@@ -196,11 +180,7 @@ class HostCopy:
         self._last[0] = self._mover.bring(self._tensor.untyped_storage(), self._extents)
 
     def arrive(self) -> None:
-        """Wait for the copy back.
-
-        Raises:
-            TransferError: it failed.
-        """
+        """Wait for the copy back."""
         self._last[0].wait()
         self.is_away = False
 

@@ -36,11 +36,7 @@ class Mover(Protocol):
     """
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> Copying:
-        """Begin to copy a storage to its pieces of the pool, behind what the device was told before.
-
-        Raises:
-            TransferError: the pool cannot be made.
-        """
+        """Begin to copy a storage to its pieces of the pool, behind what the device was told before."""
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> Copying:
         """Begin to copy the pieces back to a storage of the same size."""

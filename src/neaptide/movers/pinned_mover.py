@@ -17,10 +17,6 @@ class PinnedMover:
 
     A copy waits for all that the current stream was told before it. `wait` makes the current stream wait for the copy, not
     the host: so bytes that are freed behind it may be used by the current stream alone, as the caching allocator does.
-
-    Args:
-        capacity_bytes: of the block, set aside with the first copy.
-        device: whose storages are moved.
     """
 
     def __init__(self, capacity_bytes: int, device: torch.device) -> None:
@@ -30,11 +26,7 @@ class PinnedMover:
         self._streams: tuple[torch.cuda.Stream, torch.cuda.Stream] | None = None
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> StreamCopy:
-        """Begin to copy a storage to the block.
-
-        Raises:
-            TransferError: the block cannot be set aside.
-        """
+        """Begin to copy a storage to the block."""
         return self._copy(storage, extents, is_out=True)
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> StreamCopy:
@@ -74,13 +66,7 @@ class PinnedMover:
 
 
 class StreamCopy:
-    """A copy on a stream.
-
-    Args:
-        end: event behind it.
-        storage: kept until the copy is waited for or given up.
-        device: of the storage.
-    """
+    """A copy on a stream."""
 
     def __init__(self, end: torch.cuda.Event, storage: torch.UntypedStorage, device: torch.device) -> None:
         self._end = end

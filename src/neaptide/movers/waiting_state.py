@@ -24,14 +24,7 @@ class WaitingState:
         return sum(copy.nbytes for _, copy in self._waiting.values())
 
     def agree(self, *wanted: tuple[str, torch.Tensor, HostPool]) -> None:
-        """Have exactly these storages wait: what else waits is brought back, and what does not wait leaves now.
-
-        Args:
-            wanted: name, tensor and pool of each.
-
-        Raises:
-            TransferError: a copy failed.
-        """
+        """Have exactly these storages wait: what else waits is brought back, and what does not wait leaves now."""
         self._taken.clear()
         keys = {storage_identity(tensor.untyped_storage()) for _, tensor, _ in wanted}
         for key in [key for key in self._waiting if key not in keys]:
@@ -52,12 +45,7 @@ class WaitingState:
         return copy
 
     def keep(self, name: str, copy: HostCopy) -> None:
-        """Hold a copy whose storage has left.
-
-        Args:
-            name: of the input or output that it is.
-            copy: behind its `leave`.
-        """
+        """Hold a copy whose storage has left."""
         self._waiting[copy.storage] = name, copy
 
     def bring_back(self) -> tuple[str, ...]:

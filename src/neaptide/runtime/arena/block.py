@@ -15,16 +15,7 @@ _BYTE: Final = torch.uint8
 
 
 class Arena:
-    """One block of bytes on one device; programs that never run at the same time share it.
-
-    Args:
-        device: where it is.
-        nbytes: of the block.
-        alignment: of its base.
-
-    Raises:
-        LoweringError: the allocator gave a block that begins elsewhere.
-    """
+    """One block of bytes on one device; programs that never run at the same time share it."""
 
     def __init__(self, device: str, nbytes: int, alignment: int) -> None:
         self.device = torch.device(device)
@@ -72,10 +63,6 @@ class Arenas:
         """A block of at least that many bytes: the one that there is, or a new one.
 
         Args:
-            device: where it is.
-            nbytes: that a program needs.
-            alignment: of the base.
-            lasting: whether the program is that of a usual step.
             most_bytes: that the block may have, at least as many; None for as many as other programs need.
         """
         if lasting:

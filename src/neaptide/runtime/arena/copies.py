@@ -15,13 +15,7 @@ _TOUCHES = 2  # a copy reads every byte once and writes it once
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes from one step to another.
-
-    Attributes:
-        start: first step.
-        end: one past the last.
-        nbytes: of the storage.
-    """
+    """Bytes from one step to another."""
 
     start: int
     end: int
@@ -47,14 +41,6 @@ def choose_copies(
 
     A copy holds its source and its place together for one step, so one that lifts the peak of the arena plus that of
     what is outside is not made.
-
-    Args:
-        candidates: results that may be copied, by key.
-        inside: what is in the arena in any case.
-        outside: what is outside in any case.
-        step_count: of the program.
-        device: whose bandwidth counts.
-        seconds: that all copies together may take.
     """
     arena = _bytes_at(inside, step_count)
     rest = _bytes_at([*outside, *candidates.values()], step_count)

@@ -28,11 +28,6 @@ def misfit(
     """Why the result of a node that creates a storage cannot have a place at any size; empty when it can. O(outputs).
 
     Args:
-        graph: that the node is in.
-        registry: says which operations are known.
-        node: that creates the storage.
-        storage: id.
-        nbytes: of it.
         is_again: another operation stands in, since the node writes and is run again.
     """
     if len(slots_of(graph, node, storage)) > 1:

@@ -41,18 +41,11 @@ class ArenaAtShape:
     """The arena of one shape, and what a run in it takes.
 
     Attributes:
-        shape: all dims, with those that a call chooses.
-        decision: what is evicted.
-        instances: what the run makes.
         offsets: by instance, its address, or `ANYWHERE` where it is outside.
-        arena_bytes: of the layout.
         live_bytes: most bytes that are in use in it at one step; no layout is smaller.
-        certificate: what is proved of the layout.
         outside_peak_bytes: most bytes at one step of what is not in it, with the sources of copies.
-        resident_bytes: of what the caller owns.
         peak_bytes: predicted, in a block of just these bytes: resident, arena and the peak outside.
         peak_with_workspace_bytes: the same with what operations allocate inside themselves.
-        seconds: that it took to lay out.
     """
 
     shape: Shape
@@ -79,7 +72,6 @@ class RunPlaces:
     """Where the results of one run lie.
 
     Attributes:
-        first: by value of the graph, for first executions.
         again: by repetition, its results that have places, in order of the node's outputs.
     """
 
@@ -94,18 +86,10 @@ class ArenaOfShapes:
     that is not proved to be the smallest. Layouts are remembered by shape and by what is evicted.
 
     Args:
-        plan: of the program.
-        results: what lies in the arena.
         options: how long layouts may take: `limits` for the one that others begin with, `shape_limits` for each of these.
-        decision: for the shape that layouts begin with, usually the largest.
 
     Attributes:
-        plan: of the program.
-        results: what lies in the arena.
         expected_bytes: that a block is made for beyond what the shapes met so far need.
-
-    Raises:
-        UsageError: storages of the program may wait on the host, or results are to lie on operands.
     """
 
     def __init__(
@@ -126,12 +110,7 @@ class ArenaOfShapes:
             self._refer(known, options.limits)
 
     def at(self, sizes: Shape, decision: Decision) -> ArenaAtShape:
-        """The arena of a shape. One look-up for a shape that was seen with these evictions.
-
-        Args:
-            sizes: all dims, as `Decisions.in_parts` gives them.
-            decision: for this shape.
-        """
+        """The arena of a shape. One look-up for a shape that was seen with these evictions."""
         known = self._known(sizes)
         evictions = decision.script.evictions
         if evictions not in known:
@@ -153,11 +132,6 @@ class ArenaOfShapes:
 
         Where the arena takes more than was decided for, it is decided anew within less. What does not lead to the budget
         ends with the lowest peak that was found for the shape so far.
-
-        Args:
-            decisions: of the program.
-            sizes: all dims, as `Decisions.in_parts` gives them.
-            budget_bytes: highest peak with workspace.
         """
         asked = budget_bytes
         for _ in range(_MOST_TIGHTENED):

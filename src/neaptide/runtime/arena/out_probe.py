@@ -40,13 +40,7 @@ NO_OVERLOAD: Final = "it has no overload that writes to a given tensor"
 
 @dataclass(frozen=True, slots=True)
 class OutFacts:
-    """How a node can be told where its results go.
-
-    Attributes:
-        variant: the overload that is clean; None where there is none.
-        workspace_bytes: most that it allocates.
-        reason: why there is none.
-    """
+    """How a node can be told where its results go."""
 
     variant: OutVariant | None
     workspace_bytes: int = 0
@@ -56,17 +50,7 @@ class OutFacts:
 def probe_outs(
     graph: Graph, registry: OpRegistry, *, cache: OpCostCache | None = None, max_bytes: int | None = None
 ) -> dict[int, OutFacts]:
-    """What is known of each node that makes bytes, by id; what no cache knows is run now.
-
-    Args:
-        graph: static shapes.
-        registry: an operation without a row is never run.
-        cache: where answers are kept; by default the file in `cost.cache.cache_dir()`.
-        max_bytes: a call whose operands and results need more is not run; by default half of the free memory.
-
-    Raises:
-        UsageError: a recording of allocator events is under way.
-    """
+    """What is known of each node that makes bytes, by id; what no cache knows is run now."""
     facts: dict[int, OutFacts] = {}
     open_nodes: dict[int, str] = {}
     tried: dict[str, _Trial] = {}

@@ -64,12 +64,8 @@ class OutsideStorage:
     """A storage instance that is not in the arena.
 
     Attributes:
-        op: registry name of what makes it.
-        name: of the value that creates it.
-        nbytes: its size.
         start: position of the step that makes it.
         end: one past the last step with a name for it.
-        reason: why it is outside.
     """
 
     op: str
@@ -124,14 +120,7 @@ class ArenaReport:
 
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
-    """The arena of one program.
-
-    Attributes:
-        places: of the results, by step.
-        device: where the block is.
-        alignment: of its base, in bytes.
-        report: numbers.
-    """
+    """The arena of one program."""
 
     places: Places
     device: str
@@ -144,10 +133,6 @@ class ArenaOnTheWay:
     """Predicted bytes at one of the shapes of a range.
 
     Attributes:
-        shape: sizes of the dims.
-        arena_bytes: of the layout.
-        live_bytes: most bytes in use in it at one step; no layout is smaller.
-        outside_peak_bytes: most bytes at one step of what is not in it.
         peak_with_workspace_bytes: in a block of just these bytes.
         plain_peak_with_workspace_bytes: of what is decided for the shape, without an arena.
     """

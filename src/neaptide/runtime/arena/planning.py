@@ -61,19 +61,7 @@ def plan_arena(
     saved_bytes: int = 0,
     buffers: ScheduleBuffers | None = None,
 ) -> ArenaPlan:
-    """Decide and lay out. O(size of the schedule) and the search for the layout.
-
-    Args:
-        graph: static shapes.
-        schedule: that it runs under.
-        registry: says which operations are known.
-        prices: of its nodes and storages.
-        outs: which nodes write where they are told, by id (`runtime.arena.out_probe`).
-        device: that it runs on.
-        options: what is copied, and how long the layout may take.
-        saved_bytes: of the copies that an atomic program keeps during a step.
-        buffers: of the schedule, where storages share buffers in place; by default each has its own.
-    """
+    """Decide and lay out. O(size of the schedule) and the search for the layout."""
     began = time.perf_counter()
     found = buffers or _buffers(graph, schedule, registry, prices, options)
     return _Planner(graph, schedule, registry, prices, outs, device, options, found, saved_bytes).plan(began)

@@ -44,13 +44,7 @@ class PlacedResults:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArenaResults:
-    """What lies in an arena.
-
-    Attributes:
-        first: of first executions.
-        again: of repetitions.
-        device: whose bandwidth copies have.
-    """
+    """What lies in an arena."""
 
     first: PlacedResults
     again: PlacedResults
@@ -79,13 +73,7 @@ def arena_results(
     What repetitions make is copied where the first execution is; else evictions would move bytes out of the arena.
 
     Args:
-        plan: of the program.
-        registry: says which operations are known.
-        outs: which nodes write where they are told, by id.
-        device: that it runs on.
-        options: what is copied.
         decision: for the shape whose bytes and seconds say which copies are worth their time.
-        instances: what that run makes.
     """
     found = _Finding(plan, registry, outs)
     first, again = found.candidates(again=False), found.candidates(again=True)

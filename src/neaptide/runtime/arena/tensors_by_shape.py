@@ -35,11 +35,6 @@ class RunTensors:
 class ShapePlaces:
     """Places for the runs of one program, in the block that it shares with others of its step.
 
-    Args:
-        arena: layouts by shape.
-        arenas: the blocks of the step.
-        lasting: whether the program is that of a usual step.
-
     Attributes:
         block_bytes: of the block that the last run had; 0 before there is one.
     """
@@ -67,10 +62,6 @@ class ShapePlaces:
         """Tensors for a run of a shape; one look-up for a shape that was seen lately.
 
         A block that is larger than the shape needs is used, unless the run would be above its budget in it.
-
-        Args:
-            made: the arena of this shape.
-            budget_bytes: highest peak with workspace.
         """
         room = budget_bytes - made.peak_with_workspace_bytes
         most = made.arena_bytes + max(room, 0)

@@ -13,7 +13,6 @@ def attached(tensor: torch.Tensor, *, is_leaf: bool) -> torch.Tensor:
     """The same bytes as a tensor that requires a gradient.
 
     Args:
-        tensor: a result of a program.
         is_leaf: whether it is a leaf in eager; a backward pass through any other is refused.
     """
     leaf = tensor.detach().requires_grad_()

@@ -29,11 +29,7 @@ class Binding:
     stepping a learning-rate scheduler between calls is seen.
 
     Args:
-        program: what the inputs and outputs mean.
-        graph: what runs.
-        state: the user's objects.
         left: places that get a tensor at each call, in the order of the program's outputs.
-        last_writes: what is written behind the program.
     """
 
     def __init__(

@@ -10,12 +10,7 @@ from neaptide.runtime.calls.input_readers import Reader, input_reader
 
 
 class Decided:
-    """The branches of one program, tied to the user's objects.
-
-    Args:
-        part: the branches.
-        state: where its numbers are read at each call.
-    """
+    """The branches of one program, tied to the user's objects."""
 
     def __init__(self, part: HostPart, state: StepState) -> None:
         self._part = part

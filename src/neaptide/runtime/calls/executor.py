@@ -46,15 +46,7 @@ class Interruption:
 class Executable:
     """A program, compiled and ready to run. Its lines show up in tracebacks.
 
-    Args:
-        program: what it runs.
-        name: for messages.
-        places: tensors for the names in `program.places`.
-
     Attributes:
-        program: what it runs.
-        name: for messages.
-        file_name: pseudo file under which Python knows the source.
         interruption: what the last run left half done; None when it came to its end, or died before its first write
             to anything that the caller owns.
     """
@@ -97,10 +89,6 @@ class Executable:
 
         Args:
             inputs: one for each graph input. The list is emptied, so that it keeps nothing alive.
-            watched: filled with the copies of a program that was lowered with watches.
-
-        Raises:
-            UsageError: too few or too many inputs, shapes that do not belong together, or no dict for the copies.
         """
         self._check(inputs, watched)
         sizes = self._sizes(inputs)

@@ -12,13 +12,7 @@ Reader = Callable[[list[Any]], Any]
 
 
 def input_reader(key: tuple[Any, ...], state: StepState, slots: dict[str, TensorSlot]) -> Reader:
-    """The reader of one input.
-
-    Args:
-        key: `InputSlot.key`.
-        state: what the step works on.
-        slots: its tensors, by name.
-    """
+    """The reader of one input."""
     kind = key[0]
     if kind == "tensor":
         return _TensorReader(slots[key[1]])

@@ -29,14 +29,7 @@ class StateCopy:
     captured.
 
     Args:
-        captured: the step.
-        args: of the call, whose tensors the step may write.
-        kwargs: likewise.
         file: for the bytes; it is open as long as they are needed. None: the host's memory.
-
-    Raises:
-        UsageError: memory does not suffice for the copy.
-        TransferError: the file does not.
     """
 
     def __init__(
@@ -115,11 +108,7 @@ def _wholes(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _copies(wholes: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Whole storages, each with a copy on the host.
-
-    Raises:
-        UsageError: memory does not suffice.
-    """
+    """Whole storages, each with a copy on the host."""
     needed = sum(whole.untyped_storage().nbytes() for whole in wholes)
     free = available_bytes()
     if free is not None and needed > free:

@@ -18,7 +18,6 @@ class StateOnHost:
 
     Args:
         hold: told this context when it is entered, and None when it is left.
-        bring_back: has all state on the device.
     """
 
     def __init__(self, hold: Callable[[StateOnHost | None], None], bring_back: Callable[[], None]) -> None:

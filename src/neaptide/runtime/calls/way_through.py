@@ -13,11 +13,7 @@ _STEPS: Final = 64  # in which the way is looked at
 
 
 def way_through(graph: Graph) -> list[Mapping[str, int]]:
-    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations.
-
-    Raises:
-        UsageError: a dim has no upper end, or no shape on the way keeps all relations.
-    """
+    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations."""
     if without := [dim.name for dim in graph.dims if dim.high is None]:
         raise UsageError(
             f"{', '.join(without)} may be as large as it likes",

@@ -23,12 +23,7 @@ from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 
 @dataclass(frozen=True)
 class CapturedFor:
-    """How a step is captured whose programs are for a range of shapes.
-
-    Attributes:
-        factory: makes the step and the batch that it is captured with.
-        dynamic: dims that may vary.
-    """
+    """How a step is captured whose programs are for a range of shapes."""
 
     factory: Callable[[], Any]
     dynamic: Dynamic
@@ -39,11 +34,6 @@ class Wanted:
     """A contestant that another process is to make.
 
     Attributes:
-        name: of the row.
-        factory: makes the step and its batch.
-        seed: of the factory.
-        threads: that PyTorch has.
-        planned: what runs; None for eager.
         captured_for: how the step is captured; None for with the factory's batch, for its shape.
     """
 
@@ -57,15 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class SentVariant:
-    """A variant without the objects of the user.
-
-    Attributes:
-        name: of the capture.
-        checkpoints: what it does with functions that the user checkpoints.
-        fingerprints: of the captured graphs.
-        graphs: what runs for each, packed.
-        slow: where storages wait meanwhile.
-    """
+    """A variant without the objects of the user."""
 
     name: str
     checkpoints: str
@@ -97,12 +79,7 @@ class SentVariant:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why the other process has no answer.
-
-    Attributes:
-        what: the class of the error and its words.
-        where: the innermost place.
-    """
+    """Why the other process has no answer."""
 
     what: str
     where: str

@@ -49,13 +49,7 @@ def rivals(
     """What makes the programs that are compared; their processes end with the block.
 
     Args:
-        factory: makes the step and its batch.
-        seed: of the factory.
         own_processes: run each in a process of its own, which makes the factory, and captures the step, once more.
-        captured_for: how the step was captured; None for with the factory's batch, for its shape.
-
-    Raises:
-        UsageError: another process cannot make the factory.
     """
     if not own_processes:
         yield (

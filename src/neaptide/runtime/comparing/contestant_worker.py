@@ -29,11 +29,7 @@ def _read_blocks(blocks: queue.SimpleQueue[bytes]) -> None:
 
 
 def made(wanted: Wanted) -> Contestant:
-    """The contestant, on fresh objects.
-
-    Raises:
-        PlanMismatch: the factory makes another step than the one that was planned.
-    """
+    """The contestant, on fresh objects."""
     import torch
 
     from neaptide.errors import PlanMismatch

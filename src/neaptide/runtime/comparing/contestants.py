@@ -31,12 +31,8 @@ class Measuring:
 
     Attributes:
         repeats: timed steps of each program, taking turns; 0 measures no time.
-        eager: whether the user's function is run as it is.
-        verify: whether numbers are compared with eager's.
-        seed: of the factory and the runs.
         own_processes: measure each program in a process of its own. Numbers are compared in this one.
         runs: whether anything is run at all; False gives predictions only.
-        progress: told what is going on.
     """
 
     repeats: int
@@ -49,11 +45,7 @@ class Measuring:
 
 
 class Rival(Protocol):
-    """A program that is compared with others: a `Contestant`, or what stands for one in another process.
-
-    Attributes:
-        name: of the row.
-    """
+    """A program that is compared with others: a `Contestant`, or what stands for one in another process."""
 
     @property
     def name(self) -> str: ...
@@ -80,9 +72,6 @@ class Contestant:
     """A program ready to run on objects of its own: a `Rival` in this process.
 
     Attributes:
-        name: of the row.
-        run: one step.
-        resident: tensors that live before a step.
         is_steady: the next step is a usual one, the program of which is predicted.
     """
 
@@ -117,23 +106,14 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one program.
-
-    Attributes:
-        memory: peaks of a usual step.
-        times: wall and CPU seconds of each timed step.
-    """
+    """What was measured of one program."""
 
     memory: StepMeasurement
     times: StepTimes | None
 
 
 def build(factory: Factory, seed: int) -> tuple[Callable[..., Any], Any]:
-    """Fresh objects from a factory, the same for the same seed.
-
-    Raises:
-        UsageError: it takes arguments, or returns something else than a step and a batch.
-    """
+    """Fresh objects from a factory, the same for the same seed."""
     check_factory(factory)
     torch.manual_seed(seed)
     return check_made(factory(), factory)
@@ -167,11 +147,6 @@ def measure(rivals: Sequence[Rival], repeats: int, *, between: Step | None = Non
     """Peaks of each, then times of all in turns. The steps before the usual ones are not counted.
 
     There is at least one, which makes state; an optimizer that branches on its count takes more. Eager takes as many.
-
-    Args:
-        rivals: the programs.
-        repeats: timed steps of each.
-        between: called behind each timed step.
     """
     first_steps = {rival.name: rival.first_steps() for rival in rivals}
     memory = {}

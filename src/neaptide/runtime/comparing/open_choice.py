@@ -30,16 +30,7 @@ _BESIDE: Final = "beside"
 
 @dataclass(frozen=True)
 class OpenChoice:
-    """Some plans of one capture, the first of them for the limit itself.
-
-    Attributes:
-        plans: at least one; those of the first steps are the same in all.
-        planned_for: the predicted limit of each, in words.
-        limit: that measured times are held against.
-        device: that the step runs on.
-        seed: of the intervals.
-        rounds: timed steps of each.
-    """
+    """Some plans of one capture, the first of them for the limit itself."""
 
     plans: tuple[StepPlan, ...]
     planned_for: tuple[str, ...]
@@ -55,14 +46,6 @@ class OpenChoice:
 
         Host code behind the program is not run: what it does cannot be undone. The ratios are then to the step in program
         order. For a limit of bytes the step as it is may not fit, and they are to the first plan.
-
-        Args:
-            step: the user's function, about to be called.
-            args: of the call.
-            kwargs: likewise.
-
-        Raises:
-            UsageError: memory does not suffice for a copy of the objects.
         """
         captured = self.plans[0].variant.captured
         runs = {
@@ -80,13 +63,7 @@ class OpenChoice:
         return self._decided(times, beside).variant
 
     def settle_apart(self, factory: Factory, seed: int, *, own_processes: bool = False) -> StepPlan:
-        """The same, each program on fresh objects of its own.
-
-        Args:
-            factory: makes the step and its batch.
-            seed: of the factory.
-            own_processes: run each program in a process of its own, as `contestant_process.rivals` does.
-        """
+        """The same, each program on fresh objects of its own."""
         with rivals(factory, seed, own_processes=own_processes) as make:
             runs = [make(str(index), found.variant) for index, found in enumerate(self.plans)]
             if not self.limit.is_of_time:

@@ -20,7 +20,6 @@ class FactoryOfShape:
     """A factory whose batch has other sizes: entries are left out at the end, or come again from the beginning.
 
     Attributes:
-        factory: returns `(step, batch)`.
         sizes: by leaf of the batch and its dim, the size.
     """
 
@@ -34,11 +33,7 @@ class FactoryOfShape:
         return FactoryOfShape(factory, sizes)
 
     def __call__(self) -> tuple[Any, Any]:
-        """The step, and the batch of these sizes.
-
-        Raises:
-            UsageError: the factory returns something else than a step and a batch.
-        """
+        """The step, and the batch of these sizes."""
         step, batch = check_made(self.factory(), self.factory)
         leaves, spec = flatten(batch)
         for leaf, axis, size in self.sizes:

@@ -36,13 +36,7 @@ Clock = Literal["processor", "wall"]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is known of a plan that was run.
-
-    Attributes:
-        predicted_peak_bytes: with workspace.
-        measured: median ratio of its time to that of what it ran beside.
-        measured_seconds: median of its own.
-    """
+    """What is known of a plan that was run."""
 
     predicted_peak_bytes: int
     measured: RatioEstimate
@@ -50,15 +44,7 @@ class Trial:
 
     @staticmethod
     def of(predicted_peak_bytes: int, times: StepTimes, beside: StepTimes, clock: Clock, seed: int) -> Trial:
-        """A plan and what it ran beside, timed in the same rounds.
-
-        Args:
-            predicted_peak_bytes: with workspace.
-            times: of the plan.
-            beside: of what it ran beside.
-            clock: which of the times count.
-            seed: of the interval.
-        """
+        """A plan and what it ran beside, timed in the same rounds."""
         own, other = _read(times, clock), _read(beside, clock)
         return Trial(predicted_peak_bytes, median_ratio(own, other, seed=seed), statistics.median(own))
 
@@ -77,11 +63,7 @@ class TrialLimit:
 
     @staticmethod
     def of(budget: Budget) -> TrialLimit:
-        """The limit that a budget sets.
-
-        Raises:
-            UsageError: it limits neither time nor bytes, so there is nothing to hold a measurement against.
-        """
+        """The limit that a budget sets."""
         if budget.peak is not None and not budget.is_min:
             return TrialLimit()
         if budget.latency is None:
@@ -124,14 +106,7 @@ class TrialLimit:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The trials of some plans of one step, in the same rounds.
-
-    Attributes:
-        trials: one for each plan.
-        beside: what ran with them, in words.
-        clock: that was read.
-        rounds: of the trials.
-    """
+    """The trials of some plans of one step, in the same rounds."""
 
     trials: tuple[Trial, ...]
     beside: str
@@ -139,13 +114,7 @@ class TrialResult:
     rounds: int
 
     def decide(self, plans: Sequence[StepPlan], planned_for: Sequence[str], limit: TrialLimit) -> StepPlan:
-        """The plan to take, with a record of all of them.
-
-        Args:
-            plans: those that were run.
-            planned_for: the predicted limit of each, in words.
-            limit: that the measured times are held against.
-        """
+        """The plan to take, with a record of all of them."""
         chosen, reason = limit.choose(self.trials)
         record = TrialsRecord(
             beside=self.beside,
@@ -185,14 +154,7 @@ def clock_of(device: str) -> Clock:
 def other_budgets(
     budget: Budget, count: int, baseline_seconds: float, allowed_bytes: int
 ) -> tuple[Budget, ...]:
-    """Budgets around the one asked for, whose plans are tried beside its own.
-
-    Args:
-        budget: as it was asked for, with a limit.
-        count: of plans in all, 2 to `MOST_TRIALS`.
-        baseline_seconds: predicted for program order.
-        allowed_bytes: what the budget comes to.
-    """
+    """Budgets around the one asked for, whose plans are tried beside its own."""
     if budget.peak is not None and not budget.is_min:
         sizes = [max(int(share * allowed_bytes), 1) for share in _PEAKS[1:count]]
         return tuple(replace(budget, peak=size, outside_bytes=0) for size in sizes)

@@ -38,8 +38,6 @@ class StepRecord:
 
     Attributes:
         tensors: by group and name; results and gradients of every step, the rest after the last.
-        random_state: of the default CPU generator after the last step.
-        last_result: what the last step returned.
         to_autograd: of each of the tensors that the user can reach, by group and name: whether it requires a gradient,
             whether it is a leaf, and whether it has no `grad_fn`.
     """
@@ -61,9 +59,7 @@ class Verification:
 
     Attributes:
         max_abs_diff: by group; 0.0 where all is equal, inf where a tensor is missing or of another shape.
-        bitwise_equal: all tensors and the random state have the same bits.
         agrees: they are as equal as the plan promises: to the bit, or within the tolerance of their dtypes.
-        worst: names of the tensors that differ most, one for each group that differs.
     """
 
     max_abs_diff: dict[str, float]
@@ -139,11 +135,8 @@ def nudged_eager(factory: Factory, seed: int, eps: float, sample: int = 0) -> St
     """Three eager steps, recorded, that round everything a little differently.
 
     Args:
-        factory: makes step and batch.
-        seed: as of `verify_eager`.
         eps: parameters are off by up to this share of themselves to begin with. The batch, and what operations make, is off by
             one rounding.
-        sample: other numbers are off in other ways.
     """
     step, batch = build(factory, seed)
     batch = nudged_copy(batch, sample)
@@ -229,8 +222,6 @@ def compare_records(
     """Compare a program's record with eager's, group by group.
 
     Args:
-        found: of the program.
-        expected: of eager.
         tolerance: of sums in another order; None where the program promises eager's bits.
         nudged: of eager with nudged roundings; a tensor may be `_MAGNIFIED` times as far from eager's as it is in one of
             them.

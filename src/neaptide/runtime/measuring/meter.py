@@ -48,13 +48,9 @@ class LiveBytesMeter(EagerMode):
     Args:
         resident: tensors that live before the program starts; counted from the start, until they die. No
             reference to them is kept.
-        device_type: storages on other kinds of devices are not counted.
-        keep_timeline: record `timeline`; costs a list entry per operator.
 
     Attributes:
-        resident_bytes: bytes of the resident storages, each once.
         peak_bytes: most bytes live at any operator, resident ones included.
-        live_bytes: bytes live now, or at the end of the `with` block after it.
     """
 
     only_observes = True  # the guards of a planned step let it be
@@ -204,14 +200,10 @@ class StepMeasurement:
     """What was seen of one step, by three meters.
 
     Attributes:
-        resident_bytes: bytes of the resident storages at the start, each once.
-        measured_peak_bytes: most bytes of live storages, resident ones included (`LiveBytesMeter`).
         measured_allocator_peak_bytes: most bytes allocated, resident ones included; it adds what operators
             allocate inside themselves.
-        peak_op: the operator at `measured_peak_bytes`; None if the start is the peak.
         unregistered: operators that read storages which were not given as resident; empty in a sound
             measurement.
-        uncounted: operators with tensors that have no storage.
         high_water_mark_bytes: resident pages of the whole process at their most during the step, or since
             its start where the system does not let the mark be reset; None if the system does not tell.
         high_water_mark_was_reset: which of the two it is.
@@ -244,13 +236,8 @@ def measure_step(
     state, gradients) exists. The result of `fn` is dropped at its end.
 
     Args:
-        fn: the step. What it does to its state happens twice.
         resident: tensors that live before the step, or a function that lists them, called before each run.
             Use the function where the step replaces or frees some: a list keeps its tensors alive.
-        device_type: `"cpu"` or `"cuda"`.
-
-    Raises:
-        UsageError: for another device type.
     """
     if device_type not in {"cpu", "cuda"}:
         raise UsageError(

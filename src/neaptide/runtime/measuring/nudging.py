@@ -34,9 +34,6 @@ class NudgedRoundings(EagerMode):
     * numbers that are handed on rather than made, as the largest of several is;
     * results without bytes of their own, and what is overwritten in place;
     * results that are whole numbers throughout, such as counts and masks, and numbers that could become infinite.
-
-    Args:
-        sample: other numbers go other ways.
     """
 
     def __init__(self, sample: int) -> None:
@@ -68,12 +65,7 @@ class NudgedRoundings(EagerMode):
 
 
 def nudge(tensor: torch.Tensor, salt: int) -> None:
-    """Change numbers of a tensor by one rounding, in place. O(elements).
-
-    Args:
-        tensor: dense, with a place for each element; of another kind nothing is changed.
-        salt: another one changes them in other ways.
-    """
+    """Change numbers of a tensor by one rounding, in place. O(elements)."""
     numbers = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     repeats = any(
         step == 0 and extent > 1 for step, extent in zip(numbers.stride(), numbers.shape, strict=True)

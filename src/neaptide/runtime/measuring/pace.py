@@ -41,11 +41,7 @@ class Pace:
 
 
 class PaceReadings:
-    """Readings of the pace between other things that are timed.
-
-    Args:
-        clock: of the costs.
-    """
+    """Readings of the pace between other things that are timed."""
 
     def __init__(self, clock: CallClock) -> None:
         self._clock = clock

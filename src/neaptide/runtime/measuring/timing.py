@@ -24,7 +24,6 @@ class StepTimes:
     """Seconds of each repetition of one program.
 
     Attributes:
-        wall_s: elapsed time.
         cpu_s: processor time of all threads of this process; other programs do not add to it.
     """
 
@@ -53,15 +52,8 @@ def interleaved(
     """Times several programs in rounds: each round times all of them once, beginning with another one.
 
     Args:
-        fns: by name, the programs.
-        repeats: rounds.
-        warmup: calls of each before the first round.
         before_each: calls of a program right before each that is timed, which finds heap and caches as that program leaves
             them, and not as the one before it does.
-        synchronize: waits for the device to finish, such as `torch.cuda.synchronize`.
-
-    Raises:
-        UsageError: for no programs or no repetitions.
     """
     if not fns or repeats < 1 or warmup < 0:
         raise UsageError(
@@ -81,13 +73,7 @@ def interleaved(
 def in_turns(
     timers: Mapping[str, Timer], repeats: int, *, between: Step | None = None
 ) -> dict[str, StepTimes]:
-    """Asks each of some timers once a round, every round beginning with another one.
-
-    Args:
-        timers: by name; each runs its program and tells how long that took.
-        repeats: rounds.
-        between: called behind each.
-    """
+    """Asks each of some timers once a round, every round beginning with another one."""
     names = list(timers)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for round_index in range(repeats):
@@ -103,13 +89,7 @@ def in_turns(
 
 
 def time_once(fn: Step, *, before: int = 0, synchronize: Step | None = None) -> tuple[float, float]:
-    """(wall, processor) seconds of one call; its result is dropped after the clocks are read.
-
-    Args:
-        fn: the program.
-        before: calls right before it that are not counted.
-        synchronize: waits for the device to finish.
-    """
+    """(wall, processor) seconds of one call; its result is dropped after the clocks are read."""
     for _ in range(before):
         fn()
     if synchronize is not None:
@@ -135,9 +115,6 @@ def median_ratio(
 
     Both sequences come from one `interleaved` call: entry i of each was timed in round i. Percentile
     bootstrap after Efron, "Bootstrap methods: another look at the jackknife" (1979).
-
-    Raises:
-        UsageError: for sequences that are empty, differ in length or hold times of zero or less.
     """
     import numpy as np
 

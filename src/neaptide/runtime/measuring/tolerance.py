@@ -26,10 +26,6 @@ class Tolerance:
     order differs by about `sqrt(n)` roundings of the dtype (docs/explanation/numerics.md; Higham, Accuracy and Stability of
     Numerical Algorithms, 4.2). Beyond `1 / eps` terms a sum tells nothing in that dtype, so no more of them count, and this
     is half of the digits at most as well.
-
-    Attributes:
-        eps: rounding of the coarsest float dtype that the program computes in.
-        terms: of the deepest sum of the program.
     """
 
     eps: float
@@ -37,12 +33,7 @@ class Tolerance:
 
     @staticmethod
     def of(graphs: Iterable[Graph], registry: OpRegistry) -> Tolerance:
-        """Of a program's graphs: under autocast, numbers of float32 are as coarse as what they are cast from.
-
-        Args:
-            graphs: as captured, without symbolic dims. Who takes their sums in another order adds up no more terms.
-            registry: what their operations mean.
-        """
+        """Of a program's graphs: under autocast, numbers of float32 are as coarse as what they are cast from."""
         seen = list(graphs)
         found = {value.dtype for graph in seen for value in graph.values}
         dtypes = [getattr(torch, name) for name in _FLOATS if name in found]
@@ -89,12 +80,6 @@ def without_noise(
     """Differences of a parameter, zero where all its gradients were noise.
 
     An optimizer that divides a gradient by its size, as Adam does, makes whole steps of noise.
-
-    Args:
-        difference: absolute, by element.
-        name: of the parameter.
-        gradients: of all steps, as `verification.StepRecord` names them.
-        noise: by name of a gradient, up to which it tells nothing.
     """
     mark = f" {name}.grad@"
     told = [

@@ -37,10 +37,6 @@ class EagerBytes:
     What autograd saves and has in a file is there up to its last use in the forward, and around each use in the backward.
     Everything else that the forward makes may be held by variables: of the innermost submodule that has all of its uses, or of the
     step itself, until they return; and what a formula of the backward makes lives to the end of its expression. What a checkpointed call makes counts as if it were there all the time.
-
-    Args:
-        program: as captured.
-        sizes: of the dims that vary.
     """
 
     def __init__(self, program: CapturedProgram, sizes: Mapping[str, int]) -> None:

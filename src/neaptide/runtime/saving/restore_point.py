@@ -17,7 +17,6 @@ class RestorePoint:
 
     Args:
         tensors: one on each storage to copy.
-        random_devices: types of the devices whose generators the step draws from.
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor], random_devices: Sequence[str]) -> None:

@@ -29,7 +29,6 @@ class SavedInFile(torch.autograd.graph.saved_tensors_hooks):
     """A context: each storage that autograd saves is written once, and read when a backward asks for it.
 
     Args:
-        file: where they wait.
         most_bytes: as long as fewer have been written, storages are; later ones stay.
         there: storages that live through the step anyway, as of `storages_of`; they stay.
     """

@@ -19,12 +19,6 @@ class ScratchFile:
 
     Args:
         slow: names the folder; its rate is not kept to.
-
-    Attributes:
-        nbytes: put so far.
-
-    Raises:
-        TransferError: the file cannot be made, written or read.
     """
 
     def __init__(self, slow: SlowMemory) -> None:

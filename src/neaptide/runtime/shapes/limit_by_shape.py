@@ -24,7 +24,6 @@ class LimitByShape:
     Args:
         budget: of the step: bytes, or a share of what eager takes at the shape.
         least_bytes: allowed at every shape.
-        peak_bytes: of the usual program as it was written, at a shape.
     """
 
     def __init__(self, budget: Budget, least_bytes: int, peak_bytes: Callable[[Shape], int]) -> None:
@@ -50,13 +49,7 @@ class LimitByShape:
 
 
 def written_peak(program: CapturedProgram, in_order: ShapedProgram, shape: Shape) -> Callable[[Shape], int]:
-    """The predicted peak of a program as eager runs it, with the user's own activation checkpointing, at each shape.
-
-    Args:
-        program: as captured.
-        in_order: the same in its own order.
-        shape: any in its ranges.
-    """
+    """The predicted peak of a program as eager runs it, with the user's own activation checkpointing, at each shape."""
 
     def plain(shape: Shape) -> int:
         return in_order.at(shape).peak_bytes

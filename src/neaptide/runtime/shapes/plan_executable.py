@@ -18,12 +18,6 @@ class ShapeExecutable(Executable):
 
     `program` is that of the fastest plan, for reading.
 
-    Args:
-        graph: with symbolic dims.
-        plans: of it.
-        name: for messages.
-        watches: values to copy on the way.
-
     Attributes:
         runs: by position of a plan, how often it ran.
     """
@@ -38,11 +32,7 @@ class ShapeExecutable(Executable):
         self.runs = [0] * len(plans.plans)
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
-        """As `Executable.run`, by the fastest plan within the budget at the shapes of the inputs.
-
-        Raises:
-            InfeasibleBudget: no plan keeps to the budget at these shapes.
-        """
+        """As `Executable.run`, by the fastest plan within the budget at the shapes of the inputs."""
         number = self._plans.choose(self._dims.read(inputs))
         self.runs[number] += 1
         if not number:

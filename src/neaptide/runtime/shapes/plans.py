@@ -19,9 +19,6 @@ class ShapePlan:
     """One order of a program, with repetitions or without.
 
     Attributes:
-        schedule: the order.
-        peaks: what it takes at each shape.
-        seconds: that it takes at the largest shape.
         planned_at: the shape that it was searched for; None for program order.
     """
 
@@ -38,7 +35,6 @@ class ShapePlans:
     A shape that was met is looked up; for a new one each plan's peak is told from the sizes at that shape, in turn.
 
     Attributes:
-        budget_bytes: highest peak with workspace.
         plans: at least one; the last keeps to the budget at the largest shape.
         workspace: scratch bytes by node id that their peaks count at every shape.
     """
@@ -49,11 +45,7 @@ class ShapePlans:
     _chosen: dict[tuple[tuple[str, int], ...], int] = field(default_factory=dict, compare=False, repr=False)
 
     def choose(self, shape: Mapping[str, int]) -> int:
-        """Position of the fastest plan within the budget at a shape. O(1) for a shape that was met.
-
-        Raises:
-            InfeasibleBudget: none is within it.
-        """
+        """Position of the fastest plan within the budget at a shape. O(1) for a shape that was met."""
         key = tuple(shape.items())
         found = self._chosen.get(key)
         if found is None:

@@ -55,26 +55,13 @@ class PointExecutable(Executable):
     """A program with points; called like any other.
 
     Args:
-        plan: what can be decided.
-        registry: how an impure op is repeated.
-        budget_bytes: highest peak with workspace, what the caller owns included.
-        name: for messages.
-        policy: how it is decided.
-        slow: where storages wait on the host.
-        watches: values to copy on the way.
         in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
         limit: highest peak by shape, in place of `budget_bytes` until that is changed; None for none.
         places: an arena that it runs in; a budget that changes while it runs then counts from the next run on, since no part
             of a block can be given up. None for none.
 
     Attributes:
-        totals: of the last run that came to its end; None before there is one.
-        plan: what can be decided.
-        places: the arena that it runs in.
         inside: the arena of the last run that began; None before there is one, and without an arena.
-
-    Raises:
-        LoweringError: as `neaptide.lower.point_program.point_program`.
     """
 
     def __init__(
@@ -165,11 +152,7 @@ class PointExecutable(Executable):
         return points.live_bytes
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
-        """Run once; gives the graph outputs. See `Executable.run`.
-
-        Raises:
-            InfeasibleBudget: no way was found to keep this shape within the budget. Nothing has run then.
-        """
+        """Run once; gives the graph outputs. See `Executable.run`."""
         if self._beside is not None:
             number = self._choice.number(self._dims.read(inputs), self._budget)
             self._last = self._beside if number else self

@@ -52,12 +52,7 @@ def arena_on_the_way(planned: PlannedGraph) -> tuple[ArenaOnTheWay, ...]:
 
 
 def arena_report(arena: ArenaOfShapes, made: ArenaAtShape) -> ArenaReport:
-    """Numbers of the arena of a shape, in a block of just its bytes. O(instances), and a simulation of the allocator.
-
-    Args:
-        arena: of the program.
-        made: for the shape.
-    """
+    """Numbers of the arena of a shape, in a block of just its bytes. O(instances), and a simulation of the allocator."""
     instances, decision = made.instances, made.decision
     nbytes = instance_bytes(instances, decision)
     is_inside = made.offsets != ANYWHERE

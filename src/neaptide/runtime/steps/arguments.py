@@ -17,12 +17,7 @@ _FACTORY = "def factory(): ...; return step, batch"
 
 
 def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Refuse arguments that a step does not take.
-
-    Raises:
-        UsageError: the step cannot be called at all.
-        CaptureError: it takes other arguments; says which.
-    """
+    """Refuse arguments that a step does not take."""
     if not callable(step):
         raise UsageError(
             f"the step is a {type(step).__name__}, which cannot be called",
@@ -44,21 +39,13 @@ def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 
 
 def check_arena(plan: Plan, *, arena: bool) -> None:
-    """Refuse an arena for a plan whose storages wait on the host.
-
-    Raises:
-        UsageError: naming what to leave out.
-    """
+    """Refuse an arena for a plan whose storages wait on the host."""
     if arena and any(program.stays for program in plan.programs):
         refuse_exclusions({"arena", "host"})
 
 
 def check_no_batch(function: str, given: tuple[Any, ...]) -> None:
-    """Refuse a batch behind a step where a factory is wanted.
-
-    Raises:
-        UsageError: naming the function, and what it takes.
-    """
+    """Refuse a batch behind a step where a factory is wanted."""
     if given:
         raise UsageError(
             f"{function} takes a factory, not a step and its batch",
@@ -68,11 +55,7 @@ def check_no_batch(function: str, given: tuple[Any, ...]) -> None:
 
 
 def check_factory(factory: Callable[..., Any]) -> None:
-    """Refuse a step where a factory is wanted.
-
-    Raises:
-        UsageError: it cannot be called without arguments.
-    """
+    """Refuse a step where a factory is wanted."""
     if not callable(factory):
         raise _no_factory(factory, f"a {type(factory).__name__} cannot be called")
     signature = _signature(factory)
@@ -94,11 +77,7 @@ def _no_factory(found: Any, why: str) -> UsageError:
 
 
 def check_made(made: Any, factory: Callable[..., Any]) -> tuple[Callable[..., Any], Any]:
-    """What a factory returned, when it is a step and a batch.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """What a factory returned, when it is a step and a batch."""
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         return made
     kind = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
@@ -111,11 +90,7 @@ def check_made(made: Any, factory: Callable[..., Any]) -> tuple[Callable[..., An
 
 
 def check_on_mismatch(on_mismatch: str) -> None:
-    """Refuse an unknown way to deal with calls that differ.
-
-    Raises:
-        UsageError: naming those that there are.
-    """
+    """Refuse an unknown way to deal with calls that differ."""
     if on_mismatch not in get_args(OnMismatch):
         raise UsageError(
             f"on_mismatch={on_mismatch!r} is not a choice",
@@ -124,12 +99,7 @@ def check_on_mismatch(on_mismatch: str) -> None:
 
 
 def check_plan(plan: Any) -> Plan:
-    """A plan that agrees with itself, read from its file where a path is given.
-
-    Raises:
-        PlanError: there is no such file, it is no plan, or it contradicts itself.
-        UsageError: it is neither.
-    """
+    """A plan that agrees with itself, read from its file where a path is given."""
     if isinstance(plan, str | Path):
         return Plan.load(plan)
     if not isinstance(plan, Plan):

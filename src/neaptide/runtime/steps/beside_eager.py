@@ -78,9 +78,6 @@ class BesideEager:
 
     Args:
         when: `first`: the first call of each program; `every 100`: that of each hundredth planned call as well.
-        strict: a difference is an error.
-        slow: names the folder of the file.
-        found: where what is found is noted.
     """
 
     def __init__(self, when: str, *, strict: bool, slow: SlowMemory, found: Verified) -> None:
@@ -106,20 +103,7 @@ class BesideEager:
         resident: Callable[[], list[torch.Tensor]],
         block_bytes: int,
     ) -> Any:
-        """Run eager and the program; gives what the program returns.
-
-        Args:
-            variant: that the program is of.
-            program: of the call.
-            eager: the step as it is, without host code behind it.
-            run: the program, likewise.
-            call: arguments.
-            resident: lists tensors of the step that live before it and after it.
-            block_bytes: of the blocks that programs run in.
-
-        Raises:
-            NumericsError: the bits differ, and that is an error.
-        """
+        """Run eager and the program; gives what the program returns."""
         began = time.perf_counter()
         try:
             in_file = _bytes_in_file(variant.planned, program, call, block_bytes)
@@ -237,11 +221,7 @@ class _Checked:
         return result
 
     def first_operation(self) -> str:
-        """The first operation of eager that the program has not with the same bits, in words; nothing is left of the runs.
-
-        Raises:
-            _NotPossibleError: eager does not do the same twice.
-        """
+        """The first operation of eager that the program has not with the same bits, in words; nothing is left of the runs."""
         self.put_back()
         if _told(self._after(self.eager), self._expected):
             self.put_back()
@@ -290,11 +270,7 @@ def _bytes_in_file(
     call: tuple[tuple[Any, ...], Mapping[str, Any]],
     block_bytes: int,
 ) -> int:
-    """How much of what autograd saves must go to a file, so that eager stays within the bytes of the plan.
-
-    Raises:
-        _NotPossibleError: it cannot be told, or all of it is too little.
-    """
+    """How much of what autograd saves must go to a file, so that eager stays within the bytes of the plan."""
     graph = planned.graphs[program.index]
     if not planned.keeps_bits:
         raise _NotPossibleError('numerics="close" takes sums in another order')

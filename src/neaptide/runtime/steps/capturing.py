@@ -18,12 +18,7 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     **how: Unpack[CaptureOptions],
 ) -> CapturedStep:
-    """Capture a step; see `frontends.torch_step.capture_step` for the arguments.
-
-    Raises:
-        CaptureError: the step takes other arguments, or cannot be captured; names the user's line.
-        UsageError: it is no step but a factory, or `dynamic` does not fit the arguments.
-    """
+    """Capture a step; see `frontends.torch_step.capture_step` for the arguments."""
     check_call(step, args, kwargs or {})
     with quiet_torch():
         return capture_step(step, args, kwargs, **how)
@@ -38,14 +33,7 @@ def capture_for_call(
     """A capture that is for this call: with dims that vary where that holds for its sizes, else for these alone.
 
     Args:
-        step: as for `capture`.
-        args: likewise.
-        kwargs: likewise.
         **how: likewise. A dim of size 1 that the program for its range does not hold for is a number, and the others vary.
-
-    Raises:
-        CaptureError: the step cannot be captured.
-        UsageError: it is no step but a factory, or `dynamic` does not fit the arguments.
     """
     alone: CaptureOptions = {**how, "dynamic": None, "like": None}
     if not how.get("dynamic"):

@@ -40,12 +40,7 @@ class PointsWithin:
     """Points at which a program decides what is evicted, and the bytes that it stays within.
 
     Attributes:
-        plan: what can be decided.
-        budget_bytes: highest peak with workspace, what the caller owns included.
-        order_reason: what made the order of first executions, and what is proved of its peak.
-        arena: that it runs in, laid out by shape; None for none.
         limit: bytes by shape, at least `budget_bytes`; None where these are the limit of all shapes.
-        policy: what decides.
     """
 
     plan: PointPlan
@@ -61,17 +56,10 @@ class PlannedGraph:
     """One of the programs of a step, as it runs.
 
     Attributes:
-        program: as captured; it says what inputs and outputs mean, place by place.
-        graph: what runs, with the inputs and outputs of `program.graph`.
-        schedule: order of its nodes.
         observations: gradients as they are when `optimizer.step()` begins, in this graph.
-        checkpoints: nodes of the forward of each call that the user checkpoints, in this graph.
-        rewrites: how this graph follows from the captured one.
         saved: ids of the caller's storages that are copied before it runs and put back when it dies before it has
             written others (atomic plans).
-        arena: the block that it runs in; None for none.
         points: where a program decides at a call what is evicted; its order is then that of the points. None for none.
-        decisions: what a search over variants decided, that the rewrites carry out.
         host_bytes: most bytes of storages that its plan has on the host at once; None where no plan says so.
         in_parts: the same program with regions in parts, whose number is chosen for each shape; both have points, and each call
             runs the better of them. None for none.
@@ -135,15 +123,7 @@ class PlannedGraph:
         return None
 
     def rewritten(self, edited: Edited, rewrites: tuple[Rewrite, ...]) -> PlannedGraph:
-        """The graph after further rewrites, in program order. O(size).
-
-        Args:
-            edited: what the rewrites make of this graph.
-            rewrites: those, in their order.
-
-        Raises:
-            RewriteError: a value is gone that verify runs observe.
-        """
+        """The graph after further rewrites, in program order. O(size)."""
         there = _Followed(self.graph, edited)
         return replace(
             self,
@@ -160,9 +140,6 @@ class PlannedVariant:
     """A capture and what runs for each of its programs.
 
     Attributes:
-        captured: the step under one signature.
-        graphs: one for each of `captured.programs`, in the same order.
-        plan: where they come from; None for program order.
         slow: where storages wait meanwhile; how many bytes each graph has there is in `PlannedGraph.host_bytes`.
         choice: what decides at the first usual call which plan really runs; None where that is settled.
     """
@@ -180,11 +157,7 @@ class PlannedVariant:
 
 
 def with_rule(planned: PlannedGraph, registry: OpRegistry, name: str) -> PlannedGraph:
-    """A graph after all that a rule finds in it; places that would take away what verify runs observe are left alone.
-
-    Raises:
-        UsageError: no rule of that name.
-    """
+    """A graph after all that a rule finds in it; places that would take away what verify runs observe are left alone."""
     check_rules([name])
     made = apply_rule(planned.graph, registry, RULES[name], planned.objection)
     return planned.rewritten(made.edited, made.rewrites) if made.rewrites else planned
@@ -199,15 +172,8 @@ def with_rewrites(
     """A graph after some rewrites, and after all that some rules find, one behind the other.
 
     Args:
-        planned: the graph.
-        registry: what its operations mean.
-        asked: rewrites, and names of rules.
         leave_out: told the rule and the reason of a rewrite that is not legal, unless its rule is named later and finds
             something. None: that is an error.
-
-    Raises:
-        UsageError: no rule of that name.
-        RewriteError: a rewrite is not legal in its graph, or takes away what verify runs observe.
     """
     left: dict[str, str] = {}
     for one in asked:
@@ -242,11 +208,7 @@ class _Followed:
         return tuple(self.node_id[node] for node in nodes if node in self.node_id)
 
     def observation(self, seen: Observation) -> Observation:
-        """The same moment of the same value.
-
-        Raises:
-            RewriteError: the value is gone, or what wrote it last before that moment.
-        """
+        """The same moment of the same value."""
         old, value = self.before.values[seen.value], self.value_id.get(seen.value)
         version = None if value is None else self._version(old, seen.version, self.after.values[value])
         if value is None or version is None:

@@ -94,15 +94,11 @@ class PlannedStep:
     Not safe to call from several threads at once, as the step itself is not: it writes the model in place.
 
     Args:
-        step: the user's function, for calls that are not planned.
         make_variant: captures and plans for the arguments of a call; its third argument names Python numbers that
             have changed between calls, to be made inputs where that is possible.
-        variant: the plan to begin with, or None to make it at the first call.
         on_mismatch: what a call does whose shapes, dtypes, devices, flags, hyper-parameters or `requires_grad`
             pattern differ from all plans so far: make a further plan, run eagerly, or raise `StepMismatch`.
         verify: which planned calls are compared with eager, as `BesideEager` takes it, or `never`.
-        strict: a difference there is an error.
-        slow: names the folder of the file that such a call needs.
     """
 
     def __init__(

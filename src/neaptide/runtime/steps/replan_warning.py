@@ -27,12 +27,7 @@ class ReplansInARow:
         self._count = 0
 
     def add(self, now: Signature, before: Signature) -> None:
-        """Note a call that is planned anew; warns at the fourth in a row, once.
-
-        Args:
-            now: the facts of the call.
-            before: those of the plan made last.
-        """
+        """Note a call that is planned anew; warns at the fourth in a row, once."""
         self._count += 1
         if self._count <= MOST_IN_A_ROW or self._has_warned:
             return

@@ -21,13 +21,7 @@ def deep_copied(
     """What `copy.deepcopy` makes of a planned step: itself where the step is a plain function, which no copy changes.
 
     Args:
-        planned: the planned step.
-        step: the user's function.
         remake: makes a planned step of a copy; None where the plan is for these objects only.
-        memo: of `copy.deepcopy`.
-
-    Raises:
-        UsageError: the plan is for these objects only.
     """
     copied = copy.deepcopy(step, memo)
     if copied is step:

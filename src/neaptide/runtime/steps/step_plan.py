@@ -10,12 +10,7 @@ from neaptide.runtime.steps.planned_graph import PlannedVariant
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A plan as data and ready to run.
-
-    Attributes:
-        plan: what is saved.
-        variant: what runs.
-    """
+    """A plan as data and ready to run."""
 
     plan: Plan
     variant: PlannedVariant
