@@ -2,7 +2,7 @@
 
 import pytest
 
-from neaptide.plans.range_peaks import range_peaks
+from neaptide.plans import range_peaks
 from neaptide.symbolic.dims import Dim
 
 ROWS, TOKENS = Dim("rows", 2, 6), Dim("tokens", 4, 104)

@@ -26,8 +26,7 @@ from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import told_recomputations
-from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram
-from neaptide.plans.wrong_field import wrong_field
+from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram, wrong_field
 from neaptide.schedule.problem import StepProblem, compile_problem
 from neaptide.schedule.state_bounds import least_with_stays
 

@@ -18,8 +18,8 @@ from neaptide.plans import (
     Predictions,
     Recomputation,
     TerminationRecord,
+    operations_moved,
 )
-from neaptide.plans.content import operations_moved
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 

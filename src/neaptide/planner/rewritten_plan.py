@@ -11,8 +11,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.plans import CapturedGraph, PlannedProgram
-from neaptide.plans.wrong_field import wrong_field
+from neaptide.plans import CapturedGraph, PlannedProgram, wrong_field
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 

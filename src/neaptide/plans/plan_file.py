@@ -23,22 +23,14 @@ _ONLY_TOLD: Final = frozenset({"closer"})
 
 
 def file_text(content: Any) -> str:
-    """The text of a plan file; equal contents give equal texts.
-
-    Raises:
-        TypeError, ValueError, msgspec.MsgspecError: something in it cannot be written as JSON.
-    """
+    """The text of a plan file; equal contents give equal texts. An error of msgspec, where JSON cannot say something."""
     document = {"format": FORMAT, "checksum": checksum(content), "plan": content}
     text = msgspec.json.format(msgspec.json.encode(document, order="deterministic"), indent=1)
     return text.decode() + "\n"
 
 
 def file_content(text: str | bytes, where: str | None) -> Any:
-    """The plan in the text of a plan file, as plain data.
-
-    Args:
-        text: the whole file.
-        where: it comes from, for messages.
+    """The plan in the whole text of a plan file, as plain data; `where` it comes from is for messages.
 
     Raises:
         PlanError: for text that is truncated, edited, of an unknown version or no plan at all.
@@ -46,17 +38,12 @@ def file_content(text: str | bytes, where: str | None) -> Any:
     try:
         document = decode_json(text)
     except JsonError as error:
-        raise PlanError(
-            "the plan file is truncated or no JSON", where=where, why=str(error), next_step=AGAIN
-        ) from error
+        what = "the plan file is truncated or no JSON"
+        raise PlanError(what, where=where, why=str(error), next_step=AGAIN) from error
     stated = document.get("format") if isinstance(document, dict) else None
     if not isinstance(stated, str) or not stated.startswith(_FAMILY):
-        raise PlanError(
-            "the file is no plan",
-            where=where,
-            why=f"its format is {stated!r}, not {FORMAT!r}",
-            next_step=AGAIN,
-        )
+        why = f"its format is {stated!r}, not {FORMAT!r}"
+        raise PlanError("the file is no plan", where=where, why=why, next_step=AGAIN)
     if stated not in _READ:
         raise PlanError(
             f"the plan has the unknown format {stated!r}",
@@ -78,15 +65,10 @@ def file_content(text: str | bytes, where: str | None) -> Any:
 
 
 def check_known(content: Any, known: Any, where: str | None) -> None:
-    """Refuse fields that this version does not know: they may change what a plan means. O(size).
-
-    Args:
-        content: as it was read.
-        known: the same after it was read into its types, as plain data again.
-        where: it comes from, for messages.
+    """Refuse the first field that is gone after reading it into its types: it may change what a plan means. O(size).
 
     Raises:
-        PlanError: naming the first of them.
+        PlanError: naming it.
     """
     stranger = next(_strangers(content, known, ""), None)
     if stranger is not None:
@@ -99,11 +81,8 @@ def checksum(content: Any) -> str:
 
 
 def _unknown(field: str, where: str | None) -> PlanError:
-    return PlanError(
-        f"the plan file has the field {field!r}, which this version of neaptide does not know",
-        where=where,
-        next_step=_OTHER_VERSION,
-    )
+    what = f"the plan file has the field {field!r}, which this version of neaptide does not know"
+    return PlanError(what, where=where, next_step=_OTHER_VERSION)
 
 
 def _strangers(content: object, known: object, path: str) -> Iterator[str]:

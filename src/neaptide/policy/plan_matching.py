@@ -18,9 +18,7 @@ from neaptide.planner.judge_plan import judge_budgets, judge_program, problem_of
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.rewritten_plan import replayed
 from neaptide.planner.variants.on_operands import IN_PLACE
-from neaptide.plans import Plan, PlannedProgram
-from neaptide.plans.content import STEADY, check_content
-from neaptide.plans.wrong_field import wrong_field
+from neaptide.plans import STEADY, Plan, PlannedProgram, check_content, wrong_field
 from neaptide.policy.plan_facts import described_signature, versions
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant

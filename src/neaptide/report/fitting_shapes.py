@@ -21,7 +21,7 @@ from neaptide.planner.points.largest import (
 )
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.plans.range_peaks import RangePeaks, range_peaks
+from neaptide.plans import RangePeaks, range_peaks
 from neaptide.policy.points.for_all_shapes import points_within
 from neaptide.report.model import FittingShapes, LargestSize
 from neaptide.settings import DEFAULT_TIME_LIMIT_S

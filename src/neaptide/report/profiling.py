@@ -8,8 +8,7 @@ from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.outcome import TerminationReason
-from neaptide.plans import PlannedProgram, TrialsRecord, described_role
-from neaptide.plans.trials_record import NONE_WITHIN
+from neaptide.plans import NONE_WITHIN, PlannedProgram, TrialsRecord, described_role
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.device_notes import not_counted

@@ -10,7 +10,7 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.ops import registry
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.plans.range_peaks import RangePeaks, range_peaks
+from neaptide.plans import RangePeaks, range_peaks
 from neaptide.report.model import ShapePeak, ShapeRanges
 from neaptide.symbolic.dims import Dim
 

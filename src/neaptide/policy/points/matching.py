@@ -18,9 +18,16 @@ from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.plans import Plan, PointsRecord, RangePeaks, ShapesProgram, ShapesRecord
-from neaptide.plans.content import STEADY, check_content
-from neaptide.plans.wrong_field import wrong_field
+from neaptide.plans import (
+    STEADY,
+    Plan,
+    PointsRecord,
+    RangePeaks,
+    ShapesProgram,
+    ShapesRecord,
+    check_content,
+    wrong_field,
+)
 from neaptide.policy.plan_matching import mismatch
 from neaptide.policy.points.saved_plan import in_program_order, peaks_over_range, points_record
 from neaptide.policy.prepared_step import PreparedStep

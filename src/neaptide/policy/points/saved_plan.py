@@ -24,8 +24,8 @@ from neaptide.plans import (
     RangePeaks,
     ShapesProgram,
     ShapesRecord,
+    range_peaks,
 )
-from neaptide.plans.range_peaks import range_peaks
 from neaptide.policy.plan_facts import described_signature, versions
 from neaptide.policy.points.for_all_shapes import for_all_shapes
 from neaptide.policy.prepared_step import PreparedStep

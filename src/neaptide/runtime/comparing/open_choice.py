@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from neaptide.frontends.programs.captured import CapturedStep
-from neaptide.plans.trials_record import NONE_WITHIN
+from neaptide.plans import NONE_WITHIN
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.comparing.contestant_process import rivals
 from neaptide.runtime.comparing.contestants import Factory, never_again, trial_times

@@ -15,7 +15,7 @@ import torch
 
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
-from neaptide.plans.trials_record import FASTEST, LEAST_PEAK, NONE_WITHIN, Reason, TrialRow, TrialsRecord
+from neaptide.plans import FASTEST, LEAST_PEAK, NONE_WITHIN, Reason, TrialRow, TrialsRecord
 from neaptide.runtime.measuring.timing import RatioEstimate, StepTimes, median_ratio
 from neaptide.runtime.steps.step_plan import StepPlan
 from neaptide.settings import MOST_TRIALS

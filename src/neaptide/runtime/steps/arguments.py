@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 from neaptide.errors import CaptureError, UsageError
 from neaptide.exclusions import refuse_exclusions
-from neaptide.plans import Plan
-from neaptide.plans.content import check_content
+from neaptide.plans import Plan, check_content
 from neaptide.runtime.steps.planned_step import OnMismatch
 
 _FACTORY = "def factory(): ...; return step, batch"
