@@ -66,7 +66,7 @@ def measured(model: str, share: str) -> Row:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.policy.points.arena_variant import in_arenas
+    from neaptide.policy.points.arenas import in_arenas
     from neaptide.policy.points.for_all_shapes import for_all_shapes
     from neaptide.policy.prepared_step import prepare
 

@@ -20,7 +20,7 @@ from typing import Any
 from bench_record import MIB, RESULTS, recorded, save, table
 from model_rows import measured_rows
 from neaptide import zoo
-from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.points.arenas import in_arenas
 from neaptide.runtime.arena.plan import Copies
 
 SEED = 0

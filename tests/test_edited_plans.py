@@ -16,6 +16,7 @@ from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
 from neaptide.policy.plan_matching import matched
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
 
@@ -81,7 +82,7 @@ def written(document):
 def refusal_or_variant(text, captured):
     """What becomes of a plan file: what runs, or the refusal, which must be of a kind that a user can read."""
     try:
-        return None, matched(Plan.from_json(text), captured, 0.05)
+        return None, matched(Plan.from_json(text), PreparedStep(captured), 0.05)
     except NeaptideError as raised:
         error = raised
     assert isinstance(error, PlanError | PlanMismatch | UsageError), error

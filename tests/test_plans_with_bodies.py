@@ -170,7 +170,7 @@ def test_an_edited_body_is_refused_with_one_sentence(found, captured, edit):
     edit(loop_and_order(found)[0].regions[0].body, order)
     text = json.dumps({**document, "checksum": checksum(document["plan"])})
     with pytest.raises(PlanError, match=r"steady\.bodies|programs\[0\]\.bodies") as raised:
-        matched(Plan.from_json(text), captured, 0.05)
+        matched(Plan.from_json(text), PreparedStep(captured), 0.05)
     assert "\n" not in raised.value.what
 
 
@@ -180,4 +180,4 @@ def test_a_body_in_another_legal_order_is_refused_for_its_bytes(found, captured)
     order["sequence"] = list(range(len(loop_and_order(found)[0].regions[0].body.nodes)))
     text = json.dumps({**document, "checksum": checksum(document["plan"])})
     with pytest.raises(PlanError, match=r"steady\.predictions\.peak_bytes"):
-        matched(Plan.from_json(text), captured, 0.05)
+        matched(Plan.from_json(text), PreparedStep(captured), 0.05)

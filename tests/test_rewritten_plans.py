@@ -16,6 +16,7 @@ from neaptide.errors import PlanError, UsageError
 from neaptide.plans import Plan
 from neaptide.plans.plan_file import checksum
 from neaptide.policy.plan_matching import matched
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
 from plan_steps import autocast_step, small_step
@@ -95,7 +96,7 @@ def test_every_report_names_the_rewrites(plan, captured, caplog):
     )
     assert f"plan runs a rewritten graph: {line}" in comparison.notes
     caplog.set_level("INFO", logger="neaptide")
-    matched(plan, captured, 1.0)
+    matched(plan, PreparedStep(captured), 1.0)
     assert f"the step runs as a rewritten graph: {line}" in caplog.text
 
 
@@ -122,7 +123,7 @@ def test_an_atomic_plan_may_be_of_a_rewritten_graph():
     assert made.programs[0].rewrites
     assert made.atomic
     step, batch = autocast_step()
-    variant = matched(made, capture(step, (batch,)), 1.0)
+    variant = matched(made, PreparedStep(capture(step, (batch,))), 1.0)
     found, _ = verification.verify_planned(
         autocast_step, 0, contestants.rebind(variant), verification.verify_eager(autocast_step, 0)
     )
@@ -250,7 +251,7 @@ def edited(plan, edit):
 @together("edit", EDITS, ids=lambda edit: edit.__name__)
 def test_an_edited_plan_is_refused_with_one_sentence(plan, captured, edit):
     with pytest.raises(neaptide.errors.NeaptideError) as caught:
-        matched(Plan.from_json(edited(plan, edit)), captured, 1.0)
+        matched(Plan.from_json(edited(plan, edit)), PreparedStep(captured), 1.0)
     assert EDITS[edit] in caught.value.what
     assert "\n" not in caught.value.what
 

@@ -14,7 +14,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
-from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.plan_text import plan_document
 from neaptide.runtime.comparing import contestants, verification
@@ -91,7 +91,7 @@ def test_a_plan_with_stays_is_saved_judged_and_run(plan, captured, tmp_path):
     plan.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
     assert loaded == plan
-    variant = matched(loaded, captured, None)
+    variant = matched(loaded, PreparedStep(captured))
     rebind = contestants.rebind(variant)
     expected = verification.verify_eager(dropout_factory, 0)
     assert verification.verify_planned(dropout_factory, 0, rebind, expected)[0].bitwise_equal
@@ -136,7 +136,7 @@ def test_the_report_says_what_waits_on_the_host(plan):
 )
 def test_an_edited_stay_is_refused_in_one_sentence(plan, captured, change, message):
     with pytest.raises(PlanError, match=message) as refused:
-        matched(Plan.from_json(change(plan).to_json()), captured, None)
+        matched(Plan.from_json(change(plan).to_json()), PreparedStep(captured))
     assert "\n" not in refused.value.what
 
 
@@ -151,4 +151,4 @@ def moved(plan, **changes):
 
 def test_what_is_stored_has_no_layout_yet(plan, captured):
     with pytest.raises(LayoutProblemError, match="no layout yet"):
-        in_arenas(PreparedStep(captured), matched(plan, captured, None))
+        in_arenas(PreparedStep(captured), matched(plan, PreparedStep(captured)))

@@ -78,6 +78,21 @@ Mode: TypeAlias = OneShape | ByTrials | WatchedSizes | Points | ByShape | Evicti
 """How a step runs; what excludes each other cannot be written down."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a step runs, and what is allowed there.
+
+    Attributes:
+        device: name of a preset that the plan is for; None for this machine.
+        slow: where storages wait that a plan moves; None: the default place.
+        bits_may_vary: recompute operations too whose bits differ from run to run.
+    """
+
+    device: str | None = None
+    slow: SlowMemory | None = None
+    bits_may_vary: bool = False
+
+
 @dataclass(frozen=True)
 class Ask:
     """What is wanted of a plan.
@@ -93,10 +108,8 @@ class Ask:
         numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
         workers: processes that plan variants side by side; None: as many as save time.
         in_place: after the search, put results on top of operands where that lowers the peak.
-        allow_nondeterministic: recompute operations too whose bits differ from run to run.
         checkpoints: `keep` the state that checkpointed functions leave in eager, or `undo` the checkpoints.
-        device: name of a preset that the plan is for; None for this machine.
-        slow: where storages wait that a plan moves; None: the default place.
+        place: where the step runs.
         mode: how the step runs.
         least_bytes: allowed in any case, up to the baseline: those of an earlier plan of the same step.
         leave_out: told the rule and the reason where a rewrite that is not legal in a graph is left out. None: that is
@@ -113,10 +126,8 @@ class Ask:
     numerics: str = BITWISE
     workers: int | None = None
     in_place: bool = True
-    allow_nondeterministic: bool = False
     checkpoints: str = "keep"
-    device: str | None = None
-    slow: SlowMemory | None = None
+    place: Place = Place()
     mode: Mode = field(default_factory=OneShape)
     least_bytes: int = 0
     leave_out: LeaveOut | None = None

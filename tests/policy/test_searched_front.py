@@ -42,7 +42,7 @@ def test_each_plan_is_for_the_whole_step_and_legal(prepared, strategy, numerics)
         assert made.variant.plan is made.plan
         predictions = made.plan.programs[0].predictions
         assert predictions.seconds <= (1 + share) * predictions.baseline_seconds
-        variant = matched(Plan.from_json(made.plan.to_json()), prepared.captured, None)
+        variant = matched(Plan.from_json(made.plan.to_json()), prepared)
         assert variant.graphs[0].graph == made.variant.graphs[0].graph
     peaks = [made.plan.programs[0].predictions.peak_with_workspace_bytes for made in found]
     assert peaks[2] <= peaks[0] <= peaks[1]  # what keeps a shorter limit counts for a longer one
@@ -54,7 +54,7 @@ def test_for_fewer_bytes_the_budget_stays_what_was_asked_for(prepared):
     asked, lower = (made.plan.programs[0] for made in found)
     assert asked.budget_bytes == lower.budget_bytes
     assert lower.predictions.peak_with_workspace_bytes < asked.predictions.peak_with_workspace_bytes
-    matched(Plan.from_json(found[1].plan.to_json()), prepared.captured, None)
+    matched(Plan.from_json(found[1].plan.to_json()), prepared)
 
 
 @pytest.mark.parametrize("numerics", ["bitwise", "close"])
@@ -67,7 +67,7 @@ def test_a_plan_for_one_limit_counts_for_another(prepared, monkeypatch, numerics
     asked, longer = plans_for(prepared, options, [Budget(None, latency="+70%")]).best
     peaks = [made.plan.programs[0].predictions.peak_with_workspace_bytes for made in (asked, longer)]
     assert peaks[1] <= peaks[0] < asked.plan.programs[0].predictions.baseline_peak_with_workspace_bytes
-    variant = matched(Plan.from_json(longer.plan.to_json()), prepared.captured, None)
+    variant = matched(Plan.from_json(longer.plan.to_json()), prepared)
     assert variant.graphs[0].graph == longer.variant.graphs[0].graph
 
 
@@ -116,7 +116,7 @@ def test_plans_that_are_divided_in_other_ways_keep_the_limit_and_are_legal(divid
                 assert seconds <= (1 + share) * made.plan.programs[0].predictions.baseline_seconds
                 assert peak >= seconds_and_peak(best)[1]
                 assert made.plan.programs[1:] == best.plan.programs[1:]
-                variant = matched(Plan.from_json(made.plan.to_json()), prepared.captured, None)
+                variant = matched(Plan.from_json(made.plan.to_json()), prepared)
                 assert variant.graphs[0].graph == made.variant.graphs[0].graph
     assert met == set(Division)
 

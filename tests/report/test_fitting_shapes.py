@@ -15,11 +15,10 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ops import registry
-from neaptide.outcome import Limits
 from neaptide.planner.points.largest import LimitedProgram, grows_with, least_bytes
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.policy.points.for_all_shapes import points_within
+from neaptide.policy.points.for_all_shapes import PointsMaker
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.profile_text import ranges_blocks
 from neaptide.runtime.measuring.meter import LiveBytesMeter
@@ -73,7 +72,7 @@ def limited(captured, cost, limit):
     for program in captured.programs:
         graph = program.graph
         shaped = ShapedProgram(graph, cost, range(len(graph.nodes)), largest)
-        plan = points_within(shaped, cost, DEVICE, largest, limit, Limits()).plan
+        plan = PointsMaker(DEVICE).within(shaped, largest, limit).plan
         yield LimitedProgram(shaped, Decisions(plan), limit)
 
 
@@ -138,9 +137,8 @@ def test_the_step_stays_within_the_limit_at_the_largest_shape(fit):
 )
 def test_no_script_is_below_the_bytes_of_one_node(captured, cost, limit):
     for program in limited(captured, cost, limit):
-        plan = points_within(
-            program.in_order, cost, DEVICE, {"x_0": ROWS[-1], "x_1": TOKENS[-1]}, limit, Limits()
-        ).plan
+        largest = {"x_0": ROWS[-1], "x_1": TOKENS[-1]}
+        plan = PointsMaker(DEVICE).within(program.in_order, largest, limit).plan
         for rows, tokens in product(ROWS, TOKENS[::3]):
             shape = {"x_0": rows, "x_1": tokens}
             assert least_bytes(program.in_order, shape) <= Decisions(plan).of(shape, limit).script.peak_bytes

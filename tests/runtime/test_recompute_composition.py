@@ -17,7 +17,7 @@ from neaptide.budget import Budget
 from neaptide.ops import declared
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
-from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned

@@ -25,10 +25,7 @@ from neaptide.options import ApplyOptions, StepOptions
 from neaptide.plans import Plan
 from neaptide.policy.costed_step import Progress
 from neaptide.policy.plan_matching import fits, matched, warn_of_left_out
-from neaptide.policy.points.for_all_shapes import for_all_shapes, varies
-from neaptide.policy.points.for_one_shape import evicting_variant
-from neaptide.policy.points.for_seen_shapes import for_seen_shapes
-from neaptide.policy.points.matching import matched_for_all_shapes
+from neaptide.policy.points.for_all_shapes import evicting_variant, for_all_shapes, for_seen_shapes, varies
 from neaptide.policy.points.seen_sizes import SeenDims, SeenSizes
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.arguments import check_on_mismatch, check_plan
@@ -243,17 +240,13 @@ def _maker(plan: Plan, step: Step, state: Any, ask: Ask) -> Replanner:
         )
         prepared = costed_for(ask, captured)
         is_of_plan = fits(plan, captured) or not has_begun
-        if is_of_plan and ask.dims is None:
-            found = matched(plan, captured, ask.limits.time_s, bits_may_vary=ask.allow_nondeterministic)
-            found = replace(found, slow=slow_of(ask))
-        elif is_of_plan and varies(prepared):
-            found = matched_for_all_shapes(plan, prepared)
+        if is_of_plan and (ask.dims is None or varies(prepared)):
+            found = matched(plan, prepared, ask.limits.time_s)
+            has_begun = True
         elif varies(prepared):
-            return placed(prepared, for_all_shapes(prepared, ask), ask.arena)
+            found = for_all_shapes(prepared, ask)
         else:
-            return placed(prepared, plan_within_budget(prepared, ask).variant, ask.arena)
-        first = placed(prepared, found, ask.arena)
-        has_begun = True
-        return first
+            found = plan_within_budget(prepared, ask).variant
+        return placed(prepared, found, ask.arena)
 
     return make

@@ -16,6 +16,7 @@ from neaptide.ask import (
     Evicting,
     Mode,
     OneShape,
+    Place,
     Points,
     WatchedSizes,
 )
@@ -32,9 +33,9 @@ from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.plans import Plan
 from neaptide.policy.costed_step import Progress
 from neaptide.policy.plan_matching import same_budget
-from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.points.for_all_shapes import varies
-from neaptide.policy.points.matching import dims_of_plan
+from neaptide.policy.points.saved_plan import dims_of_plan
 from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.policy.searched_front import plans_to_try
 from neaptide.report.profiling import over_budget, over_bytes
@@ -85,33 +86,27 @@ def ask_of(
     if strategy == BY_SHAPE and "dynamic" in words:
         strategy = DEFAULT_STRATEGY
     check_planner(strategy, numerics, asked, atomic=given.get("atomic", False))
-    eviction = given.get("eviction")
-    if eviction is not None:
-        policy(eviction)  # a misspelt name is told before the capture, which takes seconds
+    if "eviction" in words:
+        policy(given["eviction"])  # a misspelt name is told before the capture, which takes seconds
     refuse_exclusions(words, task=task)
     if "trials" in words:
         TrialLimit.of(asked)
     rewrites = tuple(given.get("rewrites", ()))
     check_rules(rule for rule in rewrites if isinstance(rule, str))
-    arena = arena_options(given.get("arena", False))
-    mode: Mode = OneShape(arena)
-    if eviction is not None:
-        mode = Evicting(eviction)
-    elif "dynamic" in words:
-        dims = given["dynamic"]
-        mode = ByShape(dims) if "by_shape" in words else Points(dims, arena)
-    elif "trials" in words:
-        mode = ByTrials(given["trials"], arena)
-    elif _watches_sizes(given, words):
-        mode = WatchedSizes()
-    chosen = {one.name: options[one.name] for one in fields(Ask) if one.name in options}
-    limits = Limits(
-        time_s=given.get("time_limit_s", DEFAULT_TIME_LIMIT_S),
-        work=given.get("work_limit"),
-        seed=given.get("seed", DEFAULTS.seed),
+    made = {
+        "strategy": strategy,
+        "rewrites": rewrites,
+        "limits": Limits(
+            given.get("time_limit_s", DEFAULT_TIME_LIMIT_S),
+            given.get("work_limit"),
+            given.get("seed", DEFAULTS.seed),
+        ),
+        "mode": _mode(given, words),
+        "place": Place(options.get("device"), options.get("slow"), _may_vary(options)),
+    }
+    return Ask(
+        asked, **{**{one.name: options[one.name] for one in fields(Ask) if one.name in options}, **made}
     )
-    further = {"strategy": strategy, "rewrites": rewrites, "limits": limits, "mode": mode}
-    return Ask(asked, **{**chosen, **further})
 
 
 def ask_of_plan(function: str, plan: Plan, options: Mapping[str, Any], kind: type[Any]) -> Ask:
@@ -127,9 +122,8 @@ def ask_of_plan(function: str, plan: Plan, options: Mapping[str, Any], kind: typ
     return replace(
         same_budget(plan, options.get("time_limit_s", DEFAULT_TIME_LIMIT_S)),
         mode=OneShape(arena) if dims is None else Points(dims, arena),
-        allow_nondeterministic=plan.allow_nondeterministic and options.get("allow_nondeterministic", False),
+        place=Place(None, options.get("slow"), plan.bits_may_vary and _may_vary(options)),
         checkpoints=plan.checkpoints,
-        slow=options.get("slow"),
     )
 
 
@@ -142,6 +136,22 @@ def check_planner(strategy: str, numerics: str, budget: Budget, *, atomic: bool 
     check_strategy(inner_strategy(strategy), atomic=atomic)
     check_variants(strategy, numerics)
     check_host(strategy, budget)
+
+
+def _may_vary(options: Mapping[str, Any]) -> bool:
+    return bool(options.get("allow_nondeterministic", False))
+
+
+def _mode(given: Mapping[str, Any], words: set[str]) -> Mode:
+    """How a step runs, of arguments that do not exclude each other."""
+    arena = arena_options(given.get("arena", False))
+    if "eviction" in words:
+        return Evicting(given["eviction"])
+    if "dynamic" in words:
+        return ByShape(given["dynamic"]) if "by_shape" in words else Points(given["dynamic"], arena)
+    if "trials" in words:
+        return ByTrials(given["trials"], arena)
+    return WatchedSizes() if _watches_sizes(given, words) else OneShape(arena)
 
 
 def _watches_sizes(given: Mapping[str, Any], words: set[str]) -> bool:
@@ -198,11 +208,16 @@ def costed_for(ask: Ask, captured: CapturedStep, progress: Progress | None = Non
 
 def slow_of(ask: Ask) -> SlowMemory:
     """Where storages wait."""
-    return ask.slow or DEFAULT_SLOW_MEMORY
+    return ask.place.slow or DEFAULT_SLOW_MEMORY
 
 
 def _costs(ask: Ask) -> dict[str, Any]:
-    return {"device": ask.device, "bits_may_vary": ask.allow_nondeterministic, "slow": slow_of(ask)}
+    return {"device": ask.place.device, "bits_may_vary": ask.place.bits_may_vary, "slow": slow_of(ask)}
+
+
+def is_interrupted(ask: Ask) -> bool:
+    """Whether the searches were asked to end, so that nothing is run after them."""
+    return ask.interrupt is not None and ask.interrupt.is_set()
 
 
 def check_varies(prepared: PreparedStep) -> None:

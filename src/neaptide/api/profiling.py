@@ -9,10 +9,9 @@ from typing import Any, Unpack
 from neaptide.errors import UsageError
 from neaptide.options import ProfileOptions, check_names
 from neaptide.policy.prepared_step import prepare
-from neaptide.report.fitting_shapes import fitting_shapes
+from neaptide.report.fitting_shapes import fitting_shapes, shape_ranges
 from neaptide.report.model import ProfileReport
 from neaptide.report.profiling import profile_report
-from neaptide.report.shape_ranges import shape_curves, shape_ranges
 from neaptide.runtime.steps.capturing import capture
 from neaptide.settings import DEFAULTS, check_setting
 from neaptide.units import parse_size
@@ -68,9 +67,7 @@ def profile(
     if not dynamic:
         return report
     captured = capture(step, args, kwargs, state=state, name=name, dynamic=dynamic)
-    ranges = shape_ranges(captured, prepared.device)
-    if curves:
-        ranges = replace(ranges, curves=shape_curves(captured, prepared.device))
+    ranges = shape_ranges(captured, prepared.device, with_curves=curves)
     if limit_bytes is not None:
         fitting = fitting_shapes(captured, prepared.device, limit_bytes, with_curves=curves)
         ranges = replace(ranges, fit=fitting)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, Unpack
 
-from neaptide.api.asking import ask_of_plan, costed_for, placed, slow_of
+from neaptide.api.asking import ask_of_plan, costed_for, placed
 from neaptide.errors import NumericsError
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.options import RunOptions
@@ -16,7 +15,6 @@ from neaptide.plans import Plan
 from neaptide.policy.costed_step import Progress
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.plan_matching import matched
-from neaptide.policy.points.matching import matched_for_all_shapes
 from neaptide.report.model import RunReport
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.comparing.contestants import Factory
@@ -70,11 +68,7 @@ def run(
     say("capturing the step")
     captured = capture(step, (batch,), name=name or plan.name, dynamic=ask.dims, checkpoints=ask.checkpoints)
     prepared = costed_for(ask, captured, progress)
-    if ask.dims is not None:
-        variant = matched_for_all_shapes(plan, prepared)
-    else:
-        variant = matched(plan, captured, ask.limits.time_s, bits_may_vary=ask.allow_nondeterministic)
-        variant = replace(variant, slow=slow_of(ask))
+    variant = matched(plan, prepared, ask.limits.time_s)
     variant = placed(prepared, variant, ask.arena)
     differences: dict[str, float] = {}
     equal = None

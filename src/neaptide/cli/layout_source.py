@@ -148,7 +148,7 @@ def _in_order(
         from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
         from neaptide.planner.rewritten_plan import replayed
 
-        program, known = plan.program("steady"), registry().with_bits(may_vary=plan.allow_nondeterministic)
+        program, known = plan.program("steady"), registry().with_bits(may_vary=plan.bits_may_vary)
         captured, graph = graph, replayed(program, graph, known).graph
         step = problem_of(program, graph, known)
         schedule = judge_program(

@@ -61,6 +61,11 @@ class Plan:
     checkpoints: Literal["keep", "undo"] = "keep"
 
     @property
+    def bits_may_vary(self) -> bool:
+        """Whether it recomputes operations whose bits differ from run to run."""
+        return self.allow_nondeterministic
+
+    @property
     def entries(self) -> tuple[PlannedProgram | ShapesProgram, ...]:
         """One for each graph of the step, for one shape or for all of them."""
         return self.programs if self.all_shapes is None else self.all_shapes.programs

@@ -39,24 +39,15 @@ Progress = Callable[[str], None]
 
 
 class CostOptions(TypedDict, total=False):
-    """What the costs of a step are.
+    """What the costs of a step are."""
 
-    Attributes:
-        device: name of a preset to plan for, or None for this machine.
-        run_operations: whether operations may be run alone to learn their time, workspace and true sizes; never
-            done for a preset or for a step on tensors without bytes.
-        progress: told what is going on.
-        bits_may_vary: operations whose bits differ from run to run may be recomputed.
-        refresh: measure this machine and the operations again, whatever the cache has.
-        slow: where storages wait that a plan moves, when it runs on this machine.
-    """
-
-    device: str | None
+    device: str | None  # name of a preset to plan for; None for this machine
+    # Operations may be run alone to learn their time, workspace and true sizes; never for a preset or without bytes.
     run_operations: bool
     progress: Progress | None
-    bits_may_vary: bool
-    refresh: bool
-    slow: SlowMemory
+    bits_may_vary: bool  # operations whose bits differ from run to run may be recomputed
+    refresh: bool  # measure this machine and the operations again, whatever the cache has
+    slow: SlowMemory  # where storages wait that a plan moves, when it runs on this machine
 
 
 class CostedStep:
@@ -104,10 +95,7 @@ class CostedStep:
         return self._choices.setdefault(id(planned.graph), Choices(self.registry, planned.objection))
 
     def prices(self, graph: Graph | None = None, bodies: Bodies = NO_BODIES) -> Prices:
-        """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's.
-
-        `bodies` are the orders of the bodies of its loops.
-        """
+        """What is known of the time and bytes of a captured graph, or one made of it; by default the usual step's."""
         priced = self.captured.steady.graph if graph is None else graph
         return self.pricing(priced).prices(priced, bodies)
 
@@ -119,12 +107,7 @@ class CostedStep:
         return self._problems[index]
 
     def user_names(self, index: int = 0, rewritten: Graph | None = None) -> dict[int, str]:
-        """What the user calls the storages of one of the programs that the caller owns, by id.
-
-        Args:
-            index: of the program.
-            rewritten: a graph made of it, whose ids are wanted.
-        """
+        """What the user calls the storages of one of the programs that the caller owns, by id of its rewritten graph."""
         program = self.captured.programs[index]
         graph = program.graph if rewritten is None else rewritten
         batch = user_names(self.captured.signature.batch[0][1])
@@ -163,11 +146,8 @@ class CostedStep:
     def time_again(self, *, are_too_long: bool) -> float | None:
         """Time the dearest operations of the usual step again, for plans that are made from now on in other steps.
 
-        Args:
-            are_too_long: whether program order took less time than predicted; else it took more.
-
-        Returns:
-            Seconds of program order by what they take now; None where operations do not run here.
+        `are_too_long`: program order took less time than predicted; else it took more. Gives seconds of program order by what
+        they take now; None where operations do not run here.
         """
         if not isinstance(self._cost, MeasuredCost):
             return None

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from neaptide.ask import Ask
-from neaptide.errors import PlanError, RewriteError
+from neaptide.errors import PlanError
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import TerminationReason
-from neaptide.planner.judge_plan import judge_program, problem_of
-from neaptide.planner.rewritten_plan import replayed
+from neaptide.planner.judge_plan import problem_of
 from neaptide.plans import PlannedProgram, TerminationRecord
+from neaptide.policy.plan_facts import judged_graph, replayed_graph
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 
 logger = logging.getLogger(__name__)
@@ -31,11 +31,7 @@ _KEPT: Final = "the lowest peak that was found before for this program"
 
 @dataclass
 class KeptFloors:
-    """The plan with the lowest peak of each program that was above its budget; the latest are kept.
-
-    Attributes:
-        most: programs, at most.
-    """
+    """The plan with the lowest peak of each program that was above its budget; the latest are kept."""
 
     most: int = _MOST_KEPT
     _plans: OrderedDict[Hashable, PlannedProgram] = field(default_factory=OrderedDict, repr=False)
@@ -51,10 +47,6 @@ class KeptFloors:
         """The plan that is kept for a question, where it is within a budget."""
         known = self._plans.get(asked)
         return known if known is not None and _peak(known) <= budget_bytes else None
-
-    def clear(self) -> None:
-        """Forget them all."""
-        self._plans.clear()
 
 
 FLOORS: Final = KeptFloors()
@@ -80,26 +72,15 @@ def given_back(
     atomic: bool,
 ) -> tuple[PlannedProgram, PlannedGraph] | None:
     """A plan that was kept, for a budget that it is within, and what then runs; None where it does not stand before the judge."""
-    made = kept.predictions
-    ended = TerminationRecord(str(TerminationReason.FEASIBLE), None, _KEPT, made.seconds)
+    ended = TerminationRecord(str(TerminationReason.FEASIBLE), None, _KEPT, kept.predictions.seconds)
     entry = replace(kept, budget_bytes=budget_bytes, termination=ended)
     try:
-        edited = replayed(entry, program.graph, registry)
-        planned = PlannedGraph.captured(program).rewritten(edited, entry.rewrites)
+        planned = replayed_graph(entry, program, registry)
         step = problem_of(entry, planned.graph, registry)
-        schedule = judge_program(
-            entry,
-            planned.graph,
-            step,
-            registry,
-            captured=None if entry.captured is None else program.graph,
-            atomic=atomic,
-        )
-    except (PlanError, RewriteError) as error:
+        return entry, judged_graph(entry, planned, step, registry, atomic=atomic)
+    except PlanError as error:
         logger.warning("a plan that was found before is not legal any more: %s", error.what)
         return None
-    planned = replace(planned, schedule=schedule, saved=entry.saved, host_bytes=made.host_bytes)
-    return entry, planned
 
 
 def _peak(program: PlannedProgram) -> int:

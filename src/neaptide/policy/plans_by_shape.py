@@ -34,16 +34,10 @@ Prepare = Callable[[CapturedStep], PreparedStep]
 
 
 def plan_shapes(captured: CapturedStep, prepare: Prepare, ask: Ask) -> StepPlan:
-    """Plan every program of a step for every shape in its range.
+    """Plan every program of a step for every shape in its range: the plan of the largest, and what runs at all of them.
 
-    Args:
-        captured: with dims that vary.
-        prepare: makes a capture of one shape ready to be planned.
-        ask: of the search; its limits are those of all plans together. The budget is in bytes, or a share of the peak
-            at the largest shape.
-
-    Returns:
-        The plan of the largest shape, and what runs at all of them.
+    The limits of the ask are those of all plans together. Its budget is in bytes, or a share of the peak at the largest
+    shape. `prepare` makes a capture of one shape ready to be planned.
 
     Raises:
         UsageError: a dim has no upper end, or no shape keeps all relations.

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, Unpack
 
-from neaptide.ask import BITWISE, CLOSE, Ask, LeaveOut
+from neaptide.ask import CLOSE, Ask, LeaveOut
 from neaptide.budget import allowed_bytes
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import CaptureOptions
@@ -25,10 +25,10 @@ from neaptide.planner.variants import inner_strategy
 from neaptide.planner.variants.met import MetPlans
 from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.variant_plan import VariantPlan
-from neaptide.plans import BudgetRecord, Plan, PlannedProgram, described_role
+from neaptide.plans import STEADY, PlannedProgram, described_role, role_of
 from neaptide.policy.costed_step import CostedStep, CostOptions
 from neaptide.policy.kept_floors import FLOORS, given_back, question
-from neaptide.policy.plan_facts import described_signature, versions
+from neaptide.policy.plan_facts import plan_of
 from neaptide.policy.searched_variant import (
     as_variant,
     before_results_on_operands,
@@ -58,12 +58,9 @@ class PreparedStep(CostedStep):
         asked: tuple[str | Rewrite, ...],
         leave_out: LeaveOut | None = None,
     ) -> PlannedGraph:
-        """One of the programs after what `Ask.rewrites` asks for, in program order.
+        """One of the programs after rewrites as `Ask.rewrites`, in program order; those by nodes are the usual step's.
 
-        Args:
-            index: of the program; rewrites by their nodes are those of the usual step.
-            asked: as in the ask.
-            leave_out: as in the ask. What is left out and then found by name is not told.
+        What is left out and then found by name is not told to `leave_out`.
 
         Raises:
             UsageError: no rule of that name.
@@ -77,11 +74,7 @@ class PreparedStep(CostedStep):
         return self._rewritten[index, asked]
 
     def plan(self, ask: Ask, met: MetPlans | None = None) -> StepPlan:
-        """Plan every program of the step for one limit in bytes.
-
-        Args:
-            ask: of the searches.
-            met: what searches for other limits of the usual program met, as of `plan_program`.
+        """Plan every program of the step for one limit in bytes; `met` is what searches for other limits of the usual one met.
 
         Raises:
             UsageError: no such strategy or rule.
@@ -103,26 +96,7 @@ class PreparedStep(CostedStep):
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
-        asked = ask.budget
-        record = BudgetRecord(
-            *(asked.peak, asked.latency, asked.outside_bytes, ask.least_bytes, asked.host, pace),
-            state_between_steps=asked.state_between_steps,
-        )
-        plan = Plan(
-            programs=tuple(programs),
-            name=self.captured.steady.graph.name,
-            budget=record,
-            seed=ask.limits.seed,
-            device=self.device.name,
-            versions=versions(),
-            atomic=ask.atomic,
-            signature=described_signature(self.captured),
-            captured_on=self.captured_on,
-            allow_nondeterministic=self.registry.bits_may_vary,
-            numerics=CLOSE if ask.numerics == CLOSE else BITWISE,
-            axes=self.axes if ask.explains else (),
-            checkpoints=self.captured.checkpoints,
-        )
+        plan = plan_of(self, ask, self.captured_on, tuple(programs), pace=pace)
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
 
     def _part(self, limits: Limits, index: int, guard: LimitGuard) -> Limits:
@@ -153,14 +127,9 @@ class PreparedStep(CostedStep):
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """The plan of one of the programs, and what then runs.
 
-        A plan above its budget is kept; it is the answer to who asks for its bytes, should a search find none.
-
-        Args:
-            index: of the program.
-            ask: of its search.
-            allowed: bytes that it may use.
-            like: the usual program as it was decided: another one is rewritten in the same way.
-            met: what searches for other limits of this program met, where sums may be taken in another order.
+        A plan above its budget is kept; it is the answer to who asks for its bytes, should a search find none. Another
+        program is rewritten like the usual one. `met`: what searches for other limits of this program met, where sums may
+        be taken in another order.
         """
         program, planned = self._searched(index, ask, allowed, like, met)
         peak = program.predictions.peak_with_workspace_bytes
@@ -184,7 +153,7 @@ class PreparedStep(CostedStep):
         met: MetPlans | None,
     ) -> tuple[PlannedProgram, PlannedGraph]:
         """What a search finds; arguments as of `plan_program`."""
-        role = "steady" if index == 0 else f"first_{index}"
+        role = role_of(index)
         planned = self.rewritten(index, ask.rewrites, ask.leave_out)
         self.say(f"planning the program of {described_role(role)}: {len(planned.graph.nodes)} operations")
 
@@ -214,15 +183,9 @@ class PreparedStep(CostedStep):
     def usual_program_of(
         self, ask: Ask, allowed: int, plan: VariantPlan
     ) -> tuple[PlannedProgram, PlannedGraph]:
-        """A plan of the usual program that searches met, laid out and judged, and what then runs.
-
-        Args:
-            ask: of its layout.
-            allowed: bytes that it may use.
-            plan: of a variant.
-        """
+        """A plan of a variant of the usual program that searches met, laid out and judged, and what then runs."""
         planned = as_variant(self.rewritten(0, ask.rewrites, ask.leave_out), plan.variant)
-        request = self.request(0, "steady", planned, ask, allowed)
+        request = self.request(0, STEADY, planned, ask, allowed)
         pricing = self.pricing(planned.graph)
         found = finished_plan(planned.graph, pricing, request, plan.found)
         return self._judged(planned, found, ask)
@@ -230,13 +193,7 @@ class PreparedStep(CostedStep):
     def _judged(
         self, planned: PlannedGraph, found: GraphPlan, ask: Ask
     ) -> tuple[PlannedProgram, PlannedGraph]:
-        """A plan as one of the captured program, judged; and what then runs.
-
-        Args:
-            planned: the program after its rewrites.
-            found: its plan.
-            ask: of the search.
-        """
+        """The plan of a rewritten program as one of the captured program, judged; and what then runs."""
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)

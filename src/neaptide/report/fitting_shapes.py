@@ -1,15 +1,16 @@
-"""The largest shapes of a step that fit into so many bytes: in program order, and with points. Nothing is run."""
+"""What a step uses over a range of shapes, and the largest of them that fit into so many bytes. Nothing is run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, product
 from typing import Final
 
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import UsageError
-from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.points.largest import (
@@ -22,13 +23,37 @@ from neaptide.planner.points.largest import (
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.plans import RangePeaks, range_peaks
-from neaptide.policy.points.for_all_shapes import points_within
-from neaptide.report.model import FittingShapes, LargestSize
+from neaptide.policy.points.for_all_shapes import PointsMaker
+from neaptide.report.model import FittingShapes, LargestSize, ShapePeak, ShapeRanges
 from neaptide.settings import DEFAULT_TIME_LIMIT_S
 from neaptide.symbolic.dims import Dim
 
+_MOST_CORNERS: Final = 8
 _MOST_DIMS: Final = 2
 _ENDLESS: Final = 2**40  # a dim that takes no bytes of the device is not followed further
+
+
+def shape_ranges(captured: CapturedStep, device: Device, *, with_curves: bool = False) -> ShapeRanges:
+    """The dims of a step that may vary, and its peak in program order at the corners of their ranges, or along them.
+
+    A range without end is taken at its smallest size. Corners that break a relation are left out.
+    """
+    graph, sizes = captured.steady.graph, captured.steady.sizes
+    ends = [(d.low,) if d.high is None else tuple(dict.fromkeys((d.low, d.high))) for d in graph.dims]
+    corners = islice(product(*ends), _MOST_CORNERS)
+    shapes = [dict(zip((dim.name for dim in graph.dims), corner, strict=True)) for corner in corners]
+    shapes = [shape for shape in shapes if sizes.hold(shape)]
+    sample = shapes[-1] if shapes else {dim.name: dim.low for dim in graph.dims}
+    in_order = ShapedProgram(graph, EstimatedCost(device, registry()), range(len(graph.nodes)), sample)
+    return ShapeRanges(
+        tuple(map(str, graph.dims)),
+        tuple(map(str, graph.relations)),
+        sizes.notes,
+        tuple(ShapePeak(shape, in_order.at(shape).peak_bytes) for shape in (shapes if graph.dims else ())),
+        curves=range_peaks(graph.dims, sizes.hold, lambda shape: in_order.at(shape).peak_bytes)
+        if with_curves
+        else None,
+    )
 
 
 def fitting_shapes(
@@ -38,16 +63,10 @@ def fitting_shapes(
 
     With two dims there is a row for the ends of the range of the first, and for the powers of two between them. A range
     without end ends where a single operation takes more than the limit. A shape fits where all programs of the step
-    do, those of its first calls included.
+    do, those of its first calls included. Bytes are those of storages and workspace by formula, with what the caller owns.
 
     In program order the answer is exact: by halving where bytes are proved to grow with the dim, else every size is
     looked at. With points the answer is a size for which a script was found, and none was for the next size.
-
-    Args:
-        captured: with dims that vary.
-        device: whose bytes count.
-        limit_bytes: of storages and workspace by formula, with what the caller owns.
-        with_curves: whether peaks along the ranges are told as well, of the program of a usual step.
 
     Raises:
         UsageError: more than two dims vary.
@@ -69,12 +88,15 @@ def fitting_shapes(
 class _Fitting:
     def __init__(self, captured: CapturedStep, device: Device, limit_bytes: int) -> None:
         self.programs, self.limit = captured.programs, limit_bytes
-        cost = EstimatedCost(device, registry())
+        self.cost = EstimatedCost(device, registry())
         self.dims = list(captured.steady.graph.dims)
-        self.dims = [self._ended(dim, cost) for dim in self.dims]
+        self.dims = [self._ended(dim) for dim in self.dims]
         largest = {dim.name: dim.high or dim.low for dim in self.dims}
-        in_order = self._in_order(cost, largest)
-        self.limited = [self._limited(one, cost, device, largest) for one in in_order]
+        in_order, maker = self._in_order(largest), PointsMaker(device, Limits(DEFAULT_TIME_LIMIT_S))
+        self.limited = [
+            LimitedProgram(one, Decisions(maker.within(one, largest, limit_bytes).plan), limit_bytes)
+            for one in in_order
+        ]
         self.grows = all(grows_with(one, self.dims[-1].name, self.dims) for one in in_order)
 
     def run(self) -> FittingShapes:
@@ -87,14 +109,9 @@ class _Fitting:
 
     def curves(self) -> RangePeaks:
         """Peaks of the usual program, in its own order and with points."""
-        usual = self.limited[0]
-        holds = self.programs[0].sizes.hold
+        usual, holds = self.limited[0], self.programs[0].sizes.hold
         return range_peaks(
-            self.dims,
-            holds,
-            lambda shape: usual.in_order.at(shape).peak_bytes,
-            usual.peak_bytes,
-            self.limit,
+            self.dims, holds, lambda shape: usual.in_order.at(shape).peak_bytes, usual.peak_bytes, self.limit
         )
 
     def _row(self, beside: dict[str, int], dim: Dim) -> LargestSize | None:
@@ -123,7 +140,7 @@ class _Fitting:
     def _sizes(self, beside: dict[str, int], dim: Dim) -> Sequence[int]:
         """Sizes of a dim for which all programs hold, ascending."""
         everything = range(dim.low, (dim.high or dim.low) + 1)
-        if not any(_asks(program) for program in self.programs):
+        if not any(one.sizes.relations or one.sizes.conditions for one in self.programs):
             return everything
         return [
             size
@@ -131,42 +148,30 @@ class _Fitting:
             if all(program.sizes.hold({**beside, dim.name: size}) for program in self.programs)
         ]
 
-    def _in_order(self, cost: EstimatedCost, sample: Mapping[str, int]) -> list[ShapedProgram]:
+    def _in_order(self, sample: Mapping[str, int]) -> list[ShapedProgram]:
         """Each program in its own order; ranges without end are ended as those of the steady program are."""
         ends = {dim.name: dim.high for dim in self.dims}
-        graphs = [
-            replace(
-                program.graph,
-                dims=tuple(replace(dim, high=dim.high or ends.get(dim.name)) for dim in program.graph.dims),
-            )
-            for program in self.programs
-        ]
-        return [ShapedProgram(graph, cost, range(len(graph.nodes)), sample) for graph in graphs]
+        found = []
+        for program in self.programs:
+            dims = [replace(dim, high=dim.high or ends.get(dim.name)) for dim in program.graph.dims]
+            graph = replace(program.graph, dims=tuple(dims))
+            found.append(ShapedProgram(graph, self.cost, range(len(graph.nodes)), sample))
+        return found
 
-    def _limited(
-        self, program: ShapedProgram, cost: EstimatedCost, device: Device, largest: Mapping[str, int]
-    ) -> LimitedProgram:
-        limits = Limits(DEFAULT_TIME_LIMIT_S)
-        points = points_within(program, cost, device, largest, self.limit, limits)
-        return LimitedProgram(program, Decisions(points.plan), self.limit)
-
-    def _ended(self, dim: Dim, cost: EstimatedCost) -> Dim:
+    def _ended(self, dim: Dim) -> Dim:
         """A dim with an end: the first doubling at which no script can stay within the limit."""
         if dim.high is not None:
             return dim
         lowest = {other.name: other.low for other in self.programs[0].graph.dims}
-        in_order = self._in_order(cost, lowest)
+        in_order = self._in_order(lowest)
+
+        def is_beyond(shape: dict[str, int]) -> bool:
+            return any(least_bytes(one, shape) > self.limit for one in in_order)
+
         end = max(dim.low, 1)
-        while end < _ENDLESS and not self._is_beyond(in_order, {**lowest, dim.name: end}):
+        while end < _ENDLESS and not is_beyond({**lowest, dim.name: end}):
             end *= 2
         return replace(dim, high=end)
-
-    def _is_beyond(self, programs: Sequence[ShapedProgram], shape: dict[str, int]) -> bool:
-        return any(least_bytes(one, shape) > self.limit for one in programs)
-
-
-def _asks(program: CapturedProgram) -> bool:
-    return bool(program.sizes.relations or program.sizes.conditions)
 
 
 def _marks(dim: Dim) -> list[int]:

@@ -17,7 +17,7 @@ from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
 from neaptide.planner.points.decide import POLICIES
 from neaptide.planner.points.script import Way
-from neaptide.policy.points.for_one_shape import evicting_variant
+from neaptide.policy.points.for_all_shapes import evicting_variant
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned

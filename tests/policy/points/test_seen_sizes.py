@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.policy.points import for_seen_shapes
+from neaptide.policy.points import for_all_shapes
 from neaptide.policy.points.seen_sizes import SeenSizes
 from varying_dims import needs_varying_dims
 
@@ -73,7 +73,7 @@ def test_one_replan_is_enough_for_all_lengths():
 def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_that_saves_too_little(
     monkeypatch,
 ):
-    monkeypatch.setattr(for_seen_shapes, "orders_for_range", None)
+    monkeypatch.setattr(for_all_shapes, "orders_for_range", None)
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="95%")
     run(fast, model, [(3, 9), (3, 20), (3, 60)], eager, reference)

@@ -19,7 +19,7 @@ from neaptide.cost.allocator_events import record
 from neaptide.errors import LoweringError, StepInterrupted, UsageError
 from neaptide.lower.places import Place
 from neaptide.outcome import Limits
-from neaptide.policy.points.arena_variant import in_arenas
+from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.arena import block as arena_module
 from neaptide.runtime.arena.block import Arena, Arenas

@@ -1,4 +1,4 @@
-"""Plans the arena of a program with points, whose layout follows from the shape of a call."""
+"""Puts every program of a step inside an arena; that of a program with points is laid out by the shape of a call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.ir.loop_maps import chosen_dims
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
+from neaptide.ops import registry
 from neaptide.planner.points.instances import script_instances
 from neaptide.planner.points.plan import Decisions, point_plan
+from neaptide.plans import described_role, role_of
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
 from neaptide.runtime.arena.out_probe import OutFacts, probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.planning import plan_arena
 from neaptide.runtime.arena.results_by_shape import arena_results
 from neaptide.runtime.calls.way_through import way_through
 from neaptide.runtime.steps.arena_report import arena_on_the_way
-from neaptide.runtime.steps.planned_graph import PlannedGraph
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.units import format_bytes
 
 _PROBED: Final = (16, 4)
@@ -29,23 +33,51 @@ _PROBED: Final = (16, 4)
 Shape = Mapping[str, int]
 
 
-def in_arena_of_shapes(
-    planned: PlannedGraph, registry: OpRegistry, device: Device, options: ArenaOptions
-) -> PlannedGraph:
-    """A program with points inside an arena.
+def in_arenas(
+    prepared: PreparedStep, variant: PlannedVariant, options: ArenaOptions | None = None
+) -> PlannedVariant:
+    """The same variant with every program inside an arena; one for all shapes has a layout for each.
 
-    Distinct operations are run alone, at two shapes, to learn which of them write where they are told.
-
-    Args:
-        planned: for all shapes.
-        registry: what its operations mean.
-        device: that it runs on.
-        options: how the arena is made.
+    Distinct operations are run alone to learn which of them write where they are told.
 
     Raises:
-        UsageError: plans by shape, a program in parts beside it, room on the host, or results on operands.
-        InfeasibleBudget: at the largest shape the arena and what is outside of it take more than the limit.
+        UsageError: the step is planned for another device, or on tensors without bytes; or it has plans by shape or a
+            program in parts.
+        InfeasibleBudget: a program for all shapes does not stay within its limit in an arena.
     """
+    if not prepared.is_measured:
+        raise UsageError(
+            "an arena is made for the machine that the step runs on",
+            why="operations must be run to learn which of them write where they are told",
+            next_step="plan without a preset, on a model with weights",
+        )
+    chosen = options or ArenaOptions()
+    graphs = []
+    for index, planned in enumerate(variant.graphs):
+        prepared.say(f"laying out {described_role(role_of(index))}")
+        if planned.limit_bytes:
+            graphs.append(_by_shape(planned, registry(), prepared.device, chosen))
+            continue
+        graph = planned.graph
+        sizes = prepared.pricing(graph).storage_bytes(graph)
+        arena = plan_arena(
+            graph,
+            planned.schedule,
+            registry(),
+            prepared.prices(graph, planned.schedule.bodies),
+            probe_outs(graph, registry()),
+            prepared.device,
+            chosen,
+            saved_bytes=sum(sizes[s] for s in planned.saved),
+        )
+        graphs.append(replace(planned, arena=arena))
+    return replace(variant, graphs=tuple(graphs))
+
+
+def _by_shape(
+    planned: PlannedGraph, registry: OpRegistry, device: Device, options: ArenaOptions
+) -> PlannedGraph:
+    """A program with points inside an arena. Distinct operations are run alone, at two shapes."""
     points = planned.points
     if points is None or planned.in_parts is not None:
         raise UsageError(
@@ -89,7 +121,10 @@ def in_arena_of_shapes(
 
 def _outs(planned: PlannedGraph, registry: OpRegistry) -> dict[int, OutFacts]:
     """Nodes that write where they are told in the same way at each of the shapes that are tried."""
-    tried = [probe_outs(with_sizes(planned.graph, shape), registry) for shape in _tried(planned)]
+    whole = dict.fromkeys(chosen_dims(planned.graph), 1)
+    way = [shape for shape in way_through(planned.graph) if planned.program.sizes.hold(shape)]
+    shapes = [{**way[(len(way) - 1) // part], **whole} for part in _PROBED]
+    tried = [probe_outs(with_sizes(planned.graph, shape), registry) for shape in shapes]
     return {node: _agreed([facts[node] for facts in tried]) for node in tried[0]}
 
 
@@ -98,9 +133,3 @@ def _agreed(found: Sequence[OutFacts]) -> OutFacts:
         return found[0]
     reason = next((facts.reason for facts in found if facts.variant is None), "")
     return OutFacts(None, reason=f"{reason or 'another overload is clean'} at some shape")
-
-
-def _tried(planned: PlannedGraph) -> list[Shape]:
-    whole = dict.fromkeys(chosen_dims(planned.graph), 1)
-    way = [shape for shape in way_through(planned.graph) if planned.program.sizes.hold(shape)]
-    return [{**way[(len(way) - 1) // part], **whole} for part in _PROBED]

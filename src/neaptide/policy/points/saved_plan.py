@@ -1,22 +1,28 @@
-"""Writes a plan for all shapes down as data that can be saved."""
+"""A plan for all shapes as data: it is written down, read again as what was asked, and judged beside a capture."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device
-from neaptide.ask import Ask
+from neaptide.ask import Ask, Dims
 from neaptide.cost.model import EstimatedCost
+from neaptide.errors import UsageError, VerifyError
 from neaptide.frontends.dims.dynamic_dims import Dynamic, asked_range
+from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
+from neaptide.ir.schedule import Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
+from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.plans import (
     AskedDim,
-    BudgetRecord,
     DimRange,
     Plan,
     PlanOfShapes,
@@ -25,46 +31,32 @@ from neaptide.plans import (
     ShapesProgram,
     ShapesRecord,
     range_peaks,
+    role_of,
+    wrong_field,
 )
-from neaptide.policy.plan_facts import described_signature, versions
-from neaptide.policy.points.for_all_shapes import for_all_shapes
+from neaptide.policy.plan_facts import plan_of
+from neaptide.policy.points.for_all_shapes import for_all_shapes, host_space
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.shapes.plans import ShapePlans
+from neaptide.runtime.shapes.plans import ShapePlan, ShapePlans
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PointsWithin
 from neaptide.runtime.steps.step_plan import StepPlan
 
 
 def plan_for_all_shapes(prepared: PreparedStep, ask: Ask) -> StepPlan:
-    """One plan for all shapes of a step, as data and ready to run.
-
-    Args:
-        prepared: a step whose dims may vary.
-        ask: with the dims that vary.
+    """One plan for all shapes of a step whose dims may vary, as data and ready to run.
 
     Raises:
         UsageError: a range has no end.
         InfeasibleBudget: no way was found to keep the largest shapes within the limit.
     """
     variant = for_all_shapes(prepared, ask)
-    captured, asked = prepared.captured, ask.budget
+    steady = prepared.captured.steady.graph
     programs = tuple(
-        _program(planned, "steady" if index == 0 else f"first_{index}", prepared)
-        for index, planned in enumerate(variant.graphs)
+        _program(planned, role_of(index), prepared) for index, planned in enumerate(variant.graphs)
     )
-    steady = captured.steady.graph
-    plan = Plan(
-        programs=(),
-        name=steady.name,
-        budget=BudgetRecord(asked.peak, asked.latency, asked.outside_bytes, ask.least_bytes, asked.host),
-        seed=ask.limits.seed,
-        device=prepared.device.name,
-        versions=versions(),
-        signature=described_signature(captured),
-        captured_on=_device(steady, programs[0].largest).partition(":")[0],
-        allow_nondeterministic=prepared.registry.bits_may_vary,
-        all_shapes=ShapesRecord(asked_dims(ask.dims or {}), programs),
-        checkpoints=captured.checkpoints,
-    )
+    device = main_device(steady, evaluate_storage_bytes(steady, programs[0].largest)).partition(":")[0]
+    record = ShapesRecord(asked_dims(ask.dims or {}), programs)
+    plan = plan_of(prepared, ask, device, all_shapes=record)
     return StepPlan(plan, replace(variant, plan=plan))
 
 
@@ -83,29 +75,44 @@ def asked_dims(dynamic: Dynamic) -> tuple[AskedDim, ...]:
     return tuple(found)
 
 
-def peaks_over_range(planned: PlannedGraph, in_order: ShapedProgram) -> RangePeaks:
-    """Predicted peaks of a program along the ranges of its dims.
+def dims_of_plan(plan: Plan, *, arena: bool) -> Dims | None:
+    """The dims that a plan is for all sizes of, as `dynamic=` takes them; None for a plan for one shape.
 
-    Args:
-        planned: with points or with plans by shape.
-        in_order: the program in its own order.
+    Raises:
+        UsageError: it has plans by shape or room on the host, and is to run in an arena.
     """
-    limit = planned.limit_bytes
-    holds = planned.program.sizes.hold
-    if planned.points is not None:
+    if plan.all_shapes is None:
+        return None
+    for program in plan.all_shapes.programs if arena else ():
+        if program.points is None or program.points.host_bytes:
+            raise UsageError(
+                f"a plan {'by shape' if program.points is None else 'with room on the host'} does not run in an arena",
+                why="a layout by shape is for one program with points, and nothing in a block can leave it",
+                next_step="run it without, or plan without that",
+            )
+    found: dict[str, dict[int, Any]] = {}
+    for dim in plan.all_shapes.asked:
+        asked = torch.export.Dim(dim.name, min=dim.low, max=dim.high) if dim.name else (dim.low, dim.high)
+        found.setdefault(dim.path, {})[dim.axis] = asked
+    return found
+
+
+def peaks_over_range(planned: PlannedGraph, in_order: ShapedProgram) -> RangePeaks:
+    """Predicted peaks of a program for all shapes along the ranges of its dims; `in_order` is the same in its own order."""
+    dims, holds, limit = planned.graph.dims, planned.program.sizes.hold, planned.limit_bytes
+    shapes = planned.by_shape
+    if shapes is None:
         choice = planned.choice()
         return range_peaks(
-            planned.graph.dims,
+            dims,
             holds,
             lambda shape: in_order.at(shape).peak_bytes,
             lambda shape: choice.at(shape, limit).script.peak_bytes,
             limit,
         )
-    shapes = planned.by_shape
-    assert shapes is not None
     own = next(plan for plan in shapes.plans if plan.planned_at is None)
     return range_peaks(
-        planned.graph.dims,
+        dims,
         holds,
         own.peaks.peak_with_workspace_bytes,
         lambda shape: shapes.plans[shapes.choose(shape)].peaks.peak_with_workspace_bytes(shape),
@@ -120,52 +127,107 @@ def in_program_order(graph: Graph, prepared: PreparedStep) -> ShapedProgram:
     return ShapedProgram(graph, EstimatedCost(prepared.device, registry()), range(len(graph.nodes)), largest)
 
 
-def points_record(points: PointsWithin) -> PointsRecord:
-    """What is written down of points."""
-    plan = points.plan
-    counts = plan.counts
+def judged_for_all_shapes(
+    entry: ShapesProgram, program: CapturedProgram, prepared: PreparedStep
+) -> PlannedGraph:
+    """What runs under an entry of a plan for all shapes, judged beside its program.
+
+    Raises:
+        PlanError: it is not legal here, or a number in it is not what the step gives; names the field.
+    """
+    graph = program.graph
+    said = tuple((dim.name, dim.low, dim.high) for dim in entry.dims)
+    if said != tuple((dim.name, dim.low, dim.high) for dim in graph.dims):
+        raise wrong_field(
+            f"{entry.role}.dims", f"is {', '.join(map(str, entry.dims))}, and the step has others"
+        )
+    planned = PlannedGraph.captured(program)
+    if entry.points is not None:
+        planned = replace(planned, points=_points(entry, entry.points, graph, prepared))
+    else:
+        planned = replace(planned, by_shape=_by_shape(entry, graph, prepared))
+    told, found = entry.peaks, peaks_over_range(planned, in_program_order(graph, prepared))
+    if entry.points is not None:  # peaks under the limit depend on the device
+        told, found = _of_program_order(told), _of_program_order(found)
+    if told != found:
+        raise wrong_field(f"{entry.role}.peaks", "are not those of the step")
+    return planned
+
+
+def _program(planned: PlannedGraph, role: str, prepared: PreparedStep) -> ShapesProgram:
+    graph, sizes, shapes = planned.graph, planned.program.sizes, planned.by_shape
+    return ShapesProgram(
+        role=role,
+        name=graph.name,
+        fingerprint=fingerprint(graph),
+        node_count=len(graph.nodes),
+        budget_bytes=planned.limit_bytes,
+        dims=tuple(DimRange(dim.name, dim.low, dim.high) for dim in graph.dims if dim.high is not None),
+        relations=tuple(map(str, graph.relations)),
+        notes=sizes.notes,
+        peaks=peaks_over_range(planned, in_program_order(graph, prepared)),
+        points=None if planned.points is None else _points_record(planned.points),
+        plans=() if shapes is None else tuple(map(_plan_record, shapes.plans)),
+        workspace=() if shapes is None else tuple(sorted(shapes.workspace.items())),
+    )
+
+
+def _points_record(points: PointsWithin) -> PointsRecord:
+    plan, counts = points.plan, points.plan.counts
     return PointsRecord(
         tuple(plan.shaped.units.order),
         points.order_reason,
         None if plan.host is None else plan.host.nbytes,
-        counts.found,
-        counts.no_way_back,
-        counts.no_bytes,
-        counts.always_fits,
-        counts.points,
-        counts.positions,
+        *(counts.found, counts.no_way_back, counts.no_bytes, counts.always_fits),
+        *(counts.points, counts.positions),
     )
 
 
-def _program(planned: PlannedGraph, role: str, prepared: PreparedStep) -> ShapesProgram:
-    graph, program = planned.graph, planned.program
-    record = ShapesProgram(
-        role,
-        graph.name,
-        fingerprint(graph),
-        len(graph.nodes),
-        tuple(DimRange(dim.name, dim.low, dim.high) for dim in graph.dims if dim.high is not None),
-        tuple(map(str, graph.relations)),
-        program.sizes.notes,
-        planned.limit_bytes,
-        peaks_over_range(planned, in_program_order(graph, prepared)),
-    )
-    if planned.points is not None:
-        return replace(record, points=points_record(planned.points))
-    assert planned.by_shape is not None
-    return replace(
-        record,
-        plans=_plans(planned.by_shape),
-        workspace=tuple(sorted(planned.by_shape.workspace.items())),
-    )
+def _plan_record(plan: ShapePlan) -> PlanOfShapes:
+    sequence = tuple(step.target for step in plan.schedule.node_steps())
+    return PlanOfShapes(sequence, plan.seconds, plan.planned_at)
 
 
-def _plans(shapes: ShapePlans) -> tuple[PlanOfShapes, ...]:
-    return tuple(
-        PlanOfShapes(tuple(step.target for step in plan.schedule.node_steps()), plan.seconds, plan.planned_at)
-        for plan in shapes.plans
-    )
+def _points(entry: ShapesProgram, record: PointsRecord, graph: Graph, prepared: PreparedStep) -> PointsWithin:
+    field, limit = f"{entry.role}.points", entry.budget_bytes
+    _legal(graph, record.order, f"{field}.order", prepared)
+    cost, host = EstimatedCost(prepared.device, registry()), host_space(graph, prepared, record.host_bytes)
+    plan = point_plan(graph, cost, record.order, entry.largest, least_budget_bytes=limit, host=host)
+    points = PointsWithin(plan, limit, record.order_reason)
+    if _points_record(points) != record:
+        raise wrong_field(field, "are not those that the step has with this order")
+    peak = Decisions(plan).of(entry.largest, limit).script.peak_bytes
+    if peak > limit:
+        raise wrong_field(
+            f"{entry.role}.budget_bytes", f"is {limit}, and the largest shape was found to take {peak} here"
+        )
+    return points
 
 
-def _device(graph: Graph, shape: dict[str, int]) -> str:
-    return main_device(graph, evaluate_storage_bytes(graph, shape))
+def _by_shape(entry: ShapesProgram, graph: Graph, prepared: PreparedStep) -> ShapePlans:
+    workspace = dict(entry.workspace)
+    plans = []
+    for number, one in enumerate(entry.plans):
+        schedule = _legal(graph, one.sequence, f"{entry.role}.plans[{number}].sequence", prepared)
+        peaks = ShapePeaks(graph, schedule, entry.largest, workspace)
+        plans.append(ShapePlan(schedule, peaks, one.seconds, one.planned_at))
+    own = tuple(range(len(graph.nodes)))
+    if [plan.sequence for plan in entry.plans if plan.planned_at is None] != [own]:
+        raise wrong_field(f"{entry.role}.plans", "have not one in program order, planned at no shape")
+    made = ShapePlans(entry.budget_bytes, tuple(plans), workspace)
+    if made.plans[-1].peaks.peak_with_workspace_bytes(entry.largest) > entry.budget_bytes:
+        raise wrong_field(f"{entry.role}.plans", "have none within the limit at the largest shape")
+    return made
+
+
+def _legal(graph: Graph, sequence: tuple[int, ...], field: str, prepared: PreparedStep) -> Schedule:
+    schedule = Schedule.from_nodes(graph, sequence)
+    try:
+        check_schedule(graph, schedule, prepared.registry)
+    except VerifyError as error:
+        raise wrong_field(field, f"is not legal: {error.what}") from error
+    return schedule
+
+
+def _of_program_order(peaks: RangePeaks) -> RangePeaks:
+    return replace(peaks, curves=tuple(replace(curve, planned_peak_bytes=()) for curve in peaks.curves))

@@ -274,7 +274,7 @@ def _bytes_in_file(
     graph = planned.graphs[program.index]
     if not planned.keeps_bits:
         raise _NotPossibleError('numerics="close" takes sums in another order')
-    if planned.plan is not None and planned.plan.allow_nondeterministic:
+    if planned.plan is not None and planned.plan.bits_may_vary:
         raise _NotPossibleError("operations may give other bits at every run")
     if planned.captured.checkpoints == "undo":
         raise _NotPossibleError('checkpoints="undo" runs once what eager runs twice')
