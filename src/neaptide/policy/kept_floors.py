@@ -48,6 +48,10 @@ class KeptFloors:
         known = self._plans.get(asked)
         return known if known is not None and _peak(known) <= budget_bytes else None
 
+    def clear(self) -> None:
+        """Forget them all."""
+        self._plans.clear()
+
 
 FLOORS: Final = KeptFloors()
 """Those of this process."""

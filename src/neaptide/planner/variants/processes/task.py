@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from neaptide.ask import OneShape
+from neaptide.ask import OneShape, Place
 from neaptide.cost.known import KnownCost
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
@@ -41,7 +41,7 @@ class PricedTask:
         """A task, priced. O(nodes)."""
         cost = KnownCost.of(pricing.cost, graph, pricing.binding)
         declared = tuple((row.name, row.deterministic) for row in declared_rows())
-        asked = replace(asked, interrupt=None, leave_out=None, rewrites=(), mode=OneShape(), slow=None)
+        asked = replace(asked, interrupt=None, leave_out=None, rewrites=(), mode=OneShape(), place=Place())
         return PricedTask(graph, asked, cost, pricing.registry.bits_may_vary, pricing.links, declared)
 
     def planned(self, registry: OpRegistry, interrupt: threading.Event | None = None) -> GraphPlan:
