@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.cli.target_files import write_result
+from neaptide.cli.files import write_result
 from neaptide.errors import UsageError
 from neaptide.report.chart import Axis, Chart, Plot
 from neaptide.report.chart_file import save_chart

@@ -187,13 +187,10 @@ def check_unit(peak: str | int | None) -> None:
 
 
 def allowed_bytes(budget: Budget, peak_bytes: int, first: int | None, least_bytes: int = 0) -> int:
-    """Bytes that one of the programs of a step may use; never more than it uses as it was written.
+    """Bytes that one of the programs of a step may use; never more than its peak as it was written, with workspace.
 
-    Args:
-        budget: of the step.
-        peak_bytes: of this program as it was written, with workspace.
-        first: what the usual program may use: a share is of its peak alone; None for that program itself.
-        least_bytes: allowed in any case.
+    `first` is what the usual program may use, since a share is of its peak alone; None for that program itself. `least_bytes`
+    are allowed in any case.
 
     Raises:
         InvalidBudget: when `outside_bytes` alone are more than the budget.

@@ -155,11 +155,7 @@ class InfeasibleBudget(NeaptideError):
         super().__init__(what, where=where, why=why, next_step=next_step)
 
     def for_calls(self, difference: str) -> InfeasibleBudget:
-        """The same error, which says that it is about calls that differ from those planned before.
-
-        Args:
-            difference: in words.
-        """
+        """The same error, which says in words how these calls differ from those planned before."""
         return InfeasibleBudget(
             f"{self.what}; these calls need a plan of their own: {difference}",
             smallest_peak_bytes=self.smallest_peak_bytes,

@@ -38,23 +38,14 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Things that cannot be asked for together.
-
-    Attributes:
-        first: one of them, a key of `WORDS`.
-        second: the other.
-        why: the reason.
-        next_step: what to leave out.
-        where: further things with which alone the two exclude each other.
-        task: `compare`, where this holds of comparisons alone; empty for everything.
-    """
+    """Things that cannot be asked for together, by their keys in `WORDS`, why, and what to leave out."""
 
     first: str
     second: str
     why: str
     next_step: str
-    where: tuple[str, ...] = ()
-    task: str = ""
+    where: tuple[str, ...] = ()  # further things with which alone the two exclude each other
+    task: str = ""  # `compare`, where this holds of comparisons alone
 
     def holds(self, asked: Collection[str], task: str) -> bool:
         """Whether all of it is asked for."""
@@ -157,11 +148,7 @@ EXCLUSIONS: Final = (
 
 
 def asked_for(options: Mapping[str, Any]) -> set[str]:
-    """What some options ask for, in keys of `WORDS`.
-
-    Args:
-        options: by their names in Python; one that is not there has its default. `saved`: the plan is to be a file.
-    """
+    """What some options ask for, by their names in Python, in keys of `WORDS`; `saved`: the plan is to be a file."""
     get = options.get
     budget: Budget = get("budget") or Budget()
     strategy, is_min = get("strategy", DEFAULT_STRATEGY), budget.is_min
@@ -191,12 +178,7 @@ def asked_for(options: Mapping[str, Any]) -> set[str]:
 
 
 def refuse_exclusions(asked: Collection[str], *, task: str = "", is_typed: bool = False) -> None:
-    """Refuse things that exclude each other. O(exclusions).
-
-    Args:
-        asked: what is asked for, keys of `WORDS`.
-        task: what is done: `compare`, say.
-        is_typed: on the command line, whose words are used then.
+    """Refuse things, keys of `WORDS`, that exclude each other; in the words of the command line where they are typed.
 
     Raises:
         UsageError: naming the two, why, and what to leave out.

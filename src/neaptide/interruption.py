@@ -64,14 +64,7 @@ class _Call:
 
 
 class _Cutting:
-    """What is known of the search that may be cut.
-
-    Attributes:
-        asked: whether it is asked to end.
-        parts: how many parts it is in, one inside the other.
-        kept: how often it is told to keep what it has.
-        beyond: how often it is told that the search is over.
-    """
+    """What is known of the search that may be cut once it is asked to end."""
 
     def __init__(self, asked: threading.Event) -> None:
         self.asked = asked
@@ -87,11 +80,7 @@ _left_calls = 0
 
 @contextmanager
 def cutting(asked: threading.Event) -> Iterator[None]:
-    """Parts of the searches of the main thread may be cut meanwhile.
-
-    Args:
-        asked: set once they are asked to end.
-    """
+    """Parts of the searches of the main thread may be cut meanwhile, once `asked` is set."""
     global _cutting  # noqa: PLW0603 - as global as the signals of the process
     outer, _cutting = _cutting, _Cutting(asked)
     try:

@@ -31,21 +31,13 @@ class TerminationReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a search ended.
-
-    Attributes:
-        reason: why.
-        limit: which limit it ran into: `time`, `work`, or None.
-        detail: one sentence for the user; may be empty.
-        best: objective of the value found, in the unit of the objective.
-        bound: no value is better than this.
-    """
+    """How a search ended."""
 
     reason: TerminationReason
-    limit: str | None = None
-    detail: str = ""
-    best: float | int | None = None
-    bound: float | int | None = None
+    limit: str | None = None  # which it ran into: `time`, `work`, or None
+    detail: str = ""  # one sentence for the user
+    best: float | int | None = None  # objective of the value found, in its unit
+    bound: float | int | None = None  # no value is better than this
 
     @property
     def gap(self) -> float | None:
@@ -68,19 +60,12 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """The result of a search.
-
-    Attributes:
-        value: the best found; None when there is none.
-        termination: why the search ended.
-        seconds: wall-clock time that it took.
-        work: steps that it took, in the solver's own unit; the same on every machine.
-    """
+    """The result of a search: the best value found, or None."""
 
     value: T | None
     termination: Termination
-    seconds: float = 0.0
-    work: int = 0
+    seconds: float = 0.0  # wall-clock
+    work: int = 0  # steps that it took, in the solver's own unit; the same on every machine
 
     def require(self) -> T:
         """The value; for callers that know there is one (a portfolio with the baseline in it)."""
@@ -91,27 +76,17 @@ class Outcome(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a search may run; None means without limit.
+    """How long a search may run; None means without limit."""
 
-    Attributes:
-        time_s: wall-clock seconds.
-        work: steps of the solver, for answers that do not depend on the machine.
-        seed: of all random choices.
-        runs: of what is searched for. With a limit of time a search ends where it has taken longer than a faster answer may
-            save in all of them; None for any number of runs.
-    """
-
-    time_s: float | None = None
-    work: int | None = None
+    time_s: float | None = None  # wall-clock
+    work: int | None = None  # steps of the solver, for answers that do not depend on the machine
     seed: int = 0
+    # Of what is searched for. With a limit of time a search ends where it has taken longer than a faster
+    # answer may save in all of them.
     runs: int | None = None
 
     def pays(self, seconds: float, spent_s: float) -> bool:
-        """Whether a search is worth its time.
-
-        Args:
-            seconds: that it may save in a run.
-            spent_s: that it has taken so far.
+        """Whether a search is worth its time: the seconds that it may save in a run, beside those that it has taken so far.
 
         >>> Limits(time_s=20.0, runs=100).pays(0.01, 0.5), Limits(time_s=20.0, runs=100).pays(0.01, 1.5)
         (True, False)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 
 from neaptide.ask import BITWISE, CLOSE, DEFAULT_STRATEGY
@@ -40,21 +41,13 @@ CURVE_TIME_LIMIT: Final = f"{CURVE_TIME_LIMIT_S * 1e3:g}ms an operation, at leas
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """What is known of a setting beside its value.
+    """What is known of a setting beside its value."""
 
-    Attributes:
-        name: in Python; with `-` for `_` on the command line and in files.
-        default: where nothing is given.
-        read: a value in the type of the setting, from text, TOML or Python.
-        help: of the command line, a sentence.
-        metavar: what its value is called there; empty for yes or no.
-    """
-
-    name: str
+    name: str  # in Python; with `-` for `_` on the command line and in files
     default: Any
-    read: Callable[[Any], Any]
-    help: str
-    metavar: str = ""
+    read: Callable[[Any], Any]  # a value in the type of the setting, from text, TOML or Python
+    metavar: str  # of its value on the command line; empty for yes or no
+    help: str  # a sentence; `{default}` in it is filled in
 
     @property
     def is_yes_or_no(self) -> bool:
@@ -67,172 +60,100 @@ class SettingInfo:
         return self.read is read_texts
 
 
-def setting(default: Any, read: Callable[[Any], Any], help_text: str, *, metavar: str = "") -> Any:
-    """A field of `Settings`; `{default}` in its help is filled in."""
-    told = help_text.replace("{default}", str(default))
-    return field(default=default, metadata={"read": read, "help": told, "metavar": metavar})
+# Its default, what reads it, and what its value is called on the command line; nothing for yes or no.
+_KINDS: Final[dict[str, tuple[Any, Callable[[Any], Any], str]]] = {
+    "peak": (None, read_peak, "SIZE"),
+    "latency": (None, read_latency, "TIME"),
+    "host": (None, read_host, "SIZE"),
+    "state_between_steps": (False, read_boolean, ""),
+    "host_rate": ("200MB", read_size, "SIZE"),
+    "host_folder": (None, read_text, "FOLDER"),
+    "device": (None, read_text, "NAME"),
+    "time_limit": (None, read_duration, "TIME"),
+    "work_limit": (None, integer_reader(1), "N"),
+    "workers": (None, integer_reader(1), "N"),
+    "seed": (0, integer_reader(0, HIGHEST_SEED), "N"),
+    "strategy": (DEFAULT_STRATEGY, read_text, "NAME"),
+    "also": ((), read_texts, "STRATEGY"),
+    "method": ((), read_texts, "NAME"),
+    "capacity": (None, read_size, "SIZE"),
+    "alignment": (None, read_power_of_two, "BYTES"),
+    "workspace": (False, read_boolean, ""),
+    "points": (20, integer_reader(2), "N"),
+    "repeats": (5, integer_reader(1), "N"),
+    "steps": (3, integer_reader(1), "N"),
+    "verify": (None, read_verify, ""),
+    "strict": (False, read_boolean, ""),
+    "eager": (True, read_boolean, ""),
+    "atomic": (False, read_boolean, ""),
+    "allow_nondeterministic": (False, read_boolean, ""),
+    "numerics": (BITWISE, one_of_reader(BITWISE, CLOSE), "HOW"),
+    "trials": (None, integer_reader(2, MOST_TRIALS), "N"),
+    "checkpoints": ("keep", one_of_reader("keep", "undo"), "HOW"),
+    "in_place": (True, read_boolean, ""),
+    "rewrite": ((), read_texts, "RULE"),
+    "refresh": (False, read_boolean, ""),
+    "dynamic": ((), read_texts, "DIMS"),
+    "at": ((), read_texts, "SHAPE"),
+    "fit": (None, read_size, "SIZE"),
+    "arena": (False, read_boolean, ""),
+    "arena_copies": ("cheap", one_of_reader("cheap", "all", "none"), "WHICH"),
+}
+_HELP: Final = {
+    "peak": "Highest bytes: 20GiB, 60% of the baseline, -30%, or min.",
+    "latency": "Longest step: 250ms, or +10% over the baseline.",
+    "host": "Host memory for storages that wait there: 8GiB, say; by default nothing is moved.",
+    "state_between_steps": "Parameters and optimizer states may stay on the host between two steps, too.",
+    "host_rate": "Bytes per second to which copies of storages that wait in a file are held; {default} by default.",
+    "host_folder": "Folder of that file; by default the system's for temporary files.",
+    "device": "Plan for this device, see `neaptide devices`; by default this machine.",
+    "time_limit": "Stop planning after this long.",
+    "work_limit": "Stop planning after N changes tried, whatever time it takes: the same plan on every machine.",
+    "workers": "Processes that plan variants side by side, with --numerics close; by default one a core, where that saves time.",
+    "seed": "Seed of all random numbers; {default} by default.",
+    "strategy": "Strategy of the planner.",
+    "also": "Compare with this strategy as well; repeatable.",
+    "method": "Method to run, or all; repeatable. By default as many as it takes to prove the result.",
+    "capacity": "Bytes that must be enough; by default as few as possible.",
+    "alignment": "Least alignment of every buffer; 64 by default for a program, that of the file for a CSV.",
+    "workspace": "Place the scratch bytes of each operation too; by default its kernel allocates them.",
+    "points": "Budgets from the peak down to the lowest one found; {default} by default.",
+    "repeats": "Timed steps of each program; {default} by default.",
+    "steps": "Steps to run; {default} by default.",
+    "verify": "Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
+    "strict": "A planned step that gives other bits than eager is an error, not a warning.",
+    "eager": "Measure eager as well.",
+    "atomic": "Keep all updates behind the last operation that can fail.",
+    "allow_nondeterministic": "Recompute operations too whose kernels give other bits on every run.",
+    "numerics": "Numbers of the plan: bitwise (default) as eager's, or close: sums may be taken in another order.",
+    "trials": "Plan N times around the limit, run the plans, and take the best that measured within it.",
+    "checkpoints": "Functions under torch.utils.checkpoint: keep (default) the state that eager's two runs leave, or undo: run once.",
+    "in_place": "Put results on top of operands that nobody needs any more, where that lowers the peak; bits are kept.",
+    "rewrite": "Rewrite the graph by this rule wherever it applies, and plan the result; repeatable.",
+    "refresh": "Time operations again that were timed before, on a machine that was busier than now, say.",
+    "dynamic": "Dims of an argument that may vary, such as batch:0=2..64,1=16..4096 (dim=smallest..largest); repeatable.",
+    "at": "Compare at this shape of --dynamic, such as 8x512: a size for each dim, in order; repeatable.",
+    "fit": "Find the largest shapes within --dynamic that fit into 24GiB, say.",
+    "arena": "Run inside one block of memory, results at planned addresses.",
+    "arena_copies": "Results copied into the arena where operations do not write there: cheap (default), all or none.",
+}
+TABLE: Final = {
+    name: SettingInfo(name, default, read, metavar, _HELP[name].replace("{default}", str(default)))
+    for name, (default, read, metavar) in _KINDS.items()
+}
+"""All settings, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a command can be told, whichever way it is told; the help of each setting says what it is."""
+class Settings(SimpleNamespace):
+    """What a command can be told, whichever way it is told: a value by name of each setting of `TABLE`."""
 
-    peak: str | None = setting(
-        None, read_peak, "Highest bytes: 20GiB, 60% of the baseline, -30%, or min.", metavar="SIZE"
-    )
-    latency: str | None = setting(
-        None, read_latency, "Longest step: 250ms, or +10% over the baseline.", metavar="TIME"
-    )
-    host: str | None = setting(
-        None,
-        read_host,
-        "Host memory for storages that wait there: 8GiB, say; by default nothing is moved.",
-        metavar="SIZE",
-    )
-    state_between_steps: bool = setting(
-        False, read_boolean, "Parameters and optimizer states may stay on the host between two steps, too."
-    )
-    host_rate: str = setting(
-        "200MB",
-        read_size,
-        "Bytes per second to which copies of storages that wait in a file are held; {default} by default.",
-        metavar="SIZE",
-    )
-    host_folder: str | None = setting(
-        None, read_text, "Folder of that file; by default the system's for temporary files.", metavar="FOLDER"
-    )
-    device: str | None = setting(
-        None,
-        read_text,
-        "Plan for this device, see `neaptide devices`; by default this machine.",
-        metavar="NAME",
-    )
-    time_limit: str | None = setting(None, read_duration, "Stop planning after this long.", metavar="TIME")
-    work_limit: int | None = setting(
-        None,
-        integer_reader(1),
-        "Stop planning after N changes tried, whatever time it takes: the same plan on every machine.",
-        metavar="N",
-    )
-    workers: int | None = setting(
-        None,
-        integer_reader(1),
-        "Processes that plan variants side by side, with --numerics close; by default one a core, where that saves time.",
-        metavar="N",
-    )
-    seed: int = setting(
-        0, integer_reader(0, HIGHEST_SEED), "Seed of all random numbers; {default} by default.", metavar="N"
-    )
-    strategy: str = setting(DEFAULT_STRATEGY, read_text, "Strategy of the planner.", metavar="NAME")
-    also: tuple[str, ...] = setting(
-        (), read_texts, "Compare with this strategy as well; repeatable.", metavar="STRATEGY"
-    )
-    method: tuple[str, ...] = setting(
-        (),
-        read_texts,
-        "Method to run, or all; repeatable. By default as many as it takes to prove the result.",
-        metavar="NAME",
-    )
-    capacity: str | None = setting(
-        None, read_size, "Bytes that must be enough; by default as few as possible.", metavar="SIZE"
-    )
-    alignment: int | None = setting(
-        None,
-        read_power_of_two,
-        "Least alignment of every buffer; 64 by default for a program, that of the file for a CSV.",
-        metavar="BYTES",
-    )
-    workspace: bool = setting(
-        False,
-        read_boolean,
-        "Place the scratch bytes of each operation too; by default its kernel allocates them.",
-    )
-    points: int = setting(
-        20,
-        integer_reader(2),
-        "Budgets from the peak down to the lowest one found; {default} by default.",
-        metavar="N",
-    )
-    repeats: int = setting(
-        5, integer_reader(1), "Timed steps of each program; {default} by default.", metavar="N"
-    )
-    steps: int = setting(3, integer_reader(1), "Steps to run; {default} by default.", metavar="N")
-    verify: bool | str | None = setting(
-        None,
-        read_verify,
-        "Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
-    )
-    strict: bool = setting(
-        False, read_boolean, "A planned step that gives other bits than eager is an error, not a warning."
-    )
-    eager: bool = setting(True, read_boolean, "Measure eager as well.")
-    atomic: bool = setting(False, read_boolean, "Keep all updates behind the last operation that can fail.")
-    allow_nondeterministic: bool = setting(
-        False, read_boolean, "Recompute operations too whose kernels give other bits on every run."
-    )
-    numerics: str = setting(
-        BITWISE,
-        one_of_reader(BITWISE, CLOSE),
-        "Numbers of the plan: bitwise (default) as eager's, or close: sums may be taken in another order.",
-        metavar="HOW",
-    )
-    trials: int | None = setting(
-        None,
-        integer_reader(2, MOST_TRIALS),
-        "Plan N times around the limit, run the plans, and take the best that measured within it.",
-        metavar="N",
-    )
-    checkpoints: str = setting(
-        "keep",
-        one_of_reader("keep", "undo"),
-        "Functions under torch.utils.checkpoint: keep (default) the state that eager's two runs leave, or undo: run once.",
-        metavar="HOW",
-    )
-    in_place: bool = setting(
-        True,
-        read_boolean,
-        "Put results on top of operands that nobody needs any more, where that lowers the peak; bits are kept.",
-    )
-    rewrite: tuple[str, ...] = setting(
-        (),
-        read_texts,
-        "Rewrite the graph by this rule wherever it applies, and plan the result; repeatable.",
-        metavar="RULE",
-    )
-    refresh: bool = setting(
-        False,
-        read_boolean,
-        "Time operations again that were timed before, on a machine that was busier than now, say.",
-    )
-    dynamic: tuple[str, ...] = setting(
-        (),
-        read_texts,
-        "Dims of an argument that may vary, such as batch:0=2..64,1=16..4096 (dim=smallest..largest); repeatable.",
-        metavar="DIMS",
-    )
-    at: tuple[str, ...] = setting(
-        (),
-        read_texts,
-        "Compare at this shape of --dynamic, such as 8x512: a size for each dim, in order; repeatable.",
-        metavar="SHAPE",
-    )
-    fit: str | None = setting(
-        None, read_size, "Find the largest shapes within --dynamic that fit into 24GiB, say.", metavar="SIZE"
-    )
-    arena: bool = setting(
-        False, read_boolean, "Run inside one block of memory, results at planned addresses."
-    )
-    arena_copies: str = setting(
-        "cheap",
-        one_of_reader("cheap", "all", "none"),
-        "Results copied into the arena where operations do not write there: cheap (default), all or none.",
-        metavar="WHICH",
-    )
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{name: given.get(name, made.default) for name, made in TABLE.items()})
 
     @property
     def verifies(self) -> bool | None:
         """Whether numbers are compared with eager's; None for what the command does by itself."""
-        return self.verify if self.verify is None else self.verify not in {False, "never"}
+        return None if self.verify is None else self.verify not in {False, "never"}
 
     @property
     def time_limit_s(self) -> float | None:
@@ -247,8 +168,6 @@ class Settings:
         return max(DEFAULT_TIME_LIMIT_S, CURVE_TIME_LIMIT_S * operations) if is_default else self.time_limit_s
 
 
-TABLE: Final = {made.name: SettingInfo(made.name, made.default, **made.metadata) for made in fields(Settings)}
-"""All settings, by name."""
 DEFAULTS: Final = Settings()
 
 

@@ -74,7 +74,7 @@ def test_defaults_are_those_of_the_api():
     assert asking.ask_of("plan", "60%", {}, PlanOptions).limits.time_s == Settings().time_limit_s
 
 
-@together("name", [field.name for field in fields(Settings)])
+@together("name", TABLE)
 def test_every_setting_can_come_from_every_place(tmp_path, name):
     text, value = VALUES[name]
     variable = "NEAPTIDE_" + name.upper()

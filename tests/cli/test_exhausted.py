@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from neaptide.cli import exit_codes, main
-from neaptide.cli.exhausted import exhausted
+from neaptide.cli.exit_codes import exhausted
 from together import together
 
 

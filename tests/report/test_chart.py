@@ -76,7 +76,7 @@ def test_other_suffixes_and_a_missing_extra_are_told_beforehand(monkeypatch):
     def without_matplotlib(name, *_):
         raise ImportError(name)
 
-    monkeypatch.setattr("neaptide.report.chart_png.importlib.import_module", without_matplotlib)
+    monkeypatch.setattr("neaptide.report.chart_file.importlib.import_module", without_matplotlib)
     assert check_picture_path("x.svg").name == "x.svg"
     with pytest.raises(MissingExtra, match="matplotlib"):
         check_picture_path("x.png")

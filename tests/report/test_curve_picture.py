@@ -8,7 +8,7 @@ import pytest
 from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
 from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
-from neaptide.report.curve_picture import curve_chart
+from neaptide.report.pictures import curve_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 CURVE = RecomputeCurve(

@@ -11,8 +11,8 @@ from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
-from neaptide.report.layout_picture import kind_colours, layout_chart
 from neaptide.report.layout_text import layout_text
+from neaptide.report.pictures import kind_colours, layout_chart
 from neaptide_corpus.layouts import random_layout, training_shaped
 from together import together
 

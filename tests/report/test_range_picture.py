@@ -9,7 +9,7 @@ from neaptide.errors import UsageError
 from neaptide.plans import PeakCurve, RangePeaks
 from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
-from neaptide.report.range_picture import range_chart
+from neaptide.report.pictures import range_chart
 
 MIB = 1 << 20
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,9 +9,9 @@ import pytest
 from neaptide.errors import UsageError
 from neaptide.report.chart_file import save_chart
 from neaptide.report.chart_svg import chart_svg
+from neaptide.report.pictures import streams_chart
 from neaptide.report.plan_text import plan_text
 from neaptide.report.streams import Level, Streams, busy_seconds, most
-from neaptide.report.streams_picture import streams_chart
 from report import samples
 
 SVG = "{http://www.w3.org/2000/svg}"

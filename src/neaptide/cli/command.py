@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
-import errno
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 from neaptide.cli import config
 from neaptide.cli.console import Console
-from neaptide.cli.file_kinds import check_file
+from neaptide.cli.files import check_file, check_writable, write_result
 from neaptide.cli.options import check_options
 from neaptide.errors import UsageError
-from neaptide.settings import DEFAULT_TIME_LIMIT, DEFAULTS, TABLE, SettingInfo, Settings
+from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings
+
+if TYPE_CHECKING:
+    from neaptide.outcome import Limits
+    from neaptide.report.chart import Chart
+    from neaptide.report.document import Document
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a command was asked.
-
-    Attributes:
-        console: where it prints.
-        settings: from arguments, environment and file.
-        target: as typed; empty for commands without one.
-        output: of `-o`.
-        plan: of `--plan`.
-        picture: of `--picture`.
-        text: of `--text`: draw with characters.
-        ladder: of `--ladder`.
-        memories: of `--memories`.
-    """
+    """What a command was asked, and where its result goes."""
 
     console: Console
     settings: Settings
-    target: str = ""
+    target: str = ""  # as typed; empty for commands without one
     output: Path | None = None
     plan: Path | None = None
     picture: Path | None = None
-    text: bool = False
+    text: bool = False  # draw with characters
     ladder: bool = False
     memories: Path | None = None
 
+    @property
+    def limits(self) -> Limits:
+        """Of one search, as the settings say."""
+        from neaptide.outcome import Limits
+
+        settings = self.settings
+        return Limits(time_s=settings.time_limit_s, work=settings.work_limit, seed=settings.seed)
+
+    def deliver(self, result: Any, document: Callable[[], Document], *, noun: str, text: str = "") -> None:
+        """Write a result where `-o` says, and print it: as JSON, or as a document.
+
+        The result is a report, or its JSON as a mapping or as text. The file has `text`, by default the JSON; `noun` says
+        what is saved.
+        """
+        from neaptide.report.model import to_json
+
+        if isinstance(result, str):
+            shown = result
+        else:
+            shown = json.dumps(result, indent=2) if isinstance(result, dict) else to_json(result)
+        if self.output is not None:
+            write_result(self.output, text or f"{shown}\n")
+            self.console.progress(f"{noun} saved in {self.output}")
+        if self.console.as_json:
+            self.console.result(shown)
+        else:
+            self.console.document(document())
+
+    def without_files(self) -> Request:
+        """The same, with nothing to write or draw."""
+        return replace(self, output=None, picture=None)
+
+    def draw(self, chart: Callable[[], Chart]) -> None:
+        """Draw a chart where `--picture` says."""
+        from neaptide.report.chart_file import save_chart
+
+        if self.picture is not None:
+            save_chart(self.picture, chart())
+            self.console.progress(f"picture saved in {self.picture}")
+
+    def refuse_beside(self, option: str, *names: str) -> None:
+        """Refuse options that have no meaning beside another one.
+
+        Raises:
+            UsageError: naming the first that is given.
+        """
+        own = {"--picture": self.picture, "--text": self.text, "--ladder": self.ladder, "-o": self.output}
+        for name in names:
+            if own[name] if name in own else getattr(self.settings, name.removeprefix("--")):
+                raise UsageError(f"{name} has no meaning with {option}", next_step="leave one of them out")
+
 
 Action: TypeAlias = Callable[[Request], int]
-
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -88,124 +131,73 @@ def make_command(
     needs_plan: bool = False,
     time_limit: str = DEFAULT_TIME_LIMIT,
 ) -> click.Command:
-    """A command of the command line.
+    """A command of the command line, which does its work by an action that returns the exit code.
 
-    Args:
-        name: as it is typed.
-        action: does the work and returns the exit code.
-        help_text: its first sentence stands in the list of commands.
-        target: what its argument is called; None for none.
-        settings: names of the settings that it reads.
-        further: options that are no settings.
-        needs_plan: whether `--plan FILE` has to be given.
-        time_limit: the default of `--time-limit`, in words.
+    The first sentence of its help stands in the list of commands. `settings` are the names of those that it reads, `further` are
+    options that are none, and `time_limit` is the default of `--time-limit`, in words.
     """
     params: list[click.Parameter] = []
     if target is not None:
         # Asked for below, not here: --print-config does without.
         params.append(click.Argument(["target"], required=False, metavar=target))
     required = ("target", "plan") if needs_plan else ("target",)
-    params += [
-        _time_limit_option(time_limit) if setting == "time_limit" else _option(TABLE[setting])
-        for setting in settings
-    ]
+    params += [_option(TABLE[setting], time_limit) for setting in settings]
     params += further
     params += [
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."),
         *how_much_options(),
     ]
     if settings:
-        params.append(
-            click.Option(
-                ["--print-config"], is_flag=True, help="Print each setting and where it comes from, and stop."
-            )
-        )
+        told = "Print each setting and where it comes from, and stop."
+        params.append(click.Option(["--print-config"], is_flag=True, help=told))
 
     @click.pass_context
     def run(context: click.Context, /, **given: Any) -> int:
-        return _run(context, action, given, settings, required, time_limit)
+        console: Console = context.obj
+        console.as_json = given["as_json"]
+        console.configure(quiet=given["quiet"], verbosity=given["verbose"])
+        resolved = config.resolve(
+            {name: given[name] if given[name] != () else None for name in settings},
+            environment=os.environ,
+            directory=_current_folder(),
+        )
+        for variable in config.unknown_variables(os.environ):
+            console.note(f"nothing reads the environment variable {variable}")
+        if given.get("print_config"):
+            return _print_config(console, resolved.as_json(settings, time_limit=time_limit))
+        return action(_request(context, given, required, resolved.only(settings)))
 
     return click.Command(name, params=params, callback=run, help=help_text, no_args_is_help=False)
 
 
 def how_much_options() -> list[click.Parameter]:
-    """`-q` and `-v`, which stand before the command or behind it."""
+    """`-q` and `-v`, which stand before the command or after it."""
     return [
         click.Option(["-q", "--quiet"], is_flag=True, help="Print no progress."),
         click.Option(["-v", "--verbose"], count=True, help="Print more; -vv with tracebacks of every error."),
     ]
 
 
-def _run(
-    context: click.Context,
-    action: Action,
-    given: dict[str, Any],
-    settings: tuple[str, ...],
-    required: tuple[str, ...],
-    time_limit: str,
-) -> int:
-    console: Console = context.obj
-    console.as_json = given["as_json"]
-    console.configure(quiet=given["quiet"], verbosity=given["verbose"])
-    resolved = config.resolve(
-        {name: given[name] if given[name] != () else None for name in settings},
-        environment=os.environ,
-        directory=_current_folder(),
-    )
-    for variable in config.unknown_variables(os.environ):
-        console.note(f"nothing reads the environment variable {variable}")
-    if given.get("print_config"):
-        return _print_config(console, resolved.as_json(settings, time_limit=time_limit))
-    _require(context, given, *required)
+def _request(
+    context: click.Context, given: Mapping[str, Any], required: tuple[str, ...], settings: Settings
+) -> Request:
+    """What was asked, once it is known that it can be meant."""
+    command = context.command.name or ""
+    for param in context.command.params:
+        if param.name in required and given[param.name] is None:
+            raise click.MissingParameter(ctx=context, param=param)
     if given.get("target"):
-        check_file(context.command.name or "", given["target"])
-    read = replace(DEFAULTS, **{name: getattr(resolved.settings, name) for name in settings})
-    check_options(context.command.name or "", read)
-    output: Path | None = given.get("output")
-    picture: Path | None = given.get("picture")
-    for path in (output, picture):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise UsageError(
-                "the result cannot be written",
-                where=str(path),
-                why=f"there is no folder {path.absolute().parent}",
-                next_step="make the folder first, or write elsewhere",
-            )
+        check_file(command, given["target"])
+    check_options(command, settings)
+    for path in (given.get("output"), given.get("picture")):
         if path is not None:
-            _check_writable(path)
-    return action(
-        Request(
-            console,
-            read,
-            given.get("target") or "",
-            output,
-            given.get("plan"),
-            picture,
-            given.get("text", False),
-            given.get("ladder", False),
-            given.get("memories"),
-        )
-    )
-
-
-def _check_writable(path: Path) -> None:
-    """Make sure, before anything long begins, that a result can be written."""
-    try:
-        if path.is_dir():  # an empty name is the current folder
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not path.exists():
-            # Tried, not asked: a name may be too long, and a disk read-only, where the permissions say yes.
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            path.unlink()
-        elif not os.access(path, os.W_OK) or (
-            path.is_file() and not os.access(path.resolve().parent, os.W_OK)
-        ):
-            # A file is written beside itself first, so that a failure leaves it as it was.
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UsageError(
-            "the result cannot be written", where=str(path), why=error.strerror, next_step="write elsewhere"
-        ) from error
+            check_writable(path)
+    others = {
+        name: given[name]
+        for name in ("target", "output", "plan", "picture", "text", "ladder", "memories")
+        if given.get(name) is not None
+    }
+    return Request(context.obj, settings, **others)
 
 
 def _current_folder() -> Path:
@@ -219,25 +211,15 @@ def _current_folder() -> Path:
         ) from error
 
 
-def _require(context: click.Context, given: Mapping[str, Any], *names: str) -> None:
-    for param in context.command.params:
-        if param.name in names and given[param.name] is None:
-            raise click.MissingParameter(ctx=context, param=param)
-
-
-def _option(made: SettingInfo) -> click.Option:
-    flag = "--" + made.name.replace("_", "-")
+def _option(made: SettingInfo, time_limit: str) -> click.Option:
+    flag, told = "--" + made.name.replace("_", "-"), made.help
+    if made.name == "time_limit":
+        told = f"{told[:-1]}; {time_limit} by default."
     if made.is_yes_or_no:
-        return click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=made.help)
+        return click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=told)
     completion = _complete_device if made.name == "device" else None
     return click.Option(
-        [flag], metavar=made.metavar, multiple=made.is_many, shell_complete=completion, help=made.help
-    )
-
-
-def _time_limit_option(default: str) -> click.Option:
-    return click.Option(
-        ["--time-limit"], metavar="TIME", help=f"{TABLE['time_limit'].help[:-1]}; {default} by default."
+        [flag], metavar=made.metavar, multiple=made.is_many, shell_complete=completion, help=told
     )
 
 

@@ -13,7 +13,6 @@ from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.options import budget_of, device_of, options_of
-from neaptide.cli.target_files import write_result
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 from neaptide.extras import how_to_install
 from neaptide.options import ComparisonOptions, PlanOptions, RunOptions, ShapesOptions, TrialOptions
@@ -21,19 +20,15 @@ from neaptide.reading import is_there, place_of
 from neaptide.setting_readers import parse_dims, parse_shapes
 
 if TYPE_CHECKING:
-    from neaptide.plans import Plan
+    from neaptide.plans import Plan, RangePeaks
     from neaptide.policy.prepared_step import PreparedStep
-    from neaptide.report.document import Document
     from neaptide.settings import Settings
 
 
 def profile(request: Request) -> int:
     """Predicts what a step uses."""
     from neaptide.cli.targets import find_target
-    from neaptide.plans import RangePeaks
-    from neaptide.report.chart_file import save_chart
     from neaptide.report.profile_text import profile_document
-    from neaptide.report.range_picture import range_chart
 
     require_torch()
     settings, console = request.settings, request.console
@@ -57,12 +52,10 @@ def profile(request: Request) -> int:
             fit=settings.fit,
             curves=request.picture is not None,
         )
-    if request.picture is not None and report.ranges is not None:
+    if report.ranges is not None:
         fit = report.ranges.fit
-        peaks = report.ranges.curves if fit is None else fit.curves
-        save_chart(request.picture, range_chart(peaks or RangePeaks(()), title=request.target))
-        console.progress(f"picture saved in {request.picture}")
-    _deliver(request, report, lambda: profile_document(report))
+        _draw_ranges(request, report.ranges.curves if fit is None else fit.curves, request.target)
+    request.deliver(report, lambda: profile_document(report), noun="report")
     return exit_codes.DONE
 
 
@@ -76,8 +69,7 @@ def plan(request: Request) -> int:
     settings, console = request.settings, request.console
     if request.picture is not None:
         _check_range_picture(request.picture, settings)
-    kind = PlanOptions if settings.trials is None else TrialOptions
-    options = options_of(settings, kind)
+    options = options_of(settings, PlanOptions if settings.trials is None else TrialOptions)
     try:
         with console.user_code():
             target = find_target(request.target)
@@ -88,13 +80,7 @@ def plan(request: Request) -> int:
             else:
                 make = partial(api.plan_by_trials, target.build, trials=settings.trials, own_processes=True)
             with asking_before_aborting() as interrupt:
-                found = make(
-                    budget=budget_of(settings),
-                    interrupt=interrupt,
-                    progress=console.progress,
-                    name=request.target,
-                    **options,
-                )
+                found = make(budget=budget_of(settings), **_how(request, interrupt), **options)
     except InfeasibleBudget as error:
         # Of all shapes, the plan of the largest alone is no answer.
         if isinstance(error.plan, Plan) and request.output is not None and not settings.dynamic:
@@ -104,8 +90,7 @@ def plan(request: Request) -> int:
     if request.output is not None:
         found.save(request.output)
         console.progress(f"plan saved in {request.output}")
-    if request.picture is not None:
-        _draw_ranges(request, found)
+    _draw_ranges(request, _peaks_of(found), found.name)
     if console.as_json:
         console.result(found.to_json().rstrip("\n"))
     else:
@@ -137,79 +122,55 @@ def run(request: Request) -> int:
             name=request.target,
             **options_of(settings, RunOptions),
         )
-    _deliver(request, report, lambda: run_document(report))
+    request.deliver(report, lambda: run_document(report), noun="report")
     return exit_codes.DONE
 
 
 def compare(request: Request) -> int:
-    """Runs eager, the program as captured and a plan side by side."""
+    """Runs eager, the program as captured and a plan side by side; or a plan for all shapes at a few of them."""
     from neaptide.cli.targets import find_target
-    from neaptide.report.comparison_text import comparison_document, is_within_budget
+    from neaptide.report.comparison_text import (
+        comparison_document,
+        is_within_budget,
+        shapes_comparison_document,
+    )
 
     require_torch()
     settings, console = request.settings, request.console
-    options = options_of(settings, ComparisonOptions)
+    options = options_of(settings, ShapesOptions if settings.dynamic else ComparisonOptions)
     budget = budget_of(settings)
-    if settings.dynamic:
-        return _compare_shapes(request)
+    measured = {
+        "repeats": settings.repeats,
+        "eager": settings.eager,
+        "verify": settings.verifies is not False,
+        "own_processes": True,
+    }
     with console.user_code():
         # With another device nothing is run, so nothing needs weights.
-        target = find_target(request.target, without_weights=options["device"] is not None)
+        without_weights = not settings.dynamic and options["device"] is not None
+        target = find_target(request.target, without_weights=without_weights)
         from neaptide import api
 
         with asking_before_aborting() as interrupt:
-            comparison = api.compare(
-                target.build,
-                budget=None if budget == Budget() else budget,
-                also=settings.also,
-                repeats=settings.repeats,
-                eager=settings.eager,
-                verify=settings.verifies is not False,
-                interrupt=interrupt,
-                progress=console.progress,
-                name=request.target,
-                own_processes=True,
-                **options,
-            )
-    _deliver(request, comparison, lambda: comparison_document(comparison))
+            how = {**measured, **_how(request, interrupt), **options}
+            if settings.dynamic:
+                dims, shapes = parse_dims(settings.dynamic), parse_shapes(settings.at)
+                found = api.compare_shapes(target.build, budget=budget, dynamic=dims, at=shapes, **how)
+            else:
+                asked = None if budget == Budget() else budget
+                comparison = api.compare(target.build, budget=asked, also=settings.also, **how)
+    if settings.dynamic:
+        request.deliver(found, lambda: shapes_comparison_document(found), noun="report")
+        return exit_codes.DONE
+    request.deliver(comparison, lambda: comparison_document(comparison), noun="report")
     return exit_codes.DONE if is_within_budget(comparison) else exit_codes.OVER_BUDGET
-
-
-def _compare_shapes(request: Request) -> int:
-    """Runs a plan for all shapes at a few of them, beside eager and padding."""
-    from neaptide.cli.targets import find_target
-    from neaptide.report.comparison_text import shapes_comparison_document
-
-    settings, console = request.settings, request.console
-    with console.user_code():
-        target = find_target(request.target)
-        from neaptide import api
-
-        with asking_before_aborting() as interrupt:
-            found = api.compare_shapes(
-                target.build,
-                budget=budget_of(settings),
-                dynamic=parse_dims(settings.dynamic),
-                at=parse_shapes(settings.at),
-                repeats=settings.repeats,
-                eager=settings.eager,
-                verify=settings.verifies is not False,
-                interrupt=interrupt,
-                progress=console.progress,
-                name=request.target,
-                own_processes=True,
-                **options_of(settings, ShapesOptions),
-            )
-    _deliver(request, found, lambda: shapes_comparison_document(found))
-    return exit_codes.DONE
 
 
 def explain(request: Request) -> int:
     """Says in words what a saved plan does, and draws its timeline."""
-    from neaptide.plans import Plan
-    from neaptide.report.chart_file import save_chart
-    from neaptide.report.plan_text import plan_document, steady_program
-    from neaptide.report.streams_picture import streams_chart
+    from neaptide.plans import Plan, PlannedProgram
+    from neaptide.report.pictures import streams_chart
+    from neaptide.report.plan_text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
         from neaptide.cli.targets import with_factory
@@ -226,29 +187,32 @@ def explain(request: Request) -> int:
             next_step="neaptide plan TARGET --peak 60% -o plan.json writes one",
         )
     saved = Plan.load(request.target)
-    if request.picture is not None and saved.all_shapes is not None:
-        _draw_ranges(request, saved)
-    elif request.picture is not None:
-        save_chart(request.picture, streams_chart(steady_program(saved), title=saved.name))
-        request.console.progress(f"picture saved in {request.picture}")
-    if request.console.as_json:
-        request.console.result(saved.to_json().rstrip("\n"))
+    main = saved.main
+    if isinstance(main, PlannedProgram):
+        request.draw(lambda: streams_chart(main, title=saved.name))
     else:
-        request.console.document(plan_document(saved, path=request.target))
+        _draw_ranges(request, _peaks_of(saved), saved.name)
+    request.deliver(
+        saved.to_json().rstrip("\n"), lambda: plan_document(saved, path=request.target), noun="plan"
+    )
     return exit_codes.DONE
 
 
-def _draw_ranges(request: Request, plan: Plan) -> None:
-    """Draw the peak of the usual step over the range of shapes."""
-    from neaptide.plans import RangePeaks
-    from neaptide.report.chart_file import save_chart
-    from neaptide.report.range_picture import range_chart
+def _how(request: Request, interrupt: Any) -> dict[str, Any]:
+    """What every function that plans is told."""
+    return {"interrupt": interrupt, "progress": request.console.progress, "name": request.target}
 
-    assert request.picture is not None
-    shapes = plan.all_shapes
-    peaks = RangePeaks(()) if shapes is None else shapes.programs[0].peaks
-    save_chart(request.picture, range_chart(peaks, title=plan.name))
-    request.console.progress(f"picture saved in {request.picture}")
+
+def _peaks_of(plan: Plan) -> RangePeaks | None:
+    """Peaks of the usual step over the range of shapes; None of a plan for one shape."""
+    return None if plan.all_shapes is None else plan.all_shapes.programs[0].peaks
+
+
+def _draw_ranges(request: Request, peaks: RangePeaks | None, title: str) -> None:
+    from neaptide.plans import RangePeaks
+    from neaptide.report.pictures import range_chart
+
+    request.draw(lambda: range_chart(peaks or RangePeaks(()), title=title))
 
 
 def _check_range_picture(path: Path, settings: Settings) -> None:
@@ -261,19 +225,6 @@ def _check_range_picture(path: Path, settings: Settings) -> None:
             next_step="name a dim and its range, such as --dynamic batch:1=16..4096",
         )
     check_picture_path(path)
-
-
-def _deliver(request: Request, report: Any, make_document: Callable[[], Document]) -> None:
-    """Prints a report, and writes it as JSON where `-o` says."""
-    from neaptide.report.model import to_json
-
-    if request.output is not None:
-        write_result(request.output, to_json(report) + "\n")
-        request.console.progress(f"report saved in {request.output}")
-    if request.console.as_json:
-        request.console.result(to_json(report))
-    else:
-        request.console.document(make_document())
 
 
 def prepared_target(request: Request) -> PreparedStep:
@@ -292,6 +243,7 @@ def prepared_target(request: Request) -> PreparedStep:
 
 
 def require_torch() -> None:
+    """Refuse to work on a program where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra(
             "torch is not installed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,23 +28,22 @@ class Resolved:
     settings: Settings
     sources: Mapping[str, str]
 
+    def only(self, names: Iterable[str]) -> Settings:
+        """The settings that a command reads; the others have their defaults."""
+        return Settings(**{name: getattr(self.settings, name) for name in names})
+
     def as_json(
         self, names: Iterable[str] = NAMES, *, time_limit: str = DEFAULT_TIME_LIMIT
     ) -> dict[str, Any]:
         """Value in force and source of each of these settings; `time_limit` is the command's default, in words."""
-        values = asdict(self.settings)
+        values = dict(vars(self.settings))
         if self.settings.time_limit is None and self.settings.work_limit is None:
             values["time_limit"] = time_limit
         return {name: {"value": values[name], "source": self.sources[name]} for name in names}
 
 
 def resolve(arguments: Mapping[str, Any], *, environment: Mapping[str, str], directory: Path) -> Resolved:
-    """The settings in force.
-
-    Args:
-        arguments: those given on the command line, by setting name; None is not given.
-        environment: of the process.
-        directory: where the search for a configuration file starts; it goes on in the folders above.
+    """The settings in force; an argument of None is not given. A file is searched for in a folder and those above.
 
     Raises:
         UsageError: for a value that cannot be read or a name that is unknown; says where it stands.

@@ -37,14 +37,10 @@ _LOG_LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 class Console:
-    """Where a command prints.
+    """Where a command prints. With `as_json` the result is one JSON object on stdout, an error too.
 
-    Args:
-        as_json: the result is one JSON object on stdout, an error too.
-
-    Attributes:
-        quiet: no progress; notes and errors only.
-        verbosity: 1 adds information and tracebacks of bugs, 2 adds details and tracebacks of every error.
+    `quiet`: no progress; notes and errors only. A `verbosity` of 1 adds information and tracebacks of bugs, 2 adds details and
+    tracebacks of every error.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:

@@ -32,12 +32,7 @@ _LEAVING_S: Final = 0.3
 
 
 class Interrupt(threading.Event):
-    """Asks a search to end; knows whether anybody looks at it.
-
-    Attributes:
-        is_looked_at: a search has looked at it, so there is something to ask for.
-        is_heard: a search has seen that it is set.
-    """
+    """Asks a search to end; knows whether a search has looked at it, so that there is something to ask for, and heard it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,11 +49,7 @@ class Interrupt(threading.Event):
 
 
 class Interrupts:
-    """What signals do while a command runs.
-
-    Attributes:
-        were_raised: one of them ended what was being done.
-    """
+    """What signals do while a command runs; `were_raised`: one of them ended what was being done."""
 
     def __init__(self) -> None:
         self.were_raised = False

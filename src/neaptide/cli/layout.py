@@ -1,4 +1,4 @@
-"""The command that places buffers in an arena: those of a CSV, of a program, or of a program under a plan."""
+"""The command that places buffers: in one arena, in several memories, or as a ladder of ways to give a program its memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
+from neaptide.cli.files import decode_target, naming
 from neaptide.cli.interrupts import asking_before_aborting
-from neaptide.cli.target_files import write_result
+from neaptide.errors import UsageError
+from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds, parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neaptide.layout.pools.spaces import PooledLayout, PooledProblem
     from neaptide.layout.problem import LayoutProblem
     from neaptide.layout.result import LayoutResult
-    from neaptide.outcome import Termination
+    from neaptide.outcome import Outcome, Termination
     from neaptide.report.document import Document
 
 _PIPED_WIDTH: Final = 100
@@ -22,54 +27,51 @@ _PIPED_WIDTH: Final = 100
 
 def layout(request: Request) -> int:
     """Gives every buffer an address, and says what is proved; asked for it, in several memories, or as a ladder."""
-    from neaptide.cli.layout_ladder import show_ladder
-    from neaptide.cli.layout_memories import show_memories
+    if request.memories is not None:
+        return _show_memories(request)
+    if request.ladder:
+        return _show_ladder(request)
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.best_layout import best_layout
-    from neaptide.outcome import Limits
-    from neaptide.report.chart_file import check_picture_path, save_chart
-    from neaptide.report.layout_picture import layout_chart
+    from neaptide.layout.minimalloc_csv import write_csv
+    from neaptide.report.chart_file import check_picture_path
+    from neaptide.report.pictures import layout_chart
 
-    if request.memories is not None:
-        return show_memories(request)
-    if request.ladder:
-        return show_ladder(request)
     settings, console = request.settings, request.console
     if request.picture is not None:
         check_picture_path(request.picture)
     capacity = None if settings.capacity is None else parse_size(settings.capacity)
     problem, outside = find_problem(request)
     console.progress(f"placing {len(problem)} buffers")
-    limits = Limits(time_s=settings.time_limit_s, work=settings.work_limit, seed=settings.seed)
     with asking_before_aborting() as interrupt:
         outcome = best_layout(
-            problem, limits, interrupt, capacity_bytes=capacity, methods=settings.method or None
+            problem, request.limits, interrupt, capacity_bytes=capacity, methods=settings.method or None
         )
     result = outcome.require()
-    if result.layout is not None:
-        if request.output is not None:
-            from neaptide.layout.minimalloc_csv import write_csv
-
-            write_result(request.output, write_csv(problem, result.layout))
-            console.progress(f"layout saved in {request.output}")
-        if request.picture is not None:
-            save_chart(request.picture, layout_chart(problem, result.layout))
-            console.progress(f"picture saved in {request.picture}")
-    elif request.output is not None or request.picture is not None:
-        console.note("there is no layout within the capacity, so nothing is written")
-    if console.as_json:
-        console.json(layout_content(problem, result, outcome.termination))
+    placed = result.layout
+    if placed is None:
+        if request.output is not None or request.picture is not None:
+            console.note("there is no layout within the capacity, so nothing is written")
+        request = request.without_files()
     else:
-        console.document(layout_document(problem, result, outcome.termination, outside))
-        if request.text and result.layout is not None:
-            from neaptide.report.layout_text import layout_text
+        request.draw(lambda: layout_chart(problem, placed))
+    request.deliver(
+        _content(problem, result, outcome.termination),
+        lambda: _document(problem, result, outcome.termination, outside),
+        noun="layout",
+        text="" if placed is None else write_csv(problem, placed),
+    )
+    if placed is None:
+        return exit_codes.OVER_BUDGET
+    if request.text and not console.as_json:
+        from neaptide.report.layout_text import layout_text
 
-            width = shutil.get_terminal_size((_PIPED_WIDTH, 0)).columns
-            console.result("\n" + layout_text(problem, result.layout, width=width))
-    return exit_codes.DONE if result.layout is not None else exit_codes.OVER_BUDGET
+        width = shutil.get_terminal_size((_PIPED_WIDTH, 0)).columns
+        console.result("\n" + layout_text(problem, placed, width=width))
+    return exit_codes.DONE
 
 
-def layout_content(problem: LayoutProblem, result: LayoutResult, termination: Termination) -> dict[str, Any]:
+def _content(problem: LayoutProblem, result: LayoutResult, termination: Termination) -> dict[str, Any]:
     """The result for `--json`."""
     from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 
@@ -98,8 +100,8 @@ def layout_content(problem: LayoutProblem, result: LayoutResult, termination: Te
     }
 
 
-def layout_document(
-    problem: LayoutProblem, result: LayoutResult, termination: Termination, outside: str = ""
+def _document(
+    problem: LayoutProblem, result: LayoutResult, termination: Termination, outside: str
 ) -> Document:
     """The result as a table of the methods that ran, what is proved, and what lies outside the arena."""
     from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
@@ -144,3 +146,133 @@ def _arena(result: LayoutResult, termination: Termination) -> str:
 def _exact(nbytes: int) -> str:
     shown = format_bytes(nbytes)
     return shown if shown.endswith(" B") else f"{shown} ({nbytes} bytes)"
+
+
+def _show_ladder(request: Request) -> int:
+    """Prints what a program needs without reuse, with results in place, with liveness counters, and with planned addresses.
+
+    Raises:
+        MissingExtra: peers are not installed; the ladder is one of them.
+        UsageError: buffers without a program, or an option that has no meaning for a ladder.
+    """
+    from neaptide.cli.layout_source import PROGRAM_ALIGNMENT, Program, find_source
+    from neaptide.named_peers import peer
+    from neaptide.ops import registry
+    from neaptide.report.document import Table, document
+
+    request.refuse_beside("--ladder", "--capacity", "--method", "--workspace", "--picture", "--text", "-o")
+    found = find_source(request)
+    if not isinstance(found, Program):
+        raise UsageError(
+            "a CSV of buffers has no ladder",
+            where=request.target,
+            why="which results can lie on top of operands is not in it",
+            next_step="give a program, a plan or a graph as JSON",
+        )
+    with asking_before_aborting() as interrupt:
+        rows: Sequence[tuple[str, int, str]] = peer("layouts", "ladder").memory_ladder(
+            found.graph,
+            found.schedule,
+            registry(),
+            storage_bytes=found.storage_bytes,
+            alignment=request.settings.alignment or PROGRAM_ALIGNMENT,
+            limits=request.limits,
+            interrupt=interrupt,
+        )
+    most = rows[0][1]
+    cells = tuple(
+        (name, format_bytes(nbytes), f"{nbytes / most:.1%}" if most else "", note)
+        for name, nbytes, note in rows
+    )
+    table = Table(("memory", "bytes", "of no reuse", "how"), cells, left=frozenset({3}))
+    title = f"{found.graph.name or request.target}: what it makes, four ways"
+    content = [{"name": name, "bytes": nbytes, "note": note} for name, nbytes, note in rows]
+    request.deliver({"ladder": content}, lambda: document(title, table), noun="ladder")
+    return exit_codes.DONE
+
+
+def _show_memories(request: Request) -> int:
+    """Places the buffers of a target in the memories of `--memories`: which lies in which, where, and at what cost.
+
+    Raises:
+        UsageError: an option that has no meaning for several memories.
+        TargetError: a mistake in the file of memories.
+    """
+    from neaptide.cli.layout_source import find_problem
+    from neaptide.layout.pools.memories_form import pooled_problem
+    from neaptide.layout.pools.placing import place_in_spaces
+
+    assert request.memories is not None
+    request.refuse_beside("--memories", "--capacity", "--method", "--picture", "--text", "--ladder", "-o")
+    content = decode_target(request.memories, read_bytes(request.memories))
+    problem, outside = find_problem(request)
+    with naming(request.memories):
+        pooled = pooled_problem(problem, content)
+    request.console.progress(f"placing {len(pooled)} buffers in {len(pooled.spaces)} memories")
+    with asking_before_aborting() as interrupt:
+        outcome = place_in_spaces(pooled, request.limits, interrupt)
+    request.deliver(
+        _memories_content(pooled, outcome),
+        lambda: _memories_document(pooled, outcome, outside),
+        noun="layout",
+    )
+    return exit_codes.DONE if outcome.value is not None else exit_codes.OVER_BUDGET
+
+
+def _memories_content(pooled: PooledProblem, outcome: Outcome[PooledLayout]) -> dict[str, Any]:
+    """The result for `--json`."""
+    layout, ended = outcome.value, outcome.termination
+    places, spaces = None, []
+    if layout is not None:
+        places = {
+            buffer.name: {
+                "space": pooled.spaces[place.space].name,
+                "arena": place.arena,
+                "offset": place.offset,
+            }
+            for buffer, place in zip(pooled.problem.buffers, layout.places, strict=True)
+        }
+        spaces = [
+            {
+                "name": space.name,
+                "arena_bytes": list(layout.arena_bytes[index]),
+                "buffers": len(layout.members(index)),
+            }
+            for index, space in enumerate(pooled.spaces)
+        ]
+    return {
+        "cost": ended.best,
+        "lower_bound_cost": ended.bound,
+        "gap": ended.gap,
+        "status": str(ended.reason),
+        "detail": ended.detail,
+        "solve_seconds": outcome.seconds,
+        "spaces": spaces,
+        "places": places,
+    }
+
+
+def _memories_document(pooled: PooledProblem, outcome: Outcome[PooledLayout], outside: str) -> Document:
+    """The result as a table of the memories, with what it costs and what is proved."""
+    from neaptide.report.document import Table, document
+
+    layout, ended = outcome.value, outcome.termination
+    title = f"{pooled.problem.name or 'problem'}: {len(pooled)} buffers in {len(pooled.spaces)} memories"
+    if layout is None:
+        proof = "no layout fits" if ended.is_proved else "no layout found, and none excluded"
+        return document(title, f"{proof}: {ended.detail}", outside)
+    rows = []
+    for index, space in enumerate(pooled.spaces):
+        capacity = "no end" if space.capacity_bytes is None else format_bytes(space.capacity_bytes)
+        members = layout.members(index)
+        cost = sum(pooled.costs[buffer][index] for buffer in members)
+        arenas, nbytes = str(len(layout.arena_bytes[index])), format_bytes(layout.space_bytes(index))
+        rows.append((space.name, str(len(members)), arenas, nbytes, capacity, str(cost)))
+    gap = "" if ended.gap is None else f"; the gap is {ended.gap:.2%}"
+    proof = "No choice costs less." if ended.is_proved else f"No choice costs less than {ended.bound}{gap}."
+    return document(
+        title,
+        Table(("memory", "buffers", "arenas", "bytes", "capacity", "cost"), tuple(rows)),
+        f"cost: {layout.cost}. {proof}",
+        outside,
+    )

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from neaptide.cli.command import Request
-from neaptide.cli.commands import require_torch
-from neaptide.cli.target_files import decode_target, read_graph
+from neaptide.cli.commands import prepared_target
+from neaptide.cli.files import decode_target, read_graph
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
@@ -27,19 +27,12 @@ PROGRAM_ALIGNMENT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A step of a program.
-
-    Attributes:
-        graph: the usual step.
-        schedule: its order.
-        storage_bytes: sizes by storage id that replace the recorded ones; None for these.
-        workspace: scratch bytes by node.
-    """
+    """The usual step of a program, in an order."""
 
     graph: Graph
     schedule: Schedule
-    storage_bytes: Mapping[int, int] | None
-    workspace: Mapping[int, int]
+    storage_bytes: Mapping[int, int] | None  # by id, that replace the recorded ones
+    workspace: Mapping[int, int]  # scratch bytes by node
 
     def buffers(self, request: Request) -> tuple[LayoutProblem, str]:
         """What there is to place, and in a sentence what stays outside."""
@@ -120,19 +113,10 @@ def _load_plan(path: Path | None) -> Plan | None:
 
 
 def _from_program(target: str, plan: Plan | None, request: Request) -> Program:
-    from neaptide.cli.targets import find_target
-
-    require_torch()
-    console = request.console
-    with console.user_code():
-        step, batch = find_target(target).build()
-        from neaptide.frontends.torch_step import capture_step
-        from neaptide.policy.prepared_step import PreparedStep
-
-        prepared = PreparedStep(capture_step(step, (batch,), name=target), progress=console.progress)
+    prepared = prepared_target(replace(request, target=target))
+    with request.console.user_code():
         prices = prepared.prices()
-    graph = prepared.captured.steady.graph
-    return _in_order(graph, plan, prices.storage_bytes, prices.workspace)
+    return _in_order(prepared.captured.steady.graph, plan, prices.storage_bytes, prices.workspace)
 
 
 def _in_order(

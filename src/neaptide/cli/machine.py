@@ -38,14 +38,7 @@ _PACKAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor.
-
-    Attributes:
-        name: what was looked at.
-        status: ok, missing (an optional part), warning or problem.
-        detail: what was found.
-        fix: what to do; empty when there is nothing to do.
-    """
+    """One line of the doctor: a part, whether it is ok, missing (an optional one), a warning or a problem, and what to do."""
 
     name: str
     status: str

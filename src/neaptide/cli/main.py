@@ -12,7 +12,6 @@ from neaptide import __version__
 from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
 from neaptide.cli.command import LADDER, MEMORIES, PICTURE, PLAN, TEXT, how_much_options, make_command, output
 from neaptide.cli.console import Console
-from neaptide.cli.exhausted import exhausted
 from neaptide.cli.interrupts import Interrupts, handled, watched
 from neaptide.cli.streams import stand_in_for_closed, undisturbed_stdout
 from neaptide.errors import NeaptideError
@@ -170,14 +169,7 @@ click.version_option(__version__, prog_name="neaptide")(cli)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line.
-
-    Args:
-        arguments: without the program's name; by default those of the process.
-
-    Returns:
-        The exit code; see `exit_codes.MEANINGS`.
-    """
+    """Runs the command line, by default with the arguments of the process, and gives the exit code: `exit_codes.MEANINGS`."""
     # Read once, when torch is loaded: its start-up notes would stand in the middle of our output.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Many libraries load this one and warn of what its command line cannot change.
@@ -212,7 +204,7 @@ def _main(given: list[str], interrupts: Interrupts) -> int:
                 return console.interrupted()
             if isinstance(error, OSError) and console.cannot_print(error):
                 return exit_codes.USAGE
-            if (told := exhausted(error)) is not None:
+            if (told := exit_codes.exhausted(error)) is not None:
                 return console.failure(told)
             return console.bug(error)
     return code if isinstance(code, int) else exit_codes.DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -25,10 +24,6 @@ _DIM: Final = "name a dim, such as --dynamic batch:0=2..64"
 def check_options(command: str, settings: Settings) -> None:
     """Refuse options that exclude each other, that need another one, or that cannot be meant. Torch is not loaded for it.
 
-    Args:
-        command: that they are given to.
-        settings: those that it reads.
-
     Raises:
         UsageError: naming what to leave out, or to write.
     """
@@ -44,7 +39,7 @@ def check_options(command: str, settings: Settings) -> None:
         "saved": command == "plan",
         "dynamic": parse_dims(settings.dynamic) if settings.dynamic else None,
     }
-    refuse_exclusions(asked_for({**asdict(settings), **further}), task=command, is_typed=True)
+    refuse_exclusions(asked_for({**vars(settings), **further}), task=command, is_typed=True)
 
 
 def budget_of(settings: Settings) -> Budget:
@@ -67,7 +62,7 @@ def options_of(settings: Settings, kind: type[Any]) -> dict[str, Any]:
 
     folder = None if settings.host_folder is None else Path(settings.host_folder)
     known = {
-        **asdict(settings),
+        **vars(settings),
         "time_limit_s": settings.time_limit_s,
         "rewrites": settings.rewrite,
         "device": device_of(settings),

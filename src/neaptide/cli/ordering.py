@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
+from neaptide.cli.files import decode_target, naming, read_graph
 from neaptide.cli.interrupts import asking_before_aborting
-from neaptide.cli.target_files import decode_target, naming, read_graph, write_result
 from neaptide.errors import TargetError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
@@ -20,7 +19,7 @@ from neaptide.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from neaptide.layout.result import LayoutResult
     from neaptide.outcome import Limits
-    from neaptide.report.document import Document, Table
+    from neaptide.report.document import Document
     from neaptide.schedule.order.problem import OrderProblem
     from neaptide.schedule.order.result import OrderResult
 
@@ -29,24 +28,14 @@ _MOST_LAID_OUT: Final = 20_000  # operations; some seconds
 
 def order(request: Request) -> int:
     """Orders operations for the lowest peak, and says what is proved."""
-    from neaptide.outcome import Limits
     from neaptide.schedule.order.portfolio import best_order
 
-    settings, console = request.settings, request.console
-    problem = _problem(request)
-    console.progress(f"ordering {problem.op_count} operations")
-    limits = Limits(time_s=settings.time_limit_s, work=settings.work_limit)
+    problem, limits = _problem(request), request.limits
+    request.console.progress(f"ordering {problem.op_count} operations")
     with asking_before_aborting() as interrupt:
-        outcome = best_order(problem, limits, interrupt, methods=settings.method or None)
+        outcome = best_order(problem, limits, interrupt, methods=request.settings.method or None)
     result, arena = _settled(problem, outcome.require(), limits)
-    content = order_content(problem, result, arena)
-    if request.output is not None:
-        write_result(request.output, json.dumps(content, indent=2) + "\n")
-        console.progress(f"order saved in {request.output}")
-    if console.as_json:
-        console.json(content)
-    else:
-        console.document(order_document(problem, result, arena))
+    request.deliver(_content(problem, result, arena), lambda: _document(problem, result, arena), noun="order")
     return exit_codes.DONE
 
 
@@ -69,9 +58,7 @@ def _settled(
     return replace(result, order=found.order, peak_bytes=peak), found.layout
 
 
-def order_content(
-    problem: OrderProblem, result: OrderResult, arena: LayoutResult | None = None
-) -> dict[str, Any]:
+def _content(problem: OrderProblem, result: OrderResult, arena: LayoutResult | None) -> dict[str, Any]:
     """The result for `--json`."""
     from neaptide.schedule.order.regions.parts import summarise_parts
 
@@ -107,10 +94,11 @@ def order_content(
     }
 
 
-def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResult | None = None) -> Document:
-    """The result as a table of all methods, those that did not have to run included."""
+def _document(problem: OrderProblem, result: OrderResult, arena: LayoutResult | None) -> Document:
+    """The result as a table of all methods, those that did not have to run included, and of parts solved exactly."""
     from neaptide.report.document import Table, document
     from neaptide.schedule.order.portfolio import METHODS
+    from neaptide.schedule.order.regions.parts import summarise_parts
 
     rows = []
     for name in dict.fromkeys((*METHODS, *result.methods)):
@@ -130,11 +118,15 @@ def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResu
         else f"No order has a peak below {format_bytes(result.order_lower_bound_bytes)}; "
         f"the gap is {result.gap:.2%}."
     )
+    parts = tuple(
+        (str(part.kind), str(part.count), str(part.largest_ops), str(part.degree), str(part.states))
+        for part in summarise_parts(result.parts)
+    )
     return document(
         f"{problem.name or 'problem'}: {problem.op_count} operations",
         Table(("method", "peak", "above the best", "seconds"), tuple(rows)),
         *(f"{name}: {method.note}." for name, method in result.methods.items() if method.note),
-        _parts_table(result),
+        Table(("solved on its own", "parts", "largest, ops", "degree", "states"), parts) if parts else None,
         f"peak: {format_bytes(result.peak_bytes)}. {proof}",
         None
         if arena is None or arena.arena_bytes is None
@@ -143,40 +135,16 @@ def order_document(problem: OrderProblem, result: OrderResult, arena: LayoutResu
     )
 
 
-def _parts_table(result: OrderResult) -> Table | None:
-    """What exact reductions have solved on its own, by structure."""
-    from neaptide.report.document import Table
-    from neaptide.schedule.order.regions.parts import summarise_parts
-
-    rows = [
-        (str(part.kind), str(part.count), str(part.largest_ops), str(part.degree), str(part.states))
-        for part in summarise_parts(result.parts)
-    ]
-    return (
-        Table(("solved on its own", "parts", "largest, ops", "degree", "states"), tuple(rows))
-        if rows
-        else None
-    )
-
-
 def _problem(request: Request) -> OrderProblem:
-    path = Path(request.target)
-    if path.suffix == ".json":
-        return _read(path)
-    from neaptide.schedule.order.from_graph import order_problem
-
-    prepared = prepared_target(request)
-    prices = prepared.prices()
-    return order_problem(
-        prepared.captured.steady.graph, workspace=prices.workspace, storage_bytes=prices.storage_bytes
-    )
-
-
-def _read(path: Path) -> OrderProblem:
     from neaptide.ir import wire
     from neaptide.schedule.order import neutral
     from neaptide.schedule.order.from_graph import order_problem
 
+    path = Path(request.target)
+    if path.suffix != ".json":
+        prepared = prepared_target(request)
+        graph, prices = prepared.captured.steady.graph, prepared.prices()
+        return order_problem(graph, workspace=prices.workspace, storage_bytes=prices.storage_bytes)
     data = read_bytes(path)
     content = decode_target(path, data)
     form = content.get("format") if isinstance(content, dict) else None

@@ -1,20 +1,19 @@
-"""The commands that trade time for memory: a recompute instance for one budget, and the curve over all budgets."""
+"""The commands that trade time for memory: a recompute instance for one budget, and curves over all budgets."""
 
 from __future__ import annotations
 
+import csv
 import io
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
+from neaptide.cli.files import naming
 from neaptide.cli.interrupts import asking_before_aborting
-from neaptide.cli.target_files import naming, write_result
 from neaptide.errors import TargetError, UsageError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
@@ -22,24 +21,23 @@ from neaptide.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import threading
 
-    from neaptide.outcome import Outcome, Termination
+    from neaptide.outcome import Limits, Outcome
     from neaptide.planner.objective import PlannedSequence
     from neaptide.planner.recompute.curve.points import RecomputeCurve
+    from neaptide.planner.variants.front import VariantFront
     from neaptide.report.document import Document
     from neaptide.schedule.problem import StepProblem
 
 _DEFAULT: Final = "default"
 _ALL: Final = "all"
-_CSV_COLUMNS: Final = ("budget_bytes", "peak_bytes", "overhead", "bound_overhead", "strategy")
 
 
 def recompute(request: Request) -> int:
     """Plans a recompute instance for a budget, and says what is proved."""
     from neaptide.budget import Budget
-    from neaptide.outcome import Limits
     from neaptide.planner.strategies.program_order import baseline
 
-    settings, console = request.settings, request.console
+    settings = request.settings
     if settings.peak is None:
         raise UsageError("a recompute instance is planned for a budget", next_step="add --peak 45%")
     step = _read_instance(Path(request.target))
@@ -48,146 +46,221 @@ def recompute(request: Request) -> int:
     budget = Budget(settings.peak)
     least = step.lower_bound_bytes if budget.is_min else before.peak_with_workspace_bytes
     allowed = budget.resolve(least)
-    limits = Limits(settings.time_limit_s, settings.work_limit, settings.seed)
-    console.progress(f"planning {step.node_count} operations for {format_bytes(allowed)}")
+    request.console.progress(f"planning {step.node_count} operations for {format_bytes(allowed)}")
     found: dict[str, Outcome[PlannedSequence]] = {}
     with asking_before_aborting() as interrupt:
         for name in names:
-            found[name] = _solve(name, step, None if budget.is_min else allowed, limits, interrupt)
-        bound = _bound_overhead(step, found[names[0]], before, allowed, interrupt)
-    result = _best(found, before, allowed, bound)
-    if request.output is not None:
-        write_result(request.output, json.dumps(recompute_content(result), indent=2) + "\n")
-        console.progress(f"result saved in {request.output}")
-    if console.as_json:
-        console.json(recompute_content(result))
-    else:
-        console.document(recompute_document(result, Path(request.target).name))
-    reached = budget.is_min or result.plan.peak_with_workspace_bytes <= allowed
-    return exit_codes.DONE if reached else exit_codes.OVER_BUDGET
+            found[name] = _solve(name, step, None if budget.is_min else allowed, request.limits, interrupt)
+        bound = _bound_overhead(step, found[names[0]].require(), before.seconds, allowed, interrupt)
+    result = _Result(found, before.seconds, allowed, bound)
+    request.deliver(result.content(), lambda: result.document(Path(request.target).name), noun="result")
+    return exit_codes.DONE if budget.is_min or result.is_reached else exit_codes.OVER_BUDGET
+
+
+class _Result:
+    """What `recompute` found, by method; the first is the one that was asked for.
+
+    `bound_overhead`: no plan within the budget with its order of first executions costs less; None where it is proved that
+    there is none.
+    """
+
+    def __init__(
+        self,
+        found: dict[str, Outcome[PlannedSequence]],
+        baseline_seconds: float,
+        budget_bytes: int,
+        bound_overhead: float | None,
+    ) -> None:
+        self.found, self.chosen = found, next(iter(found.values()))
+        self.plan = self.chosen.require()
+        self.baseline_seconds, self.budget_bytes = baseline_seconds, budget_bytes
+        self.bound_overhead = bound_overhead
+        self.is_reached = self.plan.peak_with_workspace_bytes <= budget_bytes
+
+    def overhead(self, plan: PlannedSequence) -> float:
+        """Added time of a plan as a fraction of the baseline's."""
+        return _overhead(plan.seconds, self.baseline_seconds)
+
+    def content(self) -> dict[str, Any]:
+        """The result for `--json`."""
+        return {
+            "sequence": list(self.plan.sequence),
+            "peak_bytes": self.plan.peak_with_workspace_bytes,
+            "budget_bytes": self.budget_bytes,
+            "overhead": self.overhead(self.plan),
+            "bound_overhead": self.bound_overhead,
+            "solve_seconds": self.chosen.seconds,
+            "strategy": self.plan.strategy,
+            "status": str(self.chosen.termination.reason),
+            "methods": {
+                name: {
+                    "peak_bytes": outcome.require().peak_with_workspace_bytes,
+                    "overhead": self.overhead(outcome.require()),
+                    "solve_seconds": outcome.seconds,
+                }
+                for name, outcome in self.found.items()
+            },
+        }
+
+    def document(self, name: str) -> Document:
+        """The result as a table of the methods that ran, and what is proved."""
+        from neaptide.report.document import Table, document
+
+        rows = []
+        for method, outcome in self.found.items():
+            plan = outcome.require()
+            within = "yes" if plan.peak_with_workspace_bytes <= self.budget_bytes else "no"
+            added, seconds = f"{self.overhead(plan):+.3%}", format_seconds(outcome.seconds)
+            rows.append((method, format_bytes(plan.peak_with_workspace_bytes), within, added, seconds))
+        sequence, budget = self.plan.sequence, format_bytes(self.budget_bytes)
+        nodes = len(set(sequence))
+        reached = (
+            f"within the budget of {budget}"
+            if self.is_reached
+            else f"above the budget of {budget}: not reached"
+        )
+        bound = (
+            "No plan with this order of first executions is within the budget."
+            if self.bound_overhead is None
+            else f"No plan with this order of first executions adds less than {self.bound_overhead:.3%}."
+        )
+        ended = f"{self.chosen.termination.reason} in {format_seconds(self.chosen.seconds)}"
+        return document(
+            f"{name}: {nodes} operations",
+            Table(("method", "peak", "within", "added time", "seconds"), tuple(rows)),
+            f"peak: {format_bytes(self.plan.peak_with_workspace_bytes)}, {reached}; "
+            f"{len(sequence) - nodes} recomputations, {self.overhead(self.plan):+.3%} time. {bound}",
+            f"strategy: {self.plan.strategy}; {ended}",
+        )
 
 
 def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
     from neaptide.ask import CLOSE, DEFAULT_STRATEGY
-    from neaptide.outcome import Limits
     from neaptide.planner.recompute.curve.curve import recompute_curve
-    from neaptide.report.chart_file import check_picture_path, save_chart
-    from neaptide.report.curve_picture import curve_chart
+    from neaptide.report.chart_file import check_picture_path
+    from neaptide.report.pictures import curve_chart
 
-    settings, console = request.settings, request.console
+    settings = request.settings
     if request.picture is not None:
         check_picture_path(request.picture)
     if settings.numerics == CLOSE:
-        return _in_parts(request)
+        return _sweep_variants(request)
     if settings.strategy != DEFAULT_STRATEGY:
         raise UsageError(
             f"a curve that keeps the bits is not drawn by the strategy {settings.strategy!r}",
             why="one search by prices finds all of its points",
             next_step="say --numerics close as well, or leave the strategy out",
         )
-    step = _step(request)
-    time_s = settings.curve_time_limit_s(step.node_count)
-    most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
-    console.progress(f"planning {step.node_count} operations for {settings.points} budgets{most}")
-    limits = Limits(time_s, settings.work_limit, settings.seed)
+    path = Path(request.target)
+    step = _read_instance(path) if path.suffix == ".json" else prepared_target(request).problem()
+    limits = _curve_limits(request, step.node_count, f"for {settings.points} budgets")
     with asking_before_aborting() as interrupt:
         outcome = recompute_curve(step, count=settings.points, limits=limits, interrupt=interrupt)
     curve = outcome.require()
     if outcome.termination.limit is not None:
-        console.note(_cut_short(outcome))
-    if request.output is not None:
-        write_result(request.output, curve_csv(curve))
-        console.progress(f"curve saved in {request.output}")
-    if request.picture is not None:
-        save_chart(request.picture, curve_chart(curve, title=request.target))
-        console.progress(f"picture saved in {request.picture}")
-    if console.as_json:
-        console.json(curve_content(curve, outcome))
-    else:
-        console.document(curve_document(curve, outcome, request.target))
+        request.console.note(_cut_short(outcome))
+    request.draw(lambda: curve_chart(curve, title=request.target))
+    request.deliver(
+        _curve_content(curve, outcome),
+        lambda: _curve_document(curve, outcome, request.target),
+        noun="curve",
+        text=_table_of_curve(curve),
+    )
     return exit_codes.DONE
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeResult:
-    """What `recompute` found.
+def _sweep_variants(request: Request) -> int:
+    """Draws the front of a program whose regions may run in parts; nothing is proved of it."""
+    from neaptide.ask import CLOSE, Ask
+    from neaptide.budget import Budget
+    from neaptide.planner.graph_search import check_strategy
+    from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
+    from neaptide.planner.variants import check_variants, inner_strategy
+    from neaptide.policy.searched_front import searched_front
+    from neaptide.report.pictures import curve_chart
 
-    Attributes:
-        plan: of the strategy that was asked for.
-        baseline_seconds: of running every node once.
-        budget_bytes: highest peak with workspace.
-        bound_overhead: no plan within the budget with its order of first executions costs less; None when it is
-            proved that there is no such plan.
-        termination: how its search ended.
-        solve_seconds: of its search.
-        methods: by name, (plan, seconds of its search), those to compare with included.
-    """
-
-    plan: PlannedSequence
-    baseline_seconds: float
-    budget_bytes: int
-    bound_overhead: float | None
-    termination: Termination
-    solve_seconds: float
-    methods: Mapping[str, tuple[PlannedSequence, float]]
-
-    def overhead(self, plan: PlannedSequence) -> float:
-        """Added time of a plan as a fraction of the baseline's."""
-        return _overhead(plan.seconds, self.baseline_seconds)
-
-
-def recompute_content(result: RecomputeResult) -> dict[str, Any]:
-    """The result for `--json`."""
-    return {
-        "sequence": list(result.plan.sequence),
-        "peak_bytes": result.plan.peak_with_workspace_bytes,
-        "budget_bytes": result.budget_bytes,
-        "overhead": result.overhead(result.plan),
-        "bound_overhead": result.bound_overhead,
-        "solve_seconds": result.solve_seconds,
-        "strategy": result.plan.strategy,
-        "status": str(result.termination.reason),
-        "methods": {
-            name: {
-                "peak_bytes": plan.peak_with_workspace_bytes,
-                "overhead": result.overhead(plan),
-                "solve_seconds": seconds,
-            }
-            for name, (plan, seconds) in result.methods.items()
+    settings = request.settings
+    if Path(request.target).suffix == ".json":
+        raise UsageError(
+            "a recompute instance has no regions that could run in parts",
+            next_step="leave --numerics close out, or give a program",
+        )
+    check_strategy(inner_strategy(settings.strategy), atomic=False)
+    check_variants(settings.strategy, CLOSE)
+    prepared = prepared_target(request)
+    nodes = len(prepared.captured.steady.graph.nodes)
+    limits = _curve_limits(request, nodes, f"within {settings.points} limits of time")
+    with asking_before_aborting() as interrupt:
+        ask = Ask(
+            Budget("min"),
+            settings.strategy,
+            limits=limits,
+            interrupt=interrupt,
+            numerics=CLOSE,
+            workers=settings.workers,
+        )
+        front = searched_front(prepared, ask, settings.points)
+    points = tuple(
+        CurvePoint(point.peak_bytes, point.peak_bytes, point.seconds, math.inf, point.label, ())
+        for point in front.points
+    )
+    lowest = min(point.peak_bytes for point in points)
+    drawn = RecomputeCurve(points, front.baseline_peak_bytes, front.baseline_seconds, lowest, 0)
+    request.draw(lambda: curve_chart(drawn, title=request.target))
+    rows = [(p.peak_bytes, front.overhead(p.seconds), p.label) for p in front.points]
+    request.deliver(
+        {
+            "baseline_peak_bytes": front.baseline_peak_bytes,
+            "baseline_seconds": front.baseline_seconds,
+            "points": [
+                {"peak_bytes": peak, "overhead": added, "variant": label} for peak, added, label in rows
+            ],
         },
-    }
+        lambda: _front_document(front, request.target, settings.strategy),
+        noun="front",
+        text=_csv(
+            ("peak_bytes", "overhead", "variant"),
+            ((peak, f"{added:.6f}", label) for peak, added, label in rows),
+        ),
+    )
+    return exit_codes.DONE
 
 
-def recompute_document(result: RecomputeResult, name: str) -> Document:
-    """The result as a table of the methods that ran, and what is proved."""
+def _curve_limits(request: Request, operations: int, what: str) -> Limits:
+    """The limits of a whole curve, told as what is about to be planned."""
+    from neaptide.outcome import Limits
+
+    settings = request.settings
+    time_s = settings.curve_time_limit_s(operations)
+    most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
+    request.console.progress(f"planning {operations} operations {what}{most}")
+    return Limits(time_s, settings.work_limit, settings.seed)
+
+
+def _front_document(front: VariantFront, name: str, strategy: str) -> Document:
     from neaptide.report.document import Table, document
 
-    rows = []
-    for method, (plan, seconds) in result.methods.items():
-        peak = format_bytes(plan.peak_with_workspace_bytes)
-        within = "yes" if plan.peak_with_workspace_bytes <= result.budget_bytes else "no"
-        rows.append((method, peak, within, f"{result.overhead(plan):+.3%}", format_seconds(seconds)))
-    again = len(result.plan.sequence) - len(set(result.plan.sequence))
-    reached = result.plan.peak_with_workspace_bytes <= result.budget_bytes
-    peak = format_bytes(result.plan.peak_with_workspace_bytes)
-    budget = format_bytes(result.budget_bytes)
-    found = f"within the budget of {budget}" if reached else f"above the budget of {budget}: not reached"
-    bound = (
-        "No plan with this order of first executions is within the budget."
-        if result.bound_overhead is None
-        else f"No plan with this order of first executions adds less than {result.bound_overhead:.3%}."
+    rows = tuple(
+        (
+            format_bytes(point.peak_bytes),
+            _share(point.peak_bytes, front.baseline_peak_bytes),
+            f"{front.overhead(point.seconds):+.2%}",
+            point.label,
+        )
+        for point in front.points
     )
+    chosen = "" if strategy == _DEFAULT else f", --strategy {strategy}"
     return document(
-        f"{name}: {len(set(result.plan.sequence))} operations",
-        Table(("method", "peak", "within", "added time", "seconds"), tuple(rows)),
-        f"peak: {peak}, {found}; {again} recomputations, {result.overhead(result.plan):+.3%} time. {bound}",
-        f"strategy: {result.plan.strategy}; {result.termination.reason} in {format_seconds(result.solve_seconds)}",
+        f"{name}: time against memory, regions in parts",
+        Table(("peak", "of the peak", "added time", "variant"), rows, left=frozenset({3})),
+        f"Sums may be taken in another order. Plan one of them with --numerics close{chosen} and --latency.",
     )
 
 
-def curve_content(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve]) -> dict[str, Any]:
+def _curve_content(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve]) -> dict[str, Any]:
     """The curve for `--json`."""
+    bounds = [curve.overhead(point.bound_seconds) for point in curve.points]
     return {
         "baseline_peak_bytes": curve.baseline_peak_bytes,
         "baseline_seconds": curve.baseline_seconds,
@@ -201,36 +274,40 @@ def curve_content(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve]) -> di
                 "budget_bytes": point.budget_bytes,
                 "peak_bytes": point.peak_bytes,
                 "overhead": curve.overhead(point.seconds),
-                "bound_overhead": _finite(curve.overhead(point.bound_seconds)),
+                "bound_overhead": bound if math.isfinite(bound) else None,
                 "strategy": point.strategy,
                 "sequence": list(point.sequence),
             }
-            for point in curve.points
+            for point, bound in zip(curve.points, bounds, strict=True)
         ],
     }
 
 
-def curve_csv(curve: RecomputeCurve) -> str:
+def _table_of_curve(curve: RecomputeCurve) -> str:
     """The curve as CSV, one budget a row; a bound that excludes all plans is `inf`."""
-    import csv
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV_COLUMNS)
+    rows = []
     for point in curve.points:
         times = (curve.overhead(point.seconds), curve.overhead(point.bound_seconds))
-        writer.writerow((point.budget_bytes, point.peak_bytes, *(f"{t:.6f}" for t in times), point.strategy))
+        rows.append((point.budget_bytes, point.peak_bytes, *(f"{t:.6f}" for t in times), point.strategy))
+    return _csv(("budget_bytes", "peak_bytes", "overhead", "bound_overhead", "strategy"), rows)
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
     return text.getvalue()
 
 
-def curve_document(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve], name: str) -> Document:
+def _curve_document(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve], name: str) -> Document:
     """The curve as a table."""
     from neaptide.report.document import Table, document
 
     rows = []
     for point in curve.points:
         added, least = curve.overhead(point.seconds), curve.overhead(point.bound_seconds)
-        share = f"{point.peak_bytes / curve.baseline_peak_bytes:.1%}" if curve.baseline_peak_bytes else ""
+        share = _share(point.peak_bytes, curve.baseline_peak_bytes)
         budget, peak = format_bytes(point.budget_bytes), format_bytes(point.peak_bytes)
         rows.append((budget, peak, share, f"{added:+.2%}", f"{least:+.2%}", point.strategy))
     header = ("budget", "peak", "of the peak", "added time", "bound", "strategy")
@@ -248,6 +325,10 @@ def _cut_short(outcome: Outcome[RecomputeCurve]) -> str:
     return f"the {limit} limit ended the search, so plans may be far from their bounds; a higher --{limit}-limit helps"
 
 
+def _share(nbytes: int, whole: int) -> str:
+    return f"{nbytes / whole:.1%}" if whole else ""
+
+
 def _methods(chosen: str, also: Sequence[str]) -> list[str]:
     """The strategy asked for, then those to compare with."""
     from neaptide.planner.graph_search import check_strategy
@@ -263,7 +344,7 @@ def _methods(chosen: str, also: Sequence[str]) -> list[str]:
 
 
 def _solve(
-    name: str, step: StepProblem, allowed: int | None, limits: Any, interrupt: threading.Event
+    name: str, step: StepProblem, allowed: int | None, limits: Limits, interrupt: threading.Event
 ) -> Outcome[PlannedSequence]:
     """What a strategy finds within some bytes; the lowest peak where none are given."""
     from neaptide.planner.objective import PlanningProblem
@@ -280,28 +361,10 @@ def _solve(
     return strategy(name)(PlanningProblem(step, least), limits, interrupt)
 
 
-def _best(
-    found: Mapping[str, Outcome[PlannedSequence]],
-    before: PlannedSequence,
-    allowed: int,
-    bound_overhead: float | None,
-) -> RecomputeResult:
-    chosen = next(iter(found.values()))
-    return RecomputeResult(
-        chosen.require(),
-        before.seconds,
-        allowed,
-        bound_overhead,
-        chosen.termination,
-        chosen.seconds,
-        {name: (outcome.require(), outcome.seconds) for name, outcome in found.items()},
-    )
-
-
 def _bound_overhead(
     step: StepProblem,
-    outcome: Outcome[PlannedSequence],
-    before: PlannedSequence,
+    plan: PlannedSequence,
+    baseline_seconds: float,
     allowed: int,
     interrupt: threading.Event,
 ) -> float | None:
@@ -311,7 +374,6 @@ def _bound_overhead(
 
     if allowed < step.lower_bound_bytes:
         return None
-    plan = outcome.require()
     guard = LimitGuard(Limits(), interrupt)
     bound = recompute_bound(step, allowed, sequence=plan.sequence, guard=guard)
     if bound.is_infeasible:
@@ -319,35 +381,11 @@ def _bound_overhead(
     seconds = bound.seconds
     if plan.peak_with_workspace_bytes <= allowed:
         seconds = min(seconds, plan.seconds)
-    return max(_overhead(seconds, before.seconds), 0.0)
+    return max(_overhead(seconds, baseline_seconds), 0.0)
 
 
 def _overhead(seconds: float, baseline_seconds: float) -> float:
     return seconds / baseline_seconds - 1.0 if baseline_seconds else 0.0
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
-def _in_parts(request: Request) -> int:
-    """The curve where regions may run in parts."""
-    from neaptide.cli.front import sweep_variants
-
-    if Path(request.target).suffix == ".json":
-        raise UsageError(
-            "a recompute instance has no regions that could run in parts",
-            next_step="leave --numerics close out, or give a program",
-        )
-    return sweep_variants(request)
-
-
-def _step(request: Request) -> StepProblem:
-    """The problem of an instance, or of the usual step of a program."""
-    path = Path(request.target)
-    if path.suffix == ".json":
-        return _read_instance(path)
-    return prepared_target(request).problem()
 
 
 def _read_instance(path: Path) -> StepProblem:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-from neaptide.cli.file_kinds import kind_of
+from neaptide.cli.files import kind_of
 from neaptide.errors import NeaptideError, TargetError, UnreadableFile
 from neaptide.reading import is_file, is_there, place_of, read_text
 
@@ -29,12 +29,7 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command works on.
-
-    Attributes:
-        text: as it was typed.
-        factory: makes a fresh `(step, batch)` at each call.
-    """
+    """What a command works on, as it was typed; its factory makes a fresh `(step, batch)` at each call."""
 
     text: str
     factory: Callable[[], Any]
@@ -82,11 +77,9 @@ class Target:
 
 
 def find_target(text: str, *, without_weights: bool = False) -> Target:
-    """The target of a command line.
+    """The target of a command line: `file.py:factory` or `zoo:NAME@SIZE[,OPTION...]`.
 
-    Args:
-        text: `file.py:factory` or `zoo:NAME@SIZE[,OPTION...]`.
-        without_weights: build a zoo model on the meta device, so that nothing of its size is allocated.
+    Without weights, a zoo model is built on the meta device, so that nothing of its size is allocated.
 
     Raises:
         TargetError: names what is missing and what is there.

@@ -22,12 +22,7 @@ def byte_cell(nbytes: int | None) -> str:
 
 
 def size_argument(nbytes: int, *, at_least: bool) -> str:
-    """A size as it can be typed, such as `223.61MiB`: two decimals, rounded up or down.
-
-    Args:
-        nbytes: what it is about.
-        at_least: round up, so that what needs `nbytes` fits; else down.
-    """
+    """A size as it can be typed, such as `223.61MiB`: two decimals, rounded up, so that what needs it fits, or down."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if nbytes >= scale:
             hundredths = -(-nbytes * 100 // scale) if at_least else nbytes * 100 // scale

@@ -47,23 +47,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line through points (x, y), or with steps at them.
-
-    Attributes:
-        points: at least one.
-        colour: of the palette.
-        is_dashed: or drawn through.
-        is_stepped: each height holds up to the next point.
-        tips: a tooltip for each point, which is drawn as a dot; or none.
-        end: text beside the last point.
-    """
+    """A line through points (x, y), at least one, or with steps at them."""
 
     points: tuple[tuple[float, float], ...]
     colour: str
     is_dashed: bool = False
-    is_stepped: bool = False
-    tips: tuple[str, ...] = ()
-    end: str = ""
+    is_stepped: bool = False  # each height holds up to the next point
+    tips: tuple[str, ...] = ()  # a tooltip for each point, which is drawn as a dot; or none
+    end: str = ""  # text beside the last point
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +91,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture.
-
-    Attributes:
-        title: at the top left, and what a reader of the screen is told first.
-        summary: at the top right, likewise.
-        plots: from top to bottom, over one another's x axis.
-        keys: the legend.
-        width: in pixels.
-        height: in pixels.
-        left: margin for the labels of the y axes.
-        right: margin.
-    """
+    """A picture, in pixels. Its title, at the top left, is what a reader of the screen is told first; then its summary."""
 
     title: str
     summary: str
-    plots: tuple[Plot, ...]
-    keys: tuple[Key, ...]
+    plots: tuple[Plot, ...]  # from top to bottom, over one another's x axis
+    keys: tuple[Key, ...]  # the legend
     width: int = 1000
     height: int = 600
-    left: int = 95
+    left: int = 95  # margins; this one for the labels of the y axes
     right: int = 30
 
 

@@ -26,11 +26,9 @@ def not_counted(kind: str) -> tuple[str, ...]:
 
 
 def predicted_only(device: str, captured_on: str) -> str:
-    """The warning that a step was captured with other kernels than it will run with; empty when it was not.
+    """The warning that a step was captured with other kernels than it will run with; empty when it was not, or is not known.
 
-    Args:
-        device: name of a preset, or anything else for the machine that it was captured on.
-        captured_on: kind of the device that the step's tensors were on; empty when it is not known.
+    `device` is the name of a preset, or anything else for the machine that the step was captured on.
     """
     preset = PRESETS.get(device)
     if preset is None or not captured_on or preset.kind == captured_on:

@@ -9,17 +9,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose first column is text and whose others are numbers, unless `left` says otherwise.
-
-    Attributes:
-        header: one title for each column.
-        rows: cells, as many in each row as there are titles.
-        left: columns beside the first that hold text, which stands to the left.
-    """
+    """A table whose first column is text and whose others are numbers, unless `left` says otherwise."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    left: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset()  # columns beside the first that hold text
 
     def is_left(self, column: int) -> bool:
         """Whether the cells of a column stand to the left."""

@@ -34,16 +34,10 @@ _LEAST_WIDTH: Final = 40
 
 
 def layout_text(problem: LayoutProblem, layout: Layout, *, width: int = 100, height: int = 24) -> str:
-    """A layout as lines of text. O(width x n).
+    """A layout as lines of text, of at least 40 characters, with `height` rows of addresses. O(width x n).
 
     A column is a stretch of steps, shown at its step with the most live bytes; a row is a stretch of addresses,
     shown at its middle. Below the letters a line says how much of the arena is live in each column, in tenths.
-
-    Args:
-        problem: what was placed.
-        layout: where.
-        width: characters of a line, at least 40.
-        height: rows of addresses.
     """
     if not len(problem):
         return "no buffers"

@@ -11,25 +11,33 @@ from neaptide.plans import RangePeaks
 from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport
 
 
-@dataclass(frozen=True)
-class AliveRow:
-    """A storage that is alive at the peak.
-
-    Attributes:
-        name: of the value that made it; what the caller owns is called as the user calls it.
-        kind: parameter, buffer, input, optimizer_state, gradient, activation, temporary or output.
-        nbytes: its size in bytes.
-        made_at: `file:line` of the operation that made it; empty for what the caller owns.
-        code: text of that line.
-        module: dotted path of the submodule.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What every report tells: of which target, and how somebody gets the same numbers."""
 
     name: str
-    kind: str
+    versions: dict[str, str]  # of neaptide, torch and Python
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedReport(Report):
+    """A report of a captured step, with the device that costs were taken for."""
+
+    device: str
+    capture_seconds: float
+
+
+@dataclass(frozen=True)
+class AliveRow:
+    """A storage that is alive at the peak; what the caller owns is called as the user calls it."""
+
+    name: str  # of the value that made it
+    kind: str  # parameter, buffer, input, optimizer_state, gradient, activation, temporary or output
     nbytes: int
-    made_at: str = ""
-    code: str = ""
-    module: str = ""
+    made_at: str = ""  # `file:line` of the operation; empty for what the caller owns
+    code: str = ""  # text of that line
+    module: str = ""  # dotted path of the submodule
 
 
 @dataclass(frozen=True)
@@ -42,23 +50,16 @@ class ShapePeak:
 
 @dataclass(frozen=True)
 class LargestSize:
-    """How large a dim may be for a step to stay within so many bytes.
-
-    Attributes:
-        beside: sizes of the other dim that varies; empty where there is none.
-        dim: name of the dim.
-        end: of the range that was looked at; an answer of this size may be larger in truth.
-        in_program_order: the largest size that fits in program order; None where none does.
-        with_points: the largest size found that fits where storages are evicted and recomputed; None where none was.
-        predicted_added_time: of recomputation at that size, as a share of the step.
-    """
+    """How large a dim may be, beside sizes of the other one that varies, for a step to stay within so many bytes."""
 
     beside: dict[str, int]
     dim: str
-    end: int
-    in_program_order: int | None
-    with_points: int | None
-    predicted_added_time: float | None
+    end: int  # of the range that was looked at; an answer of this size may be larger in truth
+    in_program_order: int | None  # None where no size fits
+    with_points: (
+        int | None
+    )  # the largest found where storages are evicted and recomputed; None where none was
+    predicted_added_time: float | None  # of recomputation at that size, as a share of the step
 
 
 @dataclass(frozen=True)
@@ -75,126 +76,90 @@ class FittingShapes:
 
 @dataclass(frozen=True)
 class ShapeRanges:
-    """What is predicted for a range of shapes.
+    """What is predicted for a range of shapes."""
 
-    Attributes:
-        dims: that vary, with their ranges.
-        relations: equalities between sizes that hold for all shapes.
-        notes: for which sizes the program holds, and which line asked.
-        peaks: at corners of the ranges.
-        fit: the largest shapes within a limit; None where none was given.
-        curves: peaks in program order along the ranges; None where they were not asked for.
-    """
-
-    dims: tuple[str, ...]
-    relations: tuple[str, ...]
-    notes: tuple[str, ...]
-    peaks: tuple[ShapePeak, ...]
-    fit: FittingShapes | None = None
-    curves: RangePeaks | None = None
+    dims: tuple[str, ...]  # that vary, with their ranges
+    relations: tuple[str, ...]  # equalities between sizes that hold for all shapes
+    notes: tuple[str, ...]  # for which sizes the program holds, and which line asked
+    peaks: tuple[ShapePeak, ...]  # at corners of the ranges
+    fit: FittingShapes | None = None  # None where no limit was given
+    curves: RangePeaks | None = None  # in program order; None where they were not asked for
 
 
-@dataclass(frozen=True)
-class ProfileReport:
-    """Whether a step fits, and what stands in the way. Nothing in it was measured by running the step.
+@dataclass(frozen=True, kw_only=True)
+class AtPeak:
+    """What is alive at the peak of storages, and the operation there."""
 
-    Attributes:
-        name: of the target.
-        device: what was predicted for.
-        predicted_peak_bytes: storages at the dispatcher, residents included, in program order.
-        predicted_peak_with_workspace_bytes: with the scratch that kernels allocate, where it is known.
-        workspace_is_known: whether workspace was audited on this machine; else it is by formula.
-        resident_bytes: parameters, buffers, optimizer state and batch: there for the whole step.
-        lower_bound_bytes: no plan of reordering and recomputation goes below.
-        order_lower_bound_bytes: no order of these operations goes below.
-        bytes_by_kind_at_peak: at the peak of storages.
-        alive_at_peak: storages alive there, largest first.
-        peak_at: `file:line` of the operation at the peak; `peak_module` and `peak_phase` beside it.
-        predicted_step_seconds: by the cost model; `seconds_are_measured` tells whether its operations were timed here.
-        capacity_bytes: of the device, less what its driver keeps; None when no device was named.
-        fits: whether the peak with workspace is within `capacity_bytes`; None without one.
-        over_bytes: how far the peak is above the capacity; negative is room to spare; None without one.
-        capture_seconds: time the capture took.
-        operations: number of operations; `unknown_ops` those without a row in the op table.
-        rewrites: what the capture changed, in words.
-        not_counted: what no number here contains.
-        captured_on: kind of the device whose kernels the step was captured with; empty when it is not known.
-        axes: what runs along the batch and other directions of the whole step, in words.
-        ranges: the same for a range of shapes; None where no dim was said to vary.
-        versions: of neaptide, torch and Python.
-        seed: of the random numbers.
-    """
-
-    name: str
-    device: str
-    predicted_peak_bytes: int
-    predicted_peak_with_workspace_bytes: int
-    workspace_is_known: bool
-    resident_bytes: int
-    lower_bound_bytes: int
-    order_lower_bound_bytes: int
     bytes_by_kind_at_peak: dict[str, int]
-    alive_at_peak: tuple[AliveRow, ...]
-    peak_at: str
+    alive_at_peak: tuple[AliveRow, ...]  # largest first
+    peak_at: str  # `file:line`
     peak_module: str
     peak_phase: str
-    predicted_step_seconds: float
-    seconds_are_measured: bool
-    capacity_bytes: int | None
-    fits: bool | None
-    over_bytes: int | None
-    capture_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevice:
+    """Whether a step fits a device; None where none was named."""
+
+    capacity_bytes: int | None  # less what its driver keeps
+    fits: bool | None  # the peak with workspace is within it
+    over_bytes: int | None  # how far the peak is above; negative is room to spare
+    captured_on: str = (
+        ""  # kind of the device whose kernels the step was captured with; empty when it is not known
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileReport(AtPeak, OnDevice, CapturedReport):
+    """Whether a step fits, and what stands in the way. Nothing in it was measured by running the step."""
+
+    predicted_peak_bytes: int  # storages at the dispatcher, residents included, in program order
+    predicted_peak_with_workspace_bytes: int  # with the scratch that kernels allocate, where it is known
+    workspace_is_known: bool  # audited on this machine; else it is by formula
+    resident_bytes: int  # parameters, buffers, optimizer state and batch: there for the whole step
+    lower_bound_bytes: int  # of any plan of reordering and recomputation
+    order_lower_bound_bytes: int  # of any order of these operations
+    predicted_step_seconds: float  # by the cost model
+    seconds_are_measured: bool  # its operations were timed here
     operations: int
-    unknown_ops: tuple[str, ...]
-    rewrites: tuple[str, ...]
-    not_counted: tuple[str, ...]
-    versions: dict[str, str]
-    seed: int
-    captured_on: str = ""
-    axes: tuple[str, ...] = ()
-    ranges: ShapeRanges | None = None
+    unknown_ops: tuple[str, ...]  # without a row in the op table
+    rewrites: tuple[str, ...]  # what the capture changed, in words
+    not_counted: tuple[str, ...]  # what no number here contains
+    axes: tuple[str, ...] = ()  # what runs along the batch and other directions of the whole step, in words
+    ranges: ShapeRanges | None = None  # None where no dim was said to vary
 
 
 @dataclass(frozen=True)
-class ComparisonRow:
-    """One program beside the others. A number that was not taken is None.
+class MeasuredRow:
+    """What one program was measured to take. A number that was not taken is None."""
 
-    Attributes:
-        name: `eager`, `baseline`, `plan` or the name of a strategy.
-        predicted_peak_bytes: and `measured_peak_bytes`: storages at the dispatcher, from the second step on.
-        predicted_peak_with_workspace_bytes: and `measured_allocator_peak_bytes`: with what kernels allocate inside.
-        resident_bytes: what the caller owns.
-        step_seconds: median wall time of `repeats` steps, all programs taking turns.
-        step_cpu_seconds: median process CPU time of the same steps.
-        loss: what the last verified step returned, when that is one number.
-        max_abs_diff: against eager after the verify run, by group: loss, gradients, parameters, buffers,
-            optimizer_state.
-        bitwise_equal: every tensor compared, and the random state, has the same bits as eager's.
-        predicted_step_seconds: by the cost model, at `Comparison.pace_seen_s` where that is known.
-        recomputed: storages recomputed; `recomputed_bytes` their sizes added up.
-        moved_updates: parameter updates placed earlier than the program has them.
-        status: why planning stopped: optimal, feasible, infeasible, ...; empty for eager and baseline.
-        arena: numbers of the arena that it ran in; None for none.
-    """
-
-    name: str
-    predicted_peak_bytes: int | None = None
-    measured_peak_bytes: int | None = None
-    predicted_peak_with_workspace_bytes: int | None = None
-    measured_allocator_peak_bytes: int | None = None
-    resident_bytes: int | None = None
-    step_seconds: float | None = None
-    step_cpu_seconds: float | None = None
+    name: str  # `eager`, `baseline`, `plan` or the name of a strategy
+    measured_peak_bytes: int | None = None  # storages at the dispatcher, from the second step on
+    measured_allocator_peak_bytes: int | None = None  # with what kernels allocate inside
+    resident_bytes: int | None = None  # what the caller owns
+    step_seconds: float | None = None  # median wall time of `repeats` steps, all programs taking turns
+    step_cpu_seconds: float | None = None  # median process CPU time of the same steps
     repeats: int = 0
-    loss: float | None = None
+    loss: float | None = None  # what the last verified step returned, when that is one number
+    # Against eager after the verify run, by group: loss, gradients, parameters, buffers, optimizer_state.
     max_abs_diff: dict[str, float] = field(default_factory=dict)
-    bitwise_equal: bool | None = None
-    predicted_step_seconds: float | None = None
-    recomputed: int = 0
+    bitwise_equal: bool | None = (
+        None  # every tensor compared, and the random state, has the same bits as eager's
+    )
+
+
+@dataclass(frozen=True)
+class ComparisonRow(MeasuredRow):
+    """One program beside the others, predicted beside measured."""
+
+    predicted_peak_bytes: int | None = None
+    predicted_peak_with_workspace_bytes: int | None = None
+    predicted_step_seconds: float | None = None  # at `Comparison.pace_seen_s` where that is known
+    recomputed: int = 0  # storages, with their bytes added up
     recomputed_bytes: int = 0
-    moved_updates: int = 0
-    status: str = ""
-    arena: ArenaReport | None = None
+    moved_updates: int = 0  # parameter updates placed earlier than the program has them
+    status: str = ""  # why planning stopped: optimal, feasible, infeasible, ...; empty for eager and baseline
+    arena: ArenaReport | None = None  # that it ran in
 
     @property
     def largest_peak_bytes(self) -> int | None:
@@ -203,44 +168,24 @@ class ComparisonRow:
         return max((peak for peak in known if peak is not None), default=None)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Programs of one step side by side, predicted beside measured.
+@dataclass(frozen=True, kw_only=True)
+class Comparison(CapturedReport):
+    """Programs of one step side by side, predicted beside measured."""
 
-    Attributes:
-        name: of the target; `device` what costs were taken for.
-        rows: one for each program.
-        budget_bytes: what the plan was to stay within; None when no limit was given.
-        lower_bound_bytes: no plan of the graph that is planned goes below, after its rewrites;
-            `order_lower_bound_bytes`: no order alone does.
-        is_for_bytes: the lowest peak within a time was asked for, rather than the least time within bytes.
-        bounds_are_of_rewritten: whether the bounds are those of a rewritten graph; other rewrites may go below.
-        plan_seconds: time planning took; `capture_seconds` the capture.
-        high_water_mark_bytes: of the largest process that measured; None where the system does not tell.
-        notes: what the reader should know: causes of differences, operations left alone.
-        versions: of neaptide, torch and Python; `seed` of the random numbers.
-        budget_missed: how the plan is beyond the bytes or the time it was to stay within, and what is alive at its
-            peak; empty when it is within.
-        pace_kept_s: seconds of a piece of work, always the same, at the pace that plans are decided at;
-            `pace_seen_s` those that were seen while the programs ran, which predicted step times are told at. None where
-            nothing was timed, or costs are estimated.
-    """
-
-    name: str
-    device: str
     rows: tuple[ComparisonRow, ...]
-    budget_bytes: int | None
-    lower_bound_bytes: int
-    order_lower_bound_bytes: int
-    is_for_bytes: bool
-    bounds_are_of_rewritten: bool
+    budget_bytes: int | None  # None when no limit was given
+    lower_bound_bytes: int  # of any plan of the graph that is planned, after its rewrites
+    order_lower_bound_bytes: int  # of any order of it
+    is_for_bytes: bool  # the lowest peak within a time was asked for, not the least time within bytes
+    bounds_are_of_rewritten: bool  # other rewrites may go below
     plan_seconds: float
-    capture_seconds: float
-    high_water_mark_bytes: int | None
+    high_water_mark_bytes: (
+        int | None
+    )  # of the largest process that measured; None where the system does not tell
     notes: tuple[str, ...]
-    versions: dict[str, str]
-    seed: int
-    budget_missed: str = ""
+    budget_missed: str = ""  # how the plan is beyond its bytes or time, and what is alive at its peak
+    # Seconds of a piece of work, always the same: at the pace that plans are decided at, and at the one that was seen
+    # while the programs ran. None where nothing was timed, or costs are estimated.
     pace_kept_s: float | None = None
     pace_seen_s: float | None = None
 
@@ -260,65 +205,36 @@ class ComparedShape:
     rows: tuple[ComparisonRow, ...]
 
 
-@dataclass(frozen=True)
-class ShapesComparison:
-    """A plan for all shapes beside eager, and beside batches padded to the largest shape.
+@dataclass(frozen=True, kw_only=True)
+class ShapesComparison(CapturedReport):
+    """A plan for all shapes beside eager, and beside batches padded to the largest shape."""
 
-    Attributes:
-        name: of the target; `device` what costs were taken for.
-        dims: that vary, with their ranges.
-        limit_bytes: that the plan stays within at every shape.
-        shapes: that were compared.
-        repeats: timed steps of each program at each shape.
-        plan_seconds: time planning for all shapes took; `capture_seconds` the capture.
-        notes: what the reader should know.
-        versions: of neaptide, torch and Python; `seed` of the random numbers.
-    """
-
-    name: str
-    device: str
-    dims: tuple[str, ...]
-    limit_bytes: int
+    dims: tuple[str, ...]  # that vary, with their ranges
+    limit_bytes: int  # that the plan stays within at every shape
     shapes: tuple[ComparedShape, ...]
-    repeats: int
+    repeats: int  # timed steps of each program at each shape
     plan_seconds: float
-    capture_seconds: float
     notes: tuple[str, ...]
-    versions: dict[str, str]
-    seed: int
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """What happened when a plan was run.
+@dataclass(frozen=True, kw_only=True)
+class RunReport(Report):
+    """What happened when a plan was run."""
 
-    Attributes:
-        name: of the target.
-        steps: how many ran; `step_seconds` their median wall time.
-        losses: what each returned, where that is one number.
-        predicted_peak_bytes: and `measured_peak_bytes`: storages, from the second step on.
-        predicted_peak_with_workspace_bytes: and `measured_allocator_peak_bytes`: with workspace.
-        max_abs_diff: against eager by group, when verified; `bitwise_equal` likewise.
-        calls: what became of the calls, in words.
-        arena: numbers of the arena that it ran in; None for none.
-        arena_on_the_way: of a plan for all shapes, what is predicted of its arena at some shapes from the smallest to the largest.
-    """
-
-    name: str
     steps: int
-    step_seconds: float
-    losses: tuple[float, ...]
-    predicted_peak_bytes: int
+    step_seconds: float  # median wall time
+    losses: tuple[float, ...]  # what each step returned, where that is one number
+    predicted_peak_bytes: int  # storages, from the second step on
     measured_peak_bytes: int
     predicted_peak_with_workspace_bytes: int
     measured_allocator_peak_bytes: int
-    max_abs_diff: dict[str, float]
+    max_abs_diff: dict[str, float]  # against eager by group, when verified
     bitwise_equal: bool | None
-    calls: str
-    versions: dict[str, str]
-    seed: int
-    arena: ArenaReport | None = None
-    arena_on_the_way: tuple[ArenaOnTheWay, ...] = ()
+    calls: str  # what became of the calls, in words
+    arena: ArenaReport | None = None  # that it ran in
+    arena_on_the_way: tuple[
+        ArenaOnTheWay, ...
+    ] = ()  # of a plan for all shapes, at some from the smallest to the largest
 
 
 def to_json(report: Any) -> str:

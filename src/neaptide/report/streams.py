@@ -17,13 +17,7 @@ _MOST_ROWS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """From a time on, until the next one.
-
-    Attributes:
-        seconds: from the begin of the step.
-        nbytes: there are so many.
-        count: of copies or of storages that they belong to.
-    """
+    """From a time on, in seconds from the begin of the step, until the next one: bytes, and of how many copies or storages."""
 
     seconds: float
     nbytes: int
@@ -32,13 +26,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Streams:
-    """What both the text and the picture tell of the copies of a program.
-
-    Attributes:
-        seconds: of the step.
-        host_bytes: most bytes on the host, by the order of steps.
-        copies: of all stays.
-    """
+    """What both the text and the picture tell of the copies of a program; its host bytes are by the order of steps."""
 
     seconds: float
     host_bytes: int

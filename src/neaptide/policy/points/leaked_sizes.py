@@ -31,15 +31,10 @@ Shape = Mapping[str, int]
 
 
 def check_sizes(program: CapturedProgram, example: Shape, registry: OpRegistry) -> None:
-    """Ask each operation of a program, alike ones once, whether it fits at another shape.
+    """Ask each operation of a program with symbolic sizes, alike ones once, whether it fits at another shape than its example.
 
-    What a fake tensor cannot be asked at the example either is left out. Nothing is asked where no other shape was found.
-    O(nodes + distinct operations x a fake call).
-
-    Args:
-        program: with symbolic sizes, without loops.
-        example: sizes that it was traced with, of the dims of its graph at least.
-        registry: how operations are called.
+    What a fake tensor cannot be asked at the example either is left out. Nothing is asked where no other shape was found, and
+    nothing of loops. O(nodes + distinct operations x a fake call).
 
     Raises:
         CaptureError: an operation has a size of the example in it; names it.

@@ -29,14 +29,10 @@ _INSTEAD: Final = "pad sizes to a few multiples (bucketing), or say dynamic=Fals
 
 @dataclass(frozen=True)
 class SeenDims:
-    """Dims that have varied.
-
-    Attributes:
-        dynamic: the dims, as `compile_step` takes them; their ranges are as good as without end.
-        shapes: by name of a dim its size, for the call with the most elements and the last one; the largest is last.
-    """
+    """Dims that have varied, as `compile_step` takes them; their ranges are as good as without end."""
 
     dynamic: Mapping[str, Mapping[int, torch.export.Dim]]
+    # Sizes by dim, of the call with the most elements and of the last one; the largest is last.
     shapes: tuple[Mapping[str, int], ...]
 
     @property
@@ -50,9 +46,7 @@ class SeenDims:
 class SeenSizes:
     """Sizes of the arguments of calls that were planned for. Calls are alike that differ in nothing but sizes.
 
-    Args:
-        step: whose arguments they are.
-        of_shape: the limit grows with the shape: what does not stay within it at one shape does at none.
+    `of_shape`: the limit grows with the shape, so that what does not stay within it at one shape does at none.
     """
 
     def __init__(self, step: Callable[..., Any], *, of_shape: bool = False) -> None:
@@ -73,15 +67,7 @@ class SeenSizes:
 
         Where no program for them keeps this call within its limit, its shape is planned by itself. Where the step cannot be
         captured with symbols for its sizes, or one of them is fixed by its code, each shape is from then on, and a warning
-        says so once.
-
-        Args:
-            plan: for dims that vary, or for one shape; raises what `compile_step` raises.
-            args: of the call.
-            kwargs: likewise.
-
-        Raises:
-            NeaptideError: of the plan for this shape alone.
+        says so once. `plan` is for dims that vary, or for one shape, and raises what `compile_step` raises.
         """
         self._calls.append(self._sizes(args, kwargs))
         try:
