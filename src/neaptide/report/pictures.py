@@ -79,7 +79,7 @@ def curve_chart(curve: RecomputeCurve, *, title: str = "") -> Chart:
     )
     plot = Plot(
         Axis(0, most_bytes, "peak", byte_marks(most_bytes)),
-        Axis(0, highest, "added time", tuple((value, f"{value:+.1%}") for value in even_values(0, most))),
+        Axis(0, highest, "added time", tuple((value, f"{value:+.1%}") for value in even_values(0, highest))),
         (Box(0, curve.lowest_bound_bytes, 0, highest, Colour.SHADE),),
         tuple(lines),
     )
@@ -134,7 +134,7 @@ def range_chart(peaks: RangePeaks, *, title: str = "") -> Chart:
         summary += f", limit {format_bytes(limit)}"
     plot = Plot(
         Axis(first, last, dim, count_marks(first, last)),
-        Axis(0, highest, "predicted peak, with workspace by formula", byte_marks(most)),
+        Axis(0, highest, "predicted peak, with workspace by formula", byte_marks(highest)),
         lines=tuple(lines),
     )
     return Chart(title or "peak over the range of shapes", summary, (plot,), tuple(keys), right=130)
