@@ -3,8 +3,7 @@
 import pytest
 
 from neaptide.ops import registry
-from neaptide.ops.in_place import listed
-from neaptide.ops.in_place_forms import in_place_form
+from neaptide.ops.in_place import in_place_form, listed
 from together import together
 
 torch = pytest.importorskip("torch")

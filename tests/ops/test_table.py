@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ops import registry
-from neaptide.ops.table import declare, overloads
+from neaptide.ops.table import in_place_names, meaning, overloads
 from together import together
 
 _NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True).filter(lambda name: name != "out")
@@ -33,20 +33,36 @@ def test_writes_follow_from_the_name(text, writes):
     assert [o.writes for o in overloads(text)] == [writes]
 
 
-def test_token_without_overload_is_refused():
+def test_what_is_no_token_is_refused():
     with pytest.raises(ValueError, match="names no overload"):
-        list(overloads("relu"))
+        list(overloads("relu+tanh"))
+
+
+@together(
+    ("text", "names"),
+    [
+        ("relu,out", "aten.relu.default aten.relu.out"),
+        ("exp~", "aten.exp.default aten.exp.out aten.exp_.default"),
+        ("eq~Scalar", "aten.eq.Scalar aten.eq.Scalar_out aten.eq_.Scalar"),
+        (
+            in_place_names("_foreach_add.List,Scalar _foreach_abs"),
+            "aten._foreach_add_.List aten._foreach_add_.Scalar aten._foreach_abs_.default",
+        ),
+    ],
+)
+def test_short_forms(text, names):
+    assert [o.name for o in overloads(text)] == names.split()
 
 
 def test_explicit_writes_win_over_the_name():
-    row = next(declare("_fused_adam_.default", Trait.UPDATE, writes=(0, 2)))
+    (row,) = meaning(Trait.UPDATE, writes=(0, 2))("_fused_adam_")
     assert row.writes == (0, 2)
     assert row.is_a(Trait.UPDATE)
 
 
 def test_two_rows_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two rows"):
-        OpRegistry([*declare("relu.default"), *declare("relu.default")])
+        OpRegistry([*meaning()("relu"), *meaning()("relu")])
 
 
 def test_registry_covers_all_namespaces():

@@ -14,7 +14,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.nodes import Named
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.ops.copies import CAST, CLONE, EXACT, JOINS, PERMUTE
+from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, PERMUTE
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES

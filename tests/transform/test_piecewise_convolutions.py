@@ -12,7 +12,7 @@ from neaptide.errors import RewriteError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.ops.convolutions import ADD_ONTO, CONVOLUTION, CONVOLUTION_GRADIENTS, CUT, JOIN
+from neaptide.ops.rewritten import ADD_ONTO, CONVOLUTION, CONVOLUTION_GRADIENTS, JOIN, SLICE
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES
@@ -184,5 +184,5 @@ def test_what_is_not_of_the_rule_is_refused(nodes):
 
 
 def test_every_row_names_an_operation_of_the_table():
-    for name in (ADD_ONTO, CONVOLUTION, CONVOLUTION_GRADIENTS, CUT, JOIN):
+    for name in (ADD_ONTO, CONVOLUTION, CONVOLUTION_GRADIENTS, SLICE, JOIN):
         assert registry().find(name) is not None

@@ -13,7 +13,7 @@ from neaptide.errors import RewriteError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.ops.products import ADD, PRODUCTS, VIEW
+from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules import RULES

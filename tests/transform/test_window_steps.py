@@ -12,7 +12,7 @@ from fission_play import random_inputs, run_measured
 from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
-from neaptide.ops.convolutions import CONVOLUTION_GRADIENTS
+from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.applying import apply_rule, found_rewrites

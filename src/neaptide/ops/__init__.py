@@ -15,7 +15,17 @@ def registry() -> OpRegistry:
 
 @cache
 def _joined(declared: tuple[OpSpec, ...]) -> OpRegistry:
-    from neaptide.ops import aten, structural
+    from neaptide.ops import (
+        aten_elementwise,
+        aten_layers,
+        aten_movement,
+        aten_reductions,
+        prims_and_host,
+        structural,
+    )
     from neaptide.ops.axes import with_axes
+    from neaptide.ops.in_place import with_in_place
 
-    return OpRegistry(with_axes([*aten.rows(), *structural.rows(), *declared]))
+    families = (aten_elementwise, aten_reductions, aten_layers, aten_movement, prims_and_host)
+    rows = with_in_place(row for family in families for row in family.ROWS)
+    return OpRegistry(with_axes([*rows, *structural.rows(), *declared]))

@@ -7,31 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 from neaptide.ir.registry import AxisRow, OpSpec, Trait
-from neaptide.ops import (
-    axes_algebra,
-    axes_contractions,
-    axes_elementwise,
-    axes_gathers,
-    axes_losses,
-    axes_pools,
-    axes_recurrent,
-    axes_reductions,
-    axes_views,
-)
+from neaptide.ops import axes_elementwise, axes_layers, axes_movement, axes_pools, axes_reductions
 from neaptide.ops.axes_forms import pointwise
 from neaptide.ops.table import overloads
 
-_FAMILIES = (
-    axes_elementwise,
-    axes_views,
-    axes_contractions,
-    axes_reductions,
-    axes_losses,
-    axes_gathers,
-    axes_pools,
-    axes_recurrent,
-    axes_algebra,
-)
+_FAMILIES = (axes_elementwise, axes_movement, axes_layers, axes_reductions, axes_pools)
 
 
 @cache
@@ -43,7 +23,7 @@ def table() -> Mapping[str, AxisRow]:
     """
     found: dict[str, AxisRow] = {}
     for family in _FAMILIES:
-        for block in family.rows():
+        for block in family.ROWS:
             row = replace(block.row, shapes=block.shapes)
             for overload in overloads(block.names, block.namespace):
                 name = overload.name.removesuffix(".")

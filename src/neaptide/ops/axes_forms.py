@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from neaptide.ir.axes import Merge, Need, OpAxis
 from neaptide.ir.nodes import Arg, Ref, refs
@@ -95,32 +97,24 @@ def op_axis(
     operands: Iterable[tuple[int | None, int]],
     results: Iterable[tuple[int | None, int | Merge]],
     *needs: Need,
-    sizes: tuple[int | tuple[int, int], ...] = (),
     unread: Iterable[int | None] = (),
-    whole: bool = False,
+    **more: Any,
 ) -> Iterator[OpAxis]:
-    """An axis, unless one operand would carry it in two dims; what is absent is left out."""
+    """An axis, unless one operand would carry it in two dims; what is absent is left out. `more` is as in `OpAxis`."""
     found: dict[int, int] = {}
     for where, dim in operands:
         if where is not None and found.setdefault(where, dim) != dim:
             return
     made = {k: how for k, how in results if k is not None}
     if len(made) == len(call.node.outputs):
-        yield OpAxis(
-            found,
-            made,
-            needs,
-            sizes=sizes,
-            unread=tuple(where for where in unread if where is not None),
-            whole=whole,
-        )
+        unseen = tuple(where for where in unread if where is not None)
+        yield OpAxis(found, made, needs, unread=unseen, **more)
 
 
 def einsum(text: str, *, first: int = 0, addend: int | None = None, linear: bool = True) -> AxisRow:
-    """A row from a dim string such as `mk,kn->mn`, for tensors from argument `first` on.
+    """A row from a dim string such as `mk,kn->mn`, for tensors from argument `first` on; other letters are summed.
 
-    A letter that no result has is summed. With an `addend`, the tensor argument of that position is broadcast to the
-    result and added to it, times `beta`.
+    With an `addend`, the tensor argument of that position is broadcast to the result and added to it, times `beta`.
     """
     left, _, right = text.partition("->")
     terms, out = left.split(","), right
@@ -139,8 +133,7 @@ def einsum(text: str, *, first: int = 0, addend: int | None = None, linear: bool
             elif added is None or number(call.arg(3, "beta", 1)) == 0:
                 yield from op_axis(call, operands, [(0, Merge.SUM)])
             else:
-                for axis in op_axis(call, operands, [(0, Merge.SUM)], Need.ADDEND):
-                    yield OpAxis(axis.operands, axis.results, axis.needs, addends=(added,))
+                yield from op_axis(call, operands, [(0, Merge.SUM)], Need.ADDEND, addends=(added,))
 
     groups: tuple[tuple[int, ...], ...] = tuple((first + k,) for k in range(len(terms)))
     if addend is not None:
@@ -156,33 +149,28 @@ def broadcast_dim(value: Value, shape: tuple[SizeExpr, ...], dim: int) -> int | 
     return at
 
 
-def pointwise(*linear: tuple[int, ...], positions: tuple[int, ...] | None = None) -> AxisRow:
-    """Element by element, operands broadcast to the shape of the result.
-
-    Args:
-        linear: as in `AxisRow`.
-        positions: tensor arguments that are broadcast; all without it.
-    """
-
-    def axes(call: Call) -> Iterator[OpAxis]:
-        if positions is None:
-            here = [s for s in range(len(call.node.inputs)) if not operand(call, s).is_host_scalar]
-        else:
-            here = [s for p in positions if (s := slot(call, p)) is not None]
-        # What has no result overwrites its first operand.
-        shape = (call.outputs() or call.inputs())[0].shape
-        if any(value.shape != shape for value in call.outputs()):
-            return
-        if any(not _fits(operand(call, s), shape) for s in here):
-            return
-        for dim, extent in enumerate(shape):
-            if extent == _ONE:
-                continue
+def pointwise_axes(call: Call, positions: tuple[int, ...] | None = None) -> Iterator[OpAxis]:
+    """Those of `pointwise`."""
+    if positions is None:
+        here = [s for s in range(len(call.node.inputs)) if not operand(call, s).is_host_scalar]
+    else:
+        here = [s for p in positions if (s := slot(call, p)) is not None]
+    # What has no result overwrites its first operand.
+    shape = (call.outputs() or call.inputs())[0].shape
+    if any(value.shape != shape for value in call.outputs()):
+        return
+    if any(not _fits(operand(call, s), shape) for s in here):
+        return
+    for dim, extent in enumerate(shape):
+        if extent != _ONE:
             found = ((s, broadcast_dim(operand(call, s), shape, dim)) for s in here)
             operands = [(s, at) for s, at in found if at is not None]
             yield from op_axis(call, operands, [(k, dim) for k in range(len(call.node.outputs))])
 
-    return AxisRow(axes, linear=linear)
+
+def pointwise(*linear: tuple[int, ...], positions: tuple[int, ...] | None = None) -> AxisRow:
+    """Element by element, operands (those at `positions`, or all) broadcast to the shape of the result."""
+    return AxisRow(partial(pointwise_axes, positions=positions), linear=linear)
 
 
 def _fits(value: Value, shape: tuple[SizeExpr, ...]) -> bool:
@@ -192,25 +180,24 @@ def _fits(value: Value, shape: tuple[SizeExpr, ...]) -> bool:
     return all(a in (b, _ONE) for a, b in zip(reversed(value.shape), reversed(shape), strict=False))
 
 
-def all_but(
-    whole: Whole, *linear: tuple[int, ...], operands: tuple[int, ...] = (0,), results: int | None = None
-) -> AxisRow:
-    """Operands and results have the same dims, and each may be run in parts but those that `whole` names.
-
-    Args:
-        whole: dims that are needed whole.
-        linear: as in `AxisRow`.
-        operands: positions of the arguments that have those dims.
-        results: how many results have them; all without it. The others must be made in the same way or the row is not
-            asked.
-    """
+def all_but(whole: Whole, *linear: tuple[int, ...], operands: tuple[int, ...] = (0,)) -> AxisRow:
+    """The arguments `operands` and all results have the same dims: each may be run in parts but those of `whole`."""
 
     def axes(call: Call) -> Iterator[OpAxis]:
         here = [s for p in operands for s in slots(call, p)]
-        outs = range(len(call.node.outputs) if results is None else results)
-        yield from same_dims(call, here, outs, whole(call))
+        yield from same_dims(call, here, range(len(call.node.outputs)), whole(call))
 
     return AxisRow(axes, linear=linear)
+
+
+def along(call: Call, dims: Iterable[int], here: Iterable[int]) -> Iterator[OpAxis]:
+    """One axis for each of some dims, but those of one element, in which all of some operands and all results have it."""
+    given = tuple(here)
+    for dim in dims:
+        if call.output().shape[dim] != _ONE:
+            yield from op_axis(
+                call, [(s, dim) for s in given], [(k, dim) for k in range(len(call.node.outputs))]
+            )
 
 
 def same_dims(call: Call, here: Iterable[int], outs: Iterable[int], whole: Iterable[int]) -> Iterator[OpAxis]:

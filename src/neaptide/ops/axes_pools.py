@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from neaptide.ir.axes import Need, OpAxis, Window
 from neaptide.ir.registry import AxisRow, Call
 from neaptide.ir.values import Value
-from neaptide.ops.axes_forms import Axed, numbers, op_axis, operand, padding_at, slot
+from neaptide.ops.axes_forms import Axed, along, numbers, op_axis, operand, padding_at, slot
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)
@@ -17,8 +18,7 @@ _ONE = SizeExpr.const(1)
 def _batch_of_images(call: Call) -> Iterator[OpAxis]:
     """Dim 0 of images (n, c, h, w), and of all operands beside them."""
     if len(call.inputs()[0].shape) == 4:
-        made = [(k, 0) for k in range(len(call.node.outputs))]
-        yield from op_axis(call, [(s, 0) for s in range(len(call.node.inputs))], made)
+        yield from along(call, (0,), range(len(call.node.inputs)))
 
 
 def _outer_dims(spatial: int, *positions: int, linear: bool = True) -> AxisRow:
@@ -26,12 +26,7 @@ def _outer_dims(spatial: int, *positions: int, linear: bool = True) -> AxisRow:
 
     def axes(call: Call) -> Iterator[OpAxis]:
         here = [s for p in positions if (s := slot(call, p)) is not None]
-        rank = len(call.output().shape)
-        for dim in range(rank - spatial):
-            if call.output().shape[dim] != _ONE:
-                yield from op_axis(
-                    call, [(s, dim) for s in here], [(k, dim) for k in range(len(call.node.outputs))]
-                )
+        yield from along(call, range(len(call.output().shape) - spatial), here)
 
     return AxisRow(axes, linear=((0,),) if linear else ())
 
@@ -43,11 +38,10 @@ def _affine_grid(call: Call) -> Iterator[OpAxis]:
 
 def _max_pool(call: Call) -> Iterator[OpAxis]:
     """`(self, kernel_size, stride, padding, dilation, ceil_mode)` to the result and places counted within its input."""
-    yield from _planes(call, (0,))
+    yield from along(call, range(len(call.output().shape) - 2), (0,))
     for dim, window, tiles in _pool_windows(call, 0, 1, call.output()):
         needs = () if tiles else (Need.HALO,)
-        for axis in op_axis(call, [(0, dim)], [(0, dim), (1, dim)]):
-            yield OpAxis(axis.operands, axis.results, needs, window=window, private=(1,))
+        yield from op_axis(call, [(0, dim)], [(0, dim), (1, dim)], *needs, window=window, private=(1,))
 
 
 def _max_pool_backward(call: Call) -> Iterator[OpAxis]:
@@ -55,26 +49,11 @@ def _max_pool_backward(call: Call) -> Iterator[OpAxis]:
     grad, given, indices = slot(call, 0), slot(call, 1), slot(call, 7)
     if grad is None or given is None or indices is None:
         return
-    yield from _planes(call, (grad, given, indices))
+    yield from along(call, range(len(call.output().shape) - 2), (grad, given, indices))
     for dim, window, tiles in _pool_windows(call, given, 2, operand(call, grad)):
-        for axis in op_axis(call, [(grad, dim), (given, dim), (indices, dim)], [(0, dim)]):
-            yield OpAxis(
-                axis.operands,
-                axis.results,
-                window=window,
-                whole=not tiles,
-                own=(indices,) if tiles else (),
-            )
-
-
-def _planes(call: Call, here: tuple[int, ...]) -> Iterator[OpAxis]:
-    """Dims in front of height and width."""
-    made = call.output().shape
-    for dim in range(len(made) - 2):
-        if made[dim] != _ONE:
-            yield from op_axis(
-                call, [(s, dim) for s in here], [(k, dim) for k in range(len(call.node.outputs))]
-            )
+        here = [(grad, dim), (given, dim), (indices, dim)]
+        own = (indices,) if tiles else ()
+        yield from op_axis(call, here, [(0, dim)], window=window, whole=not tiles, own=own)
 
 
 def _pool_windows(call: Call, given: int, first: int, made: Value) -> Iterator[tuple[int, Window, bool]]:
@@ -124,8 +103,7 @@ def _average_pool(call: Call) -> Iterator[OpAxis]:
             continue
         window = Window(size, step, 1, before, padding=padding_at(call, 3, k, 2))
         needs = () if _tiles(window, call.inputs()[0], call.output(), dim) else (Need.HALO,)
-        for axis in op_axis(call, [(0, dim)], [(0, dim)]):
-            yield OpAxis(axis.operands, axis.results, needs, window=window)
+        yield from op_axis(call, [(0, dim)], [(0, dim)], *needs, window=window)
 
 
 def _nearest(call: Call) -> Iterator[OpAxis]:
@@ -144,9 +122,8 @@ def _nearest(call: Call) -> Iterator[OpAxis]:
         times = (made // given).constant_value()
         scale = call.arg(2 + k, "scales_h" if k == 0 else "scales_w")
         if given * times == made and times.bit_count() == 1 and scale in (None, float(times)):
-            for axis in op_axis(call, [(0, dim)], [(0, dim)], sizes=((1, k),)):
-                window = Window(1, times, inverse=True)
-                yield OpAxis(axis.operands, axis.results, sizes=axis.sizes, window=window)
+            window = Window(1, times, inverse=True)
+            yield from op_axis(call, [(0, dim)], [(0, dim)], sizes=((1, k),), window=window)
 
 
 def _padded(call: Call) -> Iterator[OpAxis]:
@@ -160,53 +137,36 @@ def _padded(call: Call) -> Iterator[OpAxis]:
             yield from op_axis(call, [(0, dim)], [(0, dim)])
         elif isinstance(fill, int | float):
             window = Window(1, 1, 1, pad[at], fill=float(fill), padding=((1, at), (1, at + 1)))
-            for axis in op_axis(call, [(0, dim)], [(0, dim)]):
-                yield OpAxis(axis.operands, axis.results, (Need.HALO,), window=window)
+            yield from op_axis(call, [(0, dim)], [(0, dim)], Need.HALO, window=window)
 
 
-_TABLE = (
-    Axed("max_pool2d_with_indices.default", AxisRow(_max_pool)),
-    Axed("max_pool2d_with_indices_backward.default", AxisRow(_max_pool_backward, linear=((0,),))),
-    Axed("avg_pool2d.default", AxisRow(_average_pool, linear=((0,),))),
-    Axed("avg_pool2d_backward.default", _outer_dims(2, 0, 1)),
-    Axed("max_pool3d_with_indices.default adaptive_max_pool3d.default", _outer_dims(3, 0, linear=False)),
-    Axed("max_pool3d_with_indices_backward.default", _outer_dims(3, 0, 1, 7)),
-    Axed("adaptive_max_pool2d.default", _outer_dims(2, 0, linear=False)),
-    Axed("adaptive_max_pool2d_backward.default", _outer_dims(2, 0, 1, 2)),
-    Axed("avg_pool3d.default _adaptive_avg_pool3d.default", _outer_dims(3, 0)),
-    Axed("avg_pool3d_backward.default", _outer_dims(3, 0, 1)),
-    Axed("reflection_pad1d.default replication_pad1d.default", _outer_dims(1, 0)),
+ROWS: Final = (
+    Axed("max_pool2d_with_indices", AxisRow(_max_pool)),
+    Axed("max_pool2d_with_indices_backward", AxisRow(_max_pool_backward, linear=((0,),))),
+    Axed("avg_pool2d", AxisRow(_average_pool, linear=((0,),))),
+    Axed("avg_pool2d_backward", _outer_dims(2, 0, 1)),
+    Axed("max_pool3d_with_indices adaptive_max_pool3d", _outer_dims(3, 0, linear=False)),
+    Axed("max_pool3d_with_indices_backward", _outer_dims(3, 0, 1, 7)),
+    Axed("adaptive_max_pool2d", _outer_dims(2, 0, linear=False)),
+    Axed("adaptive_max_pool2d_backward", _outer_dims(2, 0, 1, 2)),
+    Axed("avg_pool3d _adaptive_avg_pool3d", _outer_dims(3, 0)),
+    Axed("avg_pool3d_backward", _outer_dims(3, 0, 1)),
+    Axed("reflection_pad1d replication_pad1d", _outer_dims(1, 0)),
+    Axed("reflection_pad2d replication_pad2d pixel_shuffle", AxisRow(_batch_of_images)),
+    Axed("im2col grid_sampler_2d grid_sampler_2d_backward pixel_unshuffle", AxisRow(_batch_of_images)),
+    Axed("affine_grid_generator", AxisRow(_affine_grid)),
+    Axed("col2im", _outer_dims(3, 0)),
+    Axed("reflection_pad1d_backward", _outer_dims(1, 0, 1)),
+    Axed("max_unpool2d", _outer_dims(2, 0, 1)),
+    Axed("_adaptive_avg_pool2d", _outer_dims(2, 0)),
+    Axed("_adaptive_avg_pool2d_backward", _outer_dims(2, 0, 1)),
+    Axed("upsample_nearest1d,vec", _outer_dims(1, 0)),
+    Axed("upsample_nearest2d", AxisRow(_nearest, linear=((0,),))),
+    Axed("upsample_nearest2d.vec upsample_bilinear2d,vec upsample_bicubic2d,vec", _outer_dims(2, 0)),
+    Axed("constant_pad_nd", AxisRow(_padded)),
     Axed(
-        "reflection_pad2d.default replication_pad2d.default pixel_shuffle.default", AxisRow(_batch_of_images)
-    ),
-    Axed(
-        "im2col.default grid_sampler_2d.default grid_sampler_2d_backward.default pixel_unshuffle.default",
-        AxisRow(_batch_of_images),
-    ),
-    Axed("affine_grid_generator.default", AxisRow(_affine_grid)),
-    Axed("col2im.default", _outer_dims(3, 0)),
-    Axed("reflection_pad1d_backward.default", _outer_dims(1, 0, 1)),
-    Axed("max_unpool2d.default", _outer_dims(2, 0, 1)),
-    Axed("_adaptive_avg_pool2d.default", _outer_dims(2, 0)),
-    Axed("_adaptive_avg_pool2d_backward.default", _outer_dims(2, 0, 1)),
-    Axed("upsample_nearest1d.default,vec", _outer_dims(1, 0)),
-    Axed("upsample_nearest2d.default", AxisRow(_nearest, linear=((0,),))),
-    Axed(
-        "upsample_nearest2d.vec upsample_bilinear2d.default,vec upsample_bicubic2d.default,vec",
-        _outer_dims(2, 0),
-    ),
-    Axed("constant_pad_nd.default", AxisRow(_padded)),
-    Axed(
-        """
-        upsample_nearest2d_backward.default upsample_bilinear2d_backward.default
-        upsample_bicubic2d_backward.default
-        """,
+        "upsample_nearest2d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward",
         _outer_dims(2, 0),
         shapes=(2,),
     ),
 )
-
-
-def rows() -> Iterator[Axed]:
-    """Pools and resampling."""
-    yield from _TABLE

@@ -1,8 +1,9 @@
-"""Axes of reductions, scans, softmax and norms."""
+"""Axes of reductions, scans, softmax, norms, losses and their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from neaptide.ir.axes import Merge, Need, OpAxis
 from neaptide.ir.registry import AxisRow, Call
@@ -10,6 +11,7 @@ from neaptide.ops.axes_forms import (
     Axed,
     all_but,
     argument_dim,
+    broadcast_dim,
     number,
     numbers,
     op_axis,
@@ -21,6 +23,7 @@ from neaptide.ops.axes_forms import (
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)
+
 _FIRST = (0,)
 
 
@@ -176,54 +179,136 @@ def _softmax_gradient(call: Call) -> Iterator[OpAxis]:
     yield from same_dims(call, (0, 1), (0,), argument_dim(2)(call))
 
 
-_TABLE = (
+# Value of ATen's argument `reduction`.
+_MEAN = 1
+
+
+def _nll(call: Call) -> Iterator[OpAxis]:
+    """`(log-probabilities (n, c, ...), target (n, ...), weight, reduction, ignore_index)` to loss and total weight."""
+    yield from _nll_axes(call, 0, 1, 3)
+
+
+def _nll_axes(call: Call, given: int, target: int, reduction: int) -> Iterator[OpAxis]:
+    scores, how = operand(call, given), number(call.arg(reduction))
+    if len(scores.shape) < 2 or how is None:
+        return
+    for dim in range(len(operand(call, target).shape)):
+        made: list[tuple[int | None, int | Merge]] = [(0, Merge.SUM if how else dim), (1, Merge.SUM)]
+        needs = (Need.MEAN,) if how == _MEAN else ()
+        yield from op_axis(call, [(slot(call, 0), dim + (dim > 0)), (slot(call, 1), dim)], made, *needs)
+
+
+def _nll_backward(call: Call) -> Iterator[OpAxis]:
+    """`(grad_output, self, target, weight, reduction, ignore_index, total_weight)`; the total counts in a mean only."""
+    scores, how = slot(call, 1), number(call.arg(4))
+    if scores is None or how is None or len(operand(call, scores).shape) < 2:
+        return
+    target = slot(call, 2)
+    assert target is not None
+    for dim in range(len(operand(call, target).shape)):
+        grad = [(slot(call, 0), dim)] if how == 0 else []
+        yield from op_axis(
+            call,
+            [(scores, dim + (dim > 0)), (target, dim), *grad],
+            [(0, dim + (dim > 0))],
+            unread=() if how == _MEAN else (slot(call, 6),),
+        )
+
+
+def _pointwise_loss(reduction: int, *others: int) -> AxisRow:
+    """`(self, target, ..., reduction)` of one shape: element by element, then not reduced, a mean or a sum.
+
+    Args:
+        reduction: position of the argument.
+        others: positions of weights, which are broadcast.
+    """
+
+    def axes(call: Call) -> Iterator[OpAxis]:
+        how = number(call.arg(reduction, "reduction", _MEAN))
+        a, b = operand(call, 0), operand(call, 1)
+        if a.shape != b.shape or how is None:
+            return
+        needs = (Need.MEAN,) if how == _MEAN else ()
+        weights = [s for p in others if (s := slot(call, p)) is not None]
+        for dim, extent in enumerate(a.shape):
+            if extent != _ONE:
+                beside = _under(call, weights, a.shape, dim)
+                yield from op_axis(
+                    call, [(0, dim), (1, dim), *beside], [(0, Merge.SUM if how else dim)], *needs
+                )
+
+    return AxisRow(axes)
+
+
+def _pointwise_loss_backward(reduction: int, *others: int) -> AxisRow:
+    """`(grad_output, self, target, ..., reduction)`: a mean divides by the number of elements that it sees."""
+
+    def axes(call: Call) -> Iterator[OpAxis]:
+        how = number(call.arg(reduction, "reduction", _MEAN))
+        grad, a, b = (slot(call, p) for p in range(3))
+        if grad is None or a is None or b is None or how is None:
+            return
+        shape = operand(call, a).shape
+        if operand(call, b).shape != shape:
+            return
+        needs = (Need.MEAN,) if how == _MEAN else ()
+        tied = operand(call, grad).shape == shape
+        beside = [*([grad] if tied else []), *(s for p in others if (s := slot(call, p)) is not None)]
+        for dim, extent in enumerate(shape):
+            if extent != _ONE and (tied or how):
+                operands = [(a, dim), (b, dim), *_under(call, beside, shape, dim)]
+                yield from op_axis(call, operands, [(0, dim)], *needs)
+
+    return AxisRow(axes, linear=((0,),))
+
+
+def _under(call: Call, here: list[int], shape: tuple[SizeExpr, ...], dim: int) -> list[tuple[int, int]]:
+    """Those operands that lie under a dim when they are broadcast, and in which of their dims."""
+    found = ((s, broadcast_dim(operand(call, s), shape, dim)) for s in here)
+    return [(s, at) for s, at in found if at is not None]
+
+
+ROWS: Final = (
     Axed("sum.dim_IntList,default", _reduction(Merge.SUM)),
     Axed("mean.dim", _reduction(Merge.SUM, Need.MEAN)),
-    Axed("mean.default", _reduction(Merge.SUM, Need.MEAN, whole=True)),
-    Axed("amax.default", _reduction(Merge.MAX)),
-    Axed("amin.default", _reduction(Merge.MIN)),
-    Axed("max.default", _reduction(Merge.MAX, whole=True)),
-    Axed("min.default", _reduction(Merge.MIN, whole=True)),
+    Axed("mean", _reduction(Merge.SUM, Need.MEAN, whole=True)),
+    Axed("amax", _reduction(Merge.MAX)),
+    Axed("amin", _reduction(Merge.MIN)),
+    Axed("max", _reduction(Merge.MAX, whole=True)),
+    Axed("min", _reduction(Merge.MIN, whole=True)),
     Axed(
         """
-        argmax.default argmin.default prod.dim_int logsumexp.default all.dim,dims any.dim,dims max.dim min.dim
-        var.correction std.correction var_mean.correction std_mean.correction median.dim mode.default
+        argmax argmin prod.dim_int logsumexp all.dim,dims any.dim,dims max.dim min.dim var.correction
+        std.correction var_mean.correction std_mean.correction median.dim mode
         """,
         _reduction(None),
     ),
-    Axed("kthvalue.default", _reduction(None, position=2)),
-    Axed("median.default norm.Scalar", AxisRow()),
-    Axed("linalg_vector_norm.default norm.ScalarOpt_dim", _reduction(None, position=2)),
-    Axed("cumsum.default", all_but(argument_dim(1), _FIRST)),
-    Axed(
-        "cumprod.default logcumsumexp.default cummax.default cummin.default",
-        all_but(argument_dim(1)),
-    ),
-    Axed("sort.default argsort.default", all_but(argument_dim(1, "dim", -1))),
+    Axed("kthvalue", _reduction(None, position=2)),
+    Axed("median norm.Scalar", AxisRow()),
+    Axed("linalg_vector_norm norm.ScalarOpt_dim", _reduction(None, position=2)),
+    Axed("cumsum", all_but(argument_dim(1), _FIRST)),
+    Axed("cumprod logcumsumexp cummax cummin", all_but(argument_dim(1))),
+    Axed("sort argsort", all_but(argument_dim(1, "dim", -1))),
     Axed("sort.stable argsort.stable", AxisRow()),
-    Axed("topk.default", all_but(argument_dim(2, "dim", -1))),
-    Axed(
-        "_softmax.default _log_softmax.default _safe_softmax.default softmax.int log_softmax.int",
-        all_but(argument_dim(1)),
-    ),
-    Axed(
-        "_softmax_backward_data.default _log_softmax_backward_data.default",
-        AxisRow(_softmax_gradient, linear=(_FIRST,)),
-    ),
-    Axed("native_layer_norm.default", AxisRow(_layer_norm)),
-    Axed("native_layer_norm_backward.default", AxisRow(_layer_norm_backward)),
-    Axed("_fused_rms_norm.default", AxisRow(_rms_norm)),
-    Axed("native_group_norm.default", AxisRow(_group_norm)),
-    Axed("native_group_norm_backward.default", AxisRow(_group_norm_backward)),
-    Axed(
-        "native_batch_norm.default _native_batch_norm_legit.default",
-        AxisRow(_batch_norm),
-    ),
+    Axed("topk", all_but(argument_dim(2, "dim", -1))),
+    Axed("_softmax _log_softmax _safe_softmax softmax.int log_softmax.int", all_but(argument_dim(1))),
+    Axed("_softmax_backward_data _log_softmax_backward_data", AxisRow(_softmax_gradient, linear=(_FIRST,))),
+    Axed("native_layer_norm", AxisRow(_layer_norm)),
+    Axed("native_layer_norm_backward", AxisRow(_layer_norm_backward)),
+    Axed("_fused_rms_norm", AxisRow(_rms_norm)),
+    Axed("native_group_norm", AxisRow(_group_norm)),
+    Axed("native_group_norm_backward", AxisRow(_group_norm_backward)),
+    Axed("native_batch_norm _native_batch_norm_legit", AxisRow(_batch_norm)),
     Axed("_native_batch_norm_legit.no_stats", AxisRow(_batch_norm_without_statistics)),
-    Axed("native_batch_norm_backward.default", AxisRow(_batch_norm_backward)),
+    Axed("native_batch_norm_backward", AxisRow(_batch_norm_backward)),
+    Axed("nll_loss_forward nll_loss2d_forward", AxisRow(_nll)),
+    Axed("nll_loss_backward nll_loss2d_backward", AxisRow(_nll_backward)),
+    Axed("mse_loss smooth_l1_loss huber_loss l1_loss soft_margin_loss", _pointwise_loss(2)),
+    Axed(
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward",
+        _pointwise_loss_backward(3),
+    ),
+    Axed("binary_cross_entropy", _pointwise_loss(3, 2)),
+    Axed("binary_cross_entropy_backward", _pointwise_loss_backward(4, 3)),
+    Axed("binary_cross_entropy_with_logits", _pointwise_loss(4, 2, 3)),
 )
-
-
-def rows() -> Iterator[Axed]:
-    """Reductions, scans and norms."""
-    yield from _TABLE

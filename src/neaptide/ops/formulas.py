@@ -5,7 +5,7 @@ from __future__ import annotations
 from neaptide.ir.nodes import Arg
 from neaptide.ir.registry import Call, SizeRule
 from neaptide.ir.values import Value
-from neaptide.ops.traffic import tensors_of
+from neaptide.ops.byte_sizes import tensors_of
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -36,11 +36,7 @@ def per_output(operations: int) -> SizeRule:
 
 def per_input(operations: int, position: int = 0) -> SizeRule:
     """A fixed number of operations for each element of one operand: reductions, scans, backward passes of pools."""
-
-    def rule(call: Call) -> SizeExpr:
-        return _tensor(call, position).numel * operations
-
-    return rule
+    return lambda call: _tensor(call, position).numel * operations
 
 
 def per_list_element(operations: int, position: int = 0) -> SizeRule:
@@ -79,11 +75,7 @@ def dot_products(call: Call) -> SizeExpr:
 
 def linear(weight: int = 1) -> SizeRule:
     """`2 m k n` for a dense layer whose weight is (n, k)."""
-
-    def rule(call: Call) -> SizeExpr:
-        return _tensor(call, 0).numel * _tensor(call, weight).shape[0] * 2
-
-    return rule
+    return lambda call: _tensor(call, 0).numel * _tensor(call, weight).shape[0] * 2
 
 
 def outer_product(call: Call) -> SizeExpr:
@@ -171,16 +163,14 @@ def _extent_at(operands: list[tuple[Value, frozenset[int]]], axis: int) -> SizeE
     return SizeExpr.const(1)
 
 
-def attention(batch_first_layout: bool = False, first: int = 0) -> SizeRule:
+def attention(batch_first_layout: bool = False) -> SizeRule:
     """Scaled dot product attention: both products, `2 b h s t (d + e)`. A causal mask is not discounted.
 
-    Args:
-        batch_first_layout: operands are (b, s, h, d) instead of (b, h, s, d).
-        first: position of the query.
+    Operands are (b, h, s, d), or (b, s, h, d) with `batch_first_layout`.
     """
 
     def rule(call: Call) -> SizeExpr:
-        scores, depth, value_depth = _attention_sizes(call, batch_first_layout, first)
+        scores, depth, value_depth = _attention_sizes(call, batch_first_layout, 0)
         return scores * (depth + value_depth) * 2
 
     return rule
@@ -207,17 +197,14 @@ def _attention_sizes(call: Call, batch_first: bool, first: int) -> tuple[SizeExp
     return rows * key.shape[keys_axis], query.shape[-1], value.shape[-1]
 
 
-def rnn_layer(passes: int, weights: tuple[int, ...], given: int = 0) -> SizeRule:
-    """One recurrent layer: every row of the input (time and batch) meets every element of the weight matrices.
+def rnn_layer(passes: int, weights: tuple[int, ...]) -> SizeRule:
+    """One recurrent layer: every row of the input (time and batch) meets every element of the matrices among the weights.
 
-    Args:
-        passes: 1 for the forward pass, 2 for the backward pass (gradient of input and of weights).
-        weights: positions of the weights, single tensors or lists; only matrices count.
-        given: position of the input, whose last axis is the feature axis.
+    The backward pass (gradient of input and of weights) counts as two passes.
     """
 
     def rule(call: Call) -> SizeExpr:
-        rows = product(_tensor(call, given).shape[:-1])
+        rows = product(_tensor(call, 0).shape[:-1])
         total = SizeExpr.const(0)
         for position in weights:
             for weight in tensors_of(call, call.arg(position)):

@@ -15,7 +15,7 @@ from typing import Any
 from neaptide.errors import UnknownOp
 from neaptide.ir.nodes import ADD_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
-from neaptide.ops.traffic import output_traffic, traffic
+from neaptide.ops.byte_sizes import output_traffic, traffic
 
 _OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"
 _MATH = "acos asin atan ceil cos cosh exp floor isfinite isinf isnan log log2 log10 pow sin sinh sqrt tan tanh trunc"

@@ -1,23 +1,27 @@
 """How the op tables are written: many names with the same meaning as one block of text.
 
-A block holds tokens such as `add.Tensor,Scalar`, each of them a base name and its overloads. Two conventions of
-ATen's own naming say what an overload overwrites, so that most rows need no more than their name:
+A block holds tokens such as `add.Tensor,Scalar`, each of them a base name and its overloads, or `relu,out`, whose first
+overload is `default`. Conventions of ATen's own naming say what an overload overwrites, so that most rows need no more
+than their name:
 
 * a base that ends in one underscore overwrites its first argument: `add_.Tensor`;
-* an overload `out`, or one that ends in `_out`, overwrites the keyword argument `out`; when its results have other
-  names they follow the overload: `topk.values=values+indices`.
+* an overload `out`, or one that ends in `_out`, overwrites the keyword argument `out`, and `grad_input` the one called so;
+  when its results have other names they follow the overload: `topk.values=values+indices`;
+* a tilde stands for all forms: `exp~` for `exp,out exp_`, `eq~Scalar` for `eq.Scalar,Scalar_out eq_.Scalar`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from neaptide.ir.registry import Call, OpSpec, Replay, SizeRule, Trait, no_bytes
-from neaptide.ops.traffic import traffic
-from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.ir.registry import OpSpec, SizeRule, Trait
+from neaptide.ops.byte_sizes import traffic
 
 Position = int | str
+_TOKEN = re.compile(r"(\w+)(?:(~)|([.,])|$)(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +35,32 @@ class Overload:
 def overloads(text: str, namespace: str = "aten") -> Iterator[Overload]:
     """The overloads that a block of text lists, in its order. O(length).
 
-    Raises:
-        ValueError: a token without a dot.
-
-    >>> [o.name for o in overloads("add.Tensor,Scalar add_.Tensor")]
-    ['aten.add.Tensor', 'aten.add.Scalar', 'aten.add_.Tensor']
-    >>> [o.writes for o in overloads("relu_.default relu.out topk.values=values+indices")]
+    >>> [o.name for o in overloads("add.Tensor,Scalar relu,out")]
+    ['aten.add.Tensor', 'aten.add.Scalar', 'aten.relu.default', 'aten.relu.out']
+    >>> [o.writes for o in overloads("relu_ relu.out topk.values=values+indices")]
     [(0,), ('out',), ('values', 'indices')]
+    >>> [o.name for o in overloads("exp~ eq~Scalar")]
+    ['aten.exp.default', 'aten.exp.out', 'aten.exp_.default', 'aten.eq.Scalar', 'aten.eq.Scalar_out', 'aten.eq_.Scalar']
     """
     for token in text.split():
-        base, dot, rest = token.partition(".")
-        if not dot:
-            raise ValueError(f"{token!r} names no overload")
-        for item in rest.split(","):
-            overload, _, results = item.partition("=")
-            yield Overload(f"{namespace}.{base}.{overload}", _writes(base, overload, results))
+        for base, items in _spelled_out(token):
+            for item in items:
+                overload, _, results = item.partition("=")
+                yield Overload(f"{namespace}.{base}.{overload}", _writes(base, overload, results))
+
+
+def _spelled_out(token: str) -> Iterator[tuple[str, list[str]]]:
+    """Base names with their overloads."""
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        raise ValueError(f"{token!r} names no overload")
+    base, tilde, mark, rest = found.groups()
+    items = rest.split(",") if rest or mark == "." else []
+    if not tilde:
+        yield base, items if mark == "." else ["default", *items]
+        return
+    yield base, [form for item in items for form in (item, f"{item}_out")] or ["default", "out"]
+    yield f"{base}_", items or ["default"]
 
 
 def _writes(base: str, overload: str, results: str) -> tuple[Position, ...]:
@@ -53,46 +68,35 @@ def _writes(base: str, overload: str, results: str) -> tuple[Position, ...]:
         return tuple(results.split("+"))
     if overload == "out" or overload.endswith("_out"):
         return ("out",)
+    if overload == "grad_input":
+        return (overload,)
     return (0,) if base.endswith("_") and not base.endswith("__") else ()
 
 
-def declare(
-    text: str,
+def in_place_names(text: str) -> str:
+    """The same overloads of the bases that end in one underscore."""
+    return re.sub(r"(?m)(\w+)(\.\S*)?(?=\s|$)", r"\1_\2", text)
+
+
+def meaning(
     *traits: Trait,
     namespace: str = "aten",
     writes: tuple[Position, ...] | None = None,
-    writes_if: Callable[[Call], tuple[Position, ...]] | None = None,
-    rng: bool = False,
-    rng_if: Callable[[Call], bool] | None = None,
-    host: bool = False,
-    shape_only: tuple[Position, ...] = (),
-    flops: SizeRule = no_bytes,
     bytes_moved: SizeRule | None = None,
-    workspace: SizeRule = no_bytes,
-    storage_bytes: Callable[[Call], Mapping[int, SizeExpr]] | None = None,
-    deterministic: bool = True,
-    replay: Replay | None = None,
-) -> Iterator[OpSpec]:
-    """One row for each overload in `text`, all with the same meaning; the fields are those of `OpSpec`.
+    **fields: Any,
+) -> Callable[[str], tuple[OpSpec, ...]]:
+    """Makes the rows of a block of names that mean the same; `fields` are further ones of `OpSpec`.
 
     Without `writes`, what is overwritten follows from the name; without `bytes_moved` every tensor is read once and
     every result written once.
     """
-    for overload in overloads(text, namespace):
-        written = overload.writes if writes is None else writes
-        yield OpSpec(
-            name=overload.name,
-            traits=frozenset(traits),
-            writes=written,
-            writes_if=writes_if,
-            rng=rng,
-            rng_if=rng_if,
-            host=host,
-            shape_only=shape_only,
-            flops=flops,
-            bytes_moved=traffic(written) if bytes_moved is None else bytes_moved,
-            workspace=workspace,
-            storage_bytes=storage_bytes,
-            deterministic=deterministic,
-            replay=replay,
-        )
+
+    def rows(text: str) -> tuple[OpSpec, ...]:
+        found = []
+        for overload in overloads(text, namespace):
+            written = overload.writes if writes is None else writes
+            moved = traffic(written) if bytes_moved is None else bytes_moved
+            found.append(OpSpec(overload.name, frozenset(traits), written, bytes_moved=moved, **fields))
+        return tuple(found)
+
+    return rows

@@ -20,9 +20,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
-from neaptide.ops.copies import CAST, CLONE, JOINS
-from neaptide.ops.products import ADD, PRODUCTS
-from neaptide.ops.sums import plain_terms
+from neaptide.ops.rewritten import ADD, CAST, CLONE, JOINS, PRODUCTS, plain_terms
 
 _Direction = tuple[int, int, int]  # dim, outer runs, length
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.ir.graph import Graph
-from neaptide.ops.sums import plain_terms
+from neaptide.ops.rewritten import plain_terms
 from neaptide.transform.fission.region import Region
 
 

@@ -15,7 +15,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Effects, Node, Ref
 from neaptide.ir.registry import Call, OpRegistry, Trait
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.ops.windows import FILL, ROWS, SLICE
+from neaptide.ops.rewritten import FILL, ROWS, SLICE
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.body import Part, PartBody
 from neaptide.transform.fission.intervals import Interval

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Arg, Named, Ref, Source
-from neaptide.ops.windows import CLAMP, FULL, PAD, RANGE
+from neaptide.ops.rewritten import CLAMP, FULL, PAD, RANGE
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.intervals import Interval
 

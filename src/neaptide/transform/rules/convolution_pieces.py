@@ -9,7 +9,7 @@ from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.values import Value
-from neaptide.ops.convolutions import ADD_ONTO, CHANNELS, CUT, GRADIENTS_MASK, JOIN
+from neaptide.ops.rewritten import ADD_ONTO, CHANNELS, GRADIENTS_MASK, JOIN, SLICE
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -136,7 +136,7 @@ def _cut_weight(edit: GraphEdit, graph: Graph, node: Node, position: int, piece:
         of=weight.id,
     )
     args = (Ref(0), CHANNELS, piece.begin, piece.end)
-    edit.insert_before(node.id, NodeDraft(CUT, (weight.id,), (cut,), args, reads=(), source=node.source))
+    edit.insert_before(node.id, NodeDraft(SLICE, (weight.id,), (cut,), args, reads=(), source=node.source))
     return cut
 
 

@@ -17,7 +17,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Value, contiguous_strides
-from neaptide.ops.copies import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
+from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules.node_places import found_places, named_places
 

@@ -14,7 +14,7 @@ from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.convolutions import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
+from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules.node_places import found_places, named_nodes
 

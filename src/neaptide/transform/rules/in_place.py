@@ -16,7 +16,7 @@ from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.in_place_forms import InPlaceForm, in_place_form
+from neaptide.ops.in_place import InPlaceForm, in_place_form
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules.node_places import found_places, named_places
 

@@ -17,16 +17,16 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.ops.convolutions import (
+from neaptide.ops.rewritten import (
     CHANNELS,
     CONVOLUTION,
     CONVOLUTION_GRADIENTS,
-    CUT,
     GRADIENTS_GROUPS,
     GRADIENTS_MASK,
     GRADIENTS_TRANSPOSED,
     GROUPS,
     JOIN,
+    SLICE,
     TRANSPOSED,
 )
 from neaptide.transform.rewrite import Refusal, Rewrite
@@ -218,7 +218,9 @@ def _operand(node: Node, position: int) -> int | None:
 def _is_cut(node: Node, piece: Piece) -> bool:
     """Whether a node cuts out the channels of a piece."""
     expected = (CHANNELS, piece.begin, piece.end, 1)
-    return node.op == CUT and not node.kwargs and (*node.args[1:], 1)[:4] == expected and len(node.args) >= 4
+    return (
+        node.op == SLICE and not node.kwargs and (*node.args[1:], 1)[:4] == expected and len(node.args) >= 4
+    )
 
 
 def _is_plain(value: Value) -> bool:

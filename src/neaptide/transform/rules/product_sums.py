@@ -19,7 +19,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.ops.products import ADD, PRODUCTS, VIEW
+from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules.node_places import found_places, named_places
