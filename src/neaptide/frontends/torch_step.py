@@ -16,7 +16,7 @@ import torch
 from neaptide.errors import CaptureError, PlanMismatch, UsageError
 from neaptide.frontends.dims.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.guards.mode_facts import check_modes
-from neaptide.frontends.guards.signature_reader import SignatureReader
+from neaptide.frontends.guards.signature import SignatureReader
 from neaptide.frontends.guards.size_guard import SizeGuard
 from neaptide.frontends.objects.unread import ReadError, UnreadNames
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep

@@ -9,7 +9,7 @@ from torch import nn
 
 from frontends import steps
 from neaptide.errors import CaptureError
-from neaptide.frontends.objects.contents import MAX_CONTAINER, MAX_CONTENT_BYTES
+from neaptide.frontends.objects.values import MAX_CONTAINER, MAX_CONTENT_BYTES
 from neaptide.frontends.torch_step import capture_step
 
 

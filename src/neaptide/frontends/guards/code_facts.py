@@ -12,12 +12,9 @@ from typing import Any
 import torch
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.guards.place_facts import Fact
-from neaptide.frontends.objects.contents import fact_of
+from neaptide.frontends.guards.place_facts import Fact, Facts
 from neaptide.frontends.objects.places import AttributePlace
-from neaptide.frontends.objects.same_object import Same
-from neaptide.frontends.objects.scalars import is_scalar
-from neaptide.frontends.objects.sweep import GONE, Sweep
+from neaptide.frontends.objects.values import Same, fact_of, is_scalar
 from neaptide.frontends.source.users_code import functions_of, hides_code, is_torch_file, names_in
 from neaptide.frontends.state.step_state import Owner, StepState
 
@@ -25,10 +22,11 @@ _FUNCTION = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _BASES = operator.attrgetter("__mro__", "__mro__")
 
 
-class CodeFacts:
+class CodeFacts(Facts):
     """Reads what modules and optimizers dispatch through, and the functions and classes of a step."""
 
     def __init__(self, state: StepState) -> None:
+        super().__init__()
         self._state = state
         owners = [owner.item for owner in state.owners]
         self._owners = owners
@@ -37,9 +35,7 @@ class CodeFacts:
         self._optimizers = list(state.optimizers.values())
         self._classes = list(state.classes.values())
         self._members = list(map(vars, self._classes))
-        self._types = {id(type(item)): type(item).__name__ for item in owners}
         self._before = {id(kind): dict(vars(kind)) for kind in self._classes}
-        self._sweep = Sweep()
         for function in state.functions:
             self._sweep.add(_FUNCTION, function)
         for kind, members in zip(self._classes, self._members, strict=True):
@@ -49,7 +45,6 @@ class CodeFacts:
         self._placed = {
             place.identity for place in (*state.scalars, *state.unread) if isinstance(place, AttributePlace)
         }
-        self._known: Any = None
 
     def read(self) -> list[Fact]:
         """Hooks, attributes that hide code, members of classes and functions, by name."""
@@ -61,22 +56,7 @@ class CodeFacts:
             *self._functions(),
         ]
 
-    def arm(self) -> None:
-        """Remember what is there."""
-        self._sweep.arm()
-        try:
-            self._known = self._measured()
-        except GONE:
-            self._known = None
-
-    def unchanged(self) -> bool:
-        """Whether all is as it was. O(attributes and methods), some tens of nanoseconds each."""
-        try:
-            return self._measured() == self._known and self._sweep.unchanged()
-        except GONE:
-            return False
-
-    def _measured(self) -> Any:
+    def measured(self) -> Any:
         hooks = filter(None, private.hook_dicts(self._modules, self._optimizers))
         return (
             [(id(found), list(map(Same, found.values()))) for found in hooks],

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends.guards.tensor_facts import Geometry
 from neaptide.frontends.objects.batch_objects import content_of, flatten_with_path
-from neaptide.frontends.objects.same_object import Same
+from neaptide.frontends.objects.values import Same
 from neaptide.frontends.state.step_slots import argument_name
 
 _SHARES = " shares bytes with"

@@ -10,7 +10,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.guards.place_facts import Fact
 from neaptide.frontends.kernels._torch_kernels import kernel_choices
-from neaptide.frontends.objects.same_object import Same
+from neaptide.frontends.objects.values import Same
 
 # Each decides which operations are recorded, or what they compute. What only a kernel asks while it runs (threads,
 # the precision of products) holds for the program as it does for eager, and is no fact.

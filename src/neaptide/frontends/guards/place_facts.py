@@ -3,85 +3,156 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
-from neaptide.frontends.objects.containers import keys_getter, keys_of, size_getter, size_of
-from neaptide.frontends.objects.contents import content_of, exact, holds_bytes
-from neaptide.frontends.objects.places import Place, root_of
-from neaptide.frontends.objects.same_object import Same
-from neaptide.frontends.objects.sweep import GONE, Sweep
+from neaptide.frontends.objects.containers import getter, keys_getter, keys_of, size_getter, size_of
+from neaptide.frontends.objects.places import AttributePlace, ItemPlace, Place, PositionPlace, root_of
+from neaptide.frontends.objects.values import Same, content_of, exact, holds_bytes
 from neaptide.frontends.state.step_state import StepState
 
 Fact = tuple[str, Any]
+# What reading a place raises when it is gone.
+GONE = (LookupError, AttributeError, ValueError, TypeError)
+_END = (object(),)
 
 
-class PlaceFacts:
-    """Reads the places of a step.
+class Sweep:
+    """Compares what is kept in many places with what was there before, by identity, at a few nanoseconds a place.
 
-    Args:
-        state: what was found.
-        changing: names of Python numbers that are inputs of the program: of them only the type is a fact.
+    What is there and may itself change is a matter of further places.
     """
 
-    def __init__(self, state: StepState, changing: frozenset[str]) -> None:
-        self._state = state
-        self._changing = changing
-        self._inputs = [place for place in state.scalars if place.name in changing]
-        kept = [place for place in state.scalars if place.name not in changing]
-        roots = {root.identity: root for place in (*kept, *state.objects) for root in (root_of(place),)}
-        # A tuple of nothing but tensors is not held on to: only its length is compared.
-        self._loose = [place for place in state.tuples if root_of(place).identity not in roots]
-        self._mappings = [holder for _, holder in state.sized if isinstance(holder, dict)]
-        self._lists = [holder for _, holder in state.sized if not isinstance(holder, dict)]
-        self._measures = list(map(size_getter, self._lists))
-        self._bytes = [item for _, item in state.contents if holds_bytes(item)]
+    def __init__(self) -> None:
+        self._getters: list[Callable[[Any], Iterable[Any]]] = []
+        self._holders: list[Any] = []
+        self._known: list[Any] = []
+
+    def add(self, read: Callable[[Any], Iterable[Any]], holder: Any) -> None:
+        """Sweep over what `read(holder)` gives."""
+        self._getters.append(read)
+        self._holders.append(holder)
+
+    def add_places(self, places: Iterable[Place]) -> None:
+        """Sweep over some places; those of one list or dict are read at once."""
+        keys: dict[int, list[Any]] = {}
+        holders: dict[int, Any] = {}
+        for place in places:
+            if isinstance(place, ItemPlace):
+                holders[id(place.holder)] = place.holder
+                keys.setdefault(id(place.holder), []).append(place.key)
+            elif isinstance(place, AttributePlace) and isinstance(place.holder, type):
+                self.add(operator.itemgetter(place.key, place.key), vars(place.holder))
+            elif isinstance(place, (AttributePlace, PositionPlace)):
+                name = place.attribute if isinstance(place, PositionPlace) else place.key
+                self.add(operator.attrgetter(name, name), place.holder)  # a tuple, for two names
+            else:
+                self.add(_content_of_place, place)
+        for number, holder in holders.items():
+            self.add(getter(holder, keys[number]), holder)
+
+    def _now(self) -> Iterable[Any]:
+        return chain(chain.from_iterable(map(operator.call, self._getters, self._holders)), _END)
+
+    def arm(self) -> None:
+        """Remember what is there; something that is gone makes the next look find a change."""
+        try:
+            self._known = list(self._now())
+        except GONE:
+            self._known = []
+
+    def unchanged(self) -> bool:
+        """Whether everything is as it was. O(places)."""
+        try:
+            # The mark at the end meets itself only if there are as many as before.
+            return bool(self._known) and all(map(operator.is_, self._now(), self._known))
+        except GONE:
+            return False
+
+
+def _content_of_place(place: Place) -> tuple[Any]:
+    return (place.get(),)
+
+
+class Facts:
+    """A kind of facts: read in full, by name, or fast as something that is only compared."""
+
+    def __init__(self) -> None:
         self._sweep = Sweep()
-        self._sweep.add_places(roots.values())
-        for holder in self._mappings:
-            self._sweep.add(keys_getter(holder), holder)
-        for _, item in state.contents:
-            if not holds_bytes(item):
-                self._sweep.add(_keys_and_values if isinstance(item, Mapping) else keys_getter(item), item)
-        self._sizes: Any = None
+        self._known: Any = None
 
-    def scalars(self) -> list[Fact]:
-        """Values that can be compared, and the lengths and contents of what holds them."""
-        facts: list[Fact] = [(f"len({name})", size_of(holder)) for name, holder in self._state.sized]
-        facts += [
-            (f"order of {name}", tuple(map(_key, keys_of(holder))))
-            for name, holder in self._state.sized
-            if isinstance(holder, dict)
-        ]
-        facts += [(name, content_of(item)) for name, item in self._state.contents]
-        for place in (*self._state.scalars, *self._state.environment):
-            content = read(place)
-            if content is not MISSING:
-                known = place.name in self._changing
-                facts.append((place.name, type(content) if known else (type(content), exact(content))))
-        for place in self._state.tuples:
-            content = read(place)
-            if content is not MISSING:
-                facts.append((f"len({place.name})", _length(content)))
-        return facts + [(f"type of {place.name}", type(read(place))) for place in self._state.unread]
-
-    def objects(self) -> list[Fact]:
-        """What can only be told apart by identity."""
-        return [
-            (place.name, None if (content := read(place)) is MISSING else Same(content))
-            for place in self._state.objects
-        ]
+    def measured(self) -> Any:
+        """What is there now beside the sweep; raises one of `GONE` where a place is gone."""
+        raise NotImplementedError
 
     def arm(self) -> None:
         """Remember what is there."""
         self._sweep.arm()
-        self._sizes = self._measured()
+        try:
+            self._known = self.measured()
+        except (*GONE, RuntimeError):
+            self._known = None
 
     def unchanged(self) -> bool:
-        """Whether all is as it was, but for the numbers that are inputs. O(places)."""
-        return self._sweep.unchanged() and self._measured() == self._sizes
+        """Whether all is as it was, but for what is an input of the program. O(places), some tens of nanoseconds each."""
+        try:
+            same = self._known is not None and bool(self.measured() == self._known)
+        except (*GONE, RuntimeError):
+            return False
+        return same and self._sweep.unchanged()
 
-    def _measured(self) -> Any:
+
+class PlaceFacts(Facts):
+    """Reads the places of a step; of the numbers called `changing`, which are inputs of the program, only the type."""
+
+    def __init__(self, state: StepState, changing: frozenset[str]) -> None:
+        super().__init__()
+        self._state = state
+        self._changing = changing
+        self._inputs = [place for place in state.scalars if place.name in changing]
+        kept = [place for place in state.scalars if place.name not in changing]
+        roots = {root.identity: root for root in map(root_of, (*kept, *state.objects))}
+        # A tuple of nothing but tensors is not held on to: only its length is compared.
+        self._loose = [place for place in state.tuples if root_of(place).identity not in roots]
+        self._lists = [holder for _, holder in state.sized if not isinstance(holder, dict)]
+        self._measures = list(map(size_getter, self._lists))
+        self._bytes = [item for _, item in state.contents if holds_bytes(item)]
+        self._sweep.add_places(roots.values())
+        for _, holder in state.sized:
+            if isinstance(holder, dict):
+                self._sweep.add(keys_getter(holder), holder)
+        for _, item in state.contents:
+            if not holds_bytes(item):
+                self._sweep.add(_keys_and_values if isinstance(item, Mapping) else keys_getter(item), item)
+
+    def scalars(self) -> list[Fact]:
+        """Values that can be compared, and the lengths and contents of what holds them."""
+        state = self._state
+        facts: list[Fact] = [(f"len({name})", size_of(holder)) for name, holder in state.sized]
+        facts += [
+            (f"order of {name}", tuple(map(_key, keys_of(holder))))
+            for name, holder in state.sized
+            if isinstance(holder, dict)
+        ]
+        facts += [(name, content_of(item)) for name, item in state.contents]
+        for place in (*state.scalars, *state.environment):
+            content = read(place)
+            if content is not MISSING:
+                known = place.name in self._changing
+                facts.append((place.name, type(content) if known else (type(content), exact(content))))
+        for place in state.tuples:
+            content = read(place)
+            if content is not MISSING:
+                facts.append((f"len({place.name})", _length(content)))
+        return facts + [(f"type of {place.name}", type(read(place))) for place in state.unread]
+
+    def objects(self) -> list[Fact]:
+        """What can only be told apart by identity."""
+        found = ((place.name, read(place)) for place in self._state.objects)
+        return [(name, None if content is MISSING else Same(content)) for name, content in found]
+
+    def measured(self) -> Any:
         return (
             list(map(operator.call, self._measures, self._lists)),
             [_length(read(place)) for place in self._loose],

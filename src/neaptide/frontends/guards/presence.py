@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
 
-from neaptide.frontends.guards.tensor_facts import TensorFacts, measured
-from neaptide.frontends.objects.sweep import GONE
+from neaptide.frontends.guards.place_facts import GONE
+from neaptide.frontends.guards.tensor_facts import TensorFacts, geometries
 from neaptide.frontends.state.step_slots import EntryPattern, PlainSpec, TensorSpec
 from neaptide.frontends.state.step_state import StepState
 
@@ -48,11 +47,8 @@ class Presence:
         except (*GONE, RuntimeError):
             return False
         same = self._known is not None and len(objects) == len(self._objects)
-        return (
-            same
-            and all(map(operator.is_, objects, map(operator.call, self._objects)))
-            and bool(now == self._known)
-        )
+        same = same and all(map(operator.is_, objects, map(operator.call, self._objects)))
+        return same and bool(now == self._known)
 
     def _look(self) -> tuple[list[Any], Any]:
         """The parameters that have optimizer state and its entries, in order; and what is compared as it is."""
@@ -71,7 +67,7 @@ class Presence:
         return [*chain.from_iterable(kept), *entries], (
             list(map(id, tensors)),
             [gradient is not None for gradient in gradients] if there else None,
-            measured(there) if there else None,
+            geometries(there) if there else None,
             list(map(tuple, tables)),
             list(map(torch.Tensor.data_ptr, stored)),
             flags,
@@ -96,8 +92,4 @@ def _geometry(spec: TensorSpec | PlainSpec) -> tuple[Any, ...]:
 
 
 def _reference(item: Any) -> Callable[[], Any]:
-    return weakref.ref(item) if isinstance(item, torch.Tensor) else partial(_itself, item)
-
-
-def _itself(item: Any) -> Any:
-    return item
+    return weakref.ref(item) if isinstance(item, torch.Tensor) else lambda: item

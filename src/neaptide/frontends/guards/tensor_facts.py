@@ -1,20 +1,20 @@
-"""Facts about the tensors of a step: geometry, hooks, which are the same and which share bytes."""
+"""Facts about the tensors of a step, and about the parameter groups of its optimizers."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.guards.place_facts import MISSING, Fact, read
+from neaptide.frontends.guards.place_facts import GONE, MISSING, Fact, Facts, read
 from neaptide.frontends.objects.containers import entry
 from neaptide.frontends.objects.places import ItemPlace, Place
-from neaptide.frontends.objects.same_object import Same
-from neaptide.frontends.objects.sweep import GONE
+from neaptide.frontends.objects.values import Same, fact_of
+from neaptide.frontends.state.step_slots import HyperParameter, hyper_parameters
 from neaptide.frontends.state.step_state import StepState
 
 
@@ -69,36 +69,31 @@ _METHODS: tuple[Callable[[torch.Tensor], Any], ...] = (
 )
 _FLAG = operator.attrgetter("requires_grad")
 _HOOKS = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+_PLAIN = (dict, list)
 
 
-def measured(tensors: Sequence[torch.Tensor]) -> list[Any]:
+def geometries(tensors: Sequence[torch.Tensor]) -> list[Any]:
     """The geometry of many tensors as something to compare, at a third of a microsecond a tensor."""
     return [list(map(method, tensors)) for method in _METHODS]
 
 
-class TensorFacts:
-    """Reads the parameters, buffers and loose tensors of a step."""
+class TensorFacts(Facts):
+    """Reads the parameters, buffers and loose tensors of a step; they themselves are not held on to."""
 
     def __init__(self, state: StepState) -> None:
+        super().__init__()
         self._state = state
         flagged = state.flagged or frozenset()
         self._flagged = [number for number, slot in enumerate(state.tensors) if slot.name in flagged]
-        self._further = [(slot, place) for slot in state.tensors for place in slot.places[1:]]
+        self._further = [(n, place) for n, slot in enumerate(state.tensors) for place in slot.places[1:]]
         first = [slot.places[0] for slot in state.tensors]
         self._getters: list[Callable[[Any], Any]] = [_reader(place) for place in first]
         self._holders = [place.holder if isinstance(place, ItemPlace) else place for place in first]
-        index = {id(slot): number for number, slot in enumerate(state.tensors)}
-        self._same = [(index[id(slot)], place) for slot, place in self._further]
-        self._known: Any = None
         self._addresses: list[int] = []
         self._storages: dict[int, str] = {}
 
     def now(self) -> list[Any]:
-        """What is in the places of the tensors, in their order.
-
-        Raises:
-            LookupError: a place is gone, among other errors of its kind (`sweep.GONE`).
-        """
+        """What is in the places of the tensors, in their order; raises one of `GONE` where a place is gone."""
         return list(map(operator.call, self._getters, self._holders))
 
     def read(self) -> list[Fact]:
@@ -106,30 +101,23 @@ class TensorFacts:
         found = {slot.name: read(slot.places[0]) for slot in self._state.tensors}
         facts: list[Fact] = [(name, geometry(t)) for name, t in found.items() if t is not MISSING]
         flagged = self._state.flagged or frozenset()
-        facts = [
-            (
-                name,
-                fact._replace(requires_grad=False)
-                if name in flagged and isinstance(fact, Geometry)
-                else fact,
-            )
-            for name, fact in facts
-        ]
+        for number, (name, fact) in enumerate(facts):
+            if name in flagged and isinstance(fact, Geometry):
+                facts[number] = name, fact._replace(requires_grad=False)
         tensors = {name: t for name, t in found.items() if isinstance(t, torch.Tensor)}
         for name, tensor in tensors.items():
             facts += hooks_of(tensor, name)
         facts += [
             (place.name, "untied")
-            for slot, place in self._further
-            if read(place) is not found.get(slot.name, MISSING)
+            for number, place in self._further
+            if read(place) is not found[self._state.tensors[number].name]
         ]
         return facts + _shared(tensors)
 
     def arm(self) -> None:
-        """Remember how the tensors are; they themselves are not held on to."""
+        super().arm()
         try:
             tensors = self.now()
-            self._known = self._measured(tensors)
             self._addresses = list(map(torch.Tensor.data_ptr, tensors))
         except (*GONE, RuntimeError):
             self._known, self._addresses = None, []
@@ -145,7 +133,7 @@ class TensorFacts:
         """Whether all are as they were, but for their numbers and where their bytes are. O(tensors)."""
         try:
             tensors = self.now()
-            if self._measured(tensors) != self._known:
+            if self._known is None or self._measured(tensors) != self._known:
                 return False
             addresses = list(map(torch.Tensor.data_ptr, tensors))
         except (*GONE, RuntimeError):
@@ -156,11 +144,14 @@ class TensorFacts:
             self._addresses = addresses
             if len(self._storages) != before or before != len(tensors):
                 return False  # some share bytes now, or did: the facts tell which
-        return all(read(place) is tensors[number] for number, place in self._same)
+        return all(read(place) is tensors[number] for number, place in self._further)
 
     def named_storages(self) -> Mapping[int, str]:
         """The name of a tensor on each storage, by its address."""
         return self._storages
+
+    def measured(self) -> Any:
+        return self._measured(self.now())
 
     def _measured(self, tensors: list[torch.Tensor]) -> Any:
         hooks = list(map(_HOOKS, tensors))
@@ -168,7 +159,7 @@ class TensorFacts:
         flags = list(map(_FLAG, tensors))
         for number in self._flagged:
             flags[number] = False
-        return measured(tensors), flags, kept
+        return geometries(tensors), flags, kept
 
     def flags(self, tensors: Sequence[torch.Tensor]) -> list[bool]:
         """`requires_grad` of those of the tensors that are in the places now whose flag the step itself sets."""
@@ -184,17 +175,13 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 def _shared(tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
     first: dict[int, str] = {}
-    facts: list[Fact] = []
-    for name, tensor in tensors.items():
-        earlier = first.setdefault(storage_of(tensor), name)
-        if earlier != name:
-            facts.append((f"{name} shares bytes with", earlier))
-    return facts
+    owners = [(name, first.setdefault(storage_of(tensor), name)) for name, tensor in tensors.items()]
+    return [(f"{name} shares bytes with", owner) for name, owner in owners if owner != name]
 
 
 def _reader(place: Place) -> Callable[[Any], Any]:
     if not isinstance(place, ItemPlace):
-        return _content
+        return operator.methodcaller("get")
     return operator.itemgetter(place.key) if type(place.holder) in _PLAIN else partial(_entry, place.key)
 
 
@@ -202,8 +189,45 @@ def _entry(key: Any, holder: Any) -> Any:
     return entry(holder, key)
 
 
-_PLAIN = (dict, list)
+class GroupFacts(Facts):
+    """Reads the parameters and hyper-parameters of the groups of the optimizers of a step."""
 
+    def __init__(self, state: StepState, tensors: TensorFacts, changing: frozenset[str]) -> None:
+        super().__init__()
+        self._changing = changing
+        self._state = state
+        self._tensors = tensors
+        # Where the parameters of the groups stand among the tensors of the step.
+        self._owned: list[int] = []
 
-def _content(place: Place) -> Any:
-    return place.get()
+    def _entries(self) -> Iterable[HyperParameter]:
+        for label, optimizer in self._state.optimizers.items():
+            yield from hyper_parameters(label, optimizer)
+
+    def _fact(self, entry: HyperParameter, fact: Callable[[Any], Any]) -> Fact:
+        return entry.name, (type if entry.is_input(self._changing) else fact)(entry.content)
+
+    def read(self) -> list[Fact]:
+        """All of them, by name."""
+        names = {id(read(slot.places[0])): slot.name for slot in self._state.tensors}
+        facts: list[Fact] = []
+        for label, optimizer in self._state.optimizers.items():
+            for index, group in enumerate(optimizer.param_groups):
+                parameters = tuple(names.get(id(p)) for p in group["params"])
+                facts.append((f"{label}.param_groups[{index}].params", parameters))
+            facts += [self._fact(entry, fact_of) for entry in hyper_parameters(label, optimizer)]
+        return facts
+
+    def arm(self) -> None:
+        groups = [group for o in self._state.optimizers.values() for group in o.param_groups]
+        listed = {id(parameter) for group in groups for parameter in group["params"]}
+        self._owned = [i for i, tensor in enumerate(self._tensors.now()) if id(tensor) in listed]
+        super().arm()
+
+    def measured(self) -> Any:
+        tensors = self._tensors.now()
+        return (
+            [id(tensors[i]) for i in self._owned],
+            [list(map(id, g["params"])) for o in self._state.optimizers.values() for g in o.param_groups],
+            [self._fact(entry, Same) for entry in self._entries()],
+        )

@@ -15,8 +15,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from neaptide.frontends.objects.containers import copied
-from neaptide.frontends.objects.scalars import is_scalar
 from neaptide.frontends.objects.unread import is_unread
+from neaptide.frontends.objects.values import is_scalar
 
 _DICTS: Final = (OrderedDict, defaultdict, dict)
 _MADE_ALIKE: Final = frozenset((*_DICTS, object, Generic, Protocol))

@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-import contextvars
+import contextlib
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from neaptide.frontends.objects.containers import entries_of, entry, put
 
 
-@runtime_checkable
-class Place(Protocol):
-    """Somewhere an object is kept. `identity` tells two places apart."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def identity(self) -> tuple[int, Any]: ...
-
-    def get(self) -> Any: ...
-
-    def set(self, content: Any) -> None: ...
-
-
 @dataclass(frozen=True, eq=False, slots=True)
-class CellPlace:
-    """A variable of a closure."""
-
-    name: str
-    cell: types.CellType
-
-    @property
-    def identity(self) -> tuple[int, Any]:
-        return id(self.cell), None
-
-    def get(self) -> Any:
-        return self.cell.cell_contents
-
-    def set(self, content: Any) -> None:
-        self.cell.cell_contents = content
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ItemPlace:
-    """An entry of a list or dict; attributes and globals are entries of their dict."""
+class Place:
+    """Somewhere an object is kept, named as the user reaches it."""
 
     name: str
     holder: Any
-    key: Any
+    key: Any = None
 
     @property
     def identity(self) -> tuple[int, Any]:
+        """Tells two places apart."""
         return id(self.holder), self.key
+
+    def get(self) -> Any:
+        """What is there; raises one of `sweep.GONE` where the place itself is gone."""
+        raise NotImplementedError
+
+    def set(self, content: Any) -> None:
+        """Keep something else there."""
+        raise NotImplementedError
+
+
+class ItemPlace(Place):
+    """An entry of a list or dict; attributes and globals are entries of their dict."""
+
+    __slots__ = ()
 
     def get(self) -> Any:
         return entry(self.holder, self.key)
@@ -68,131 +50,96 @@ class ItemPlace:
 class TensorKeyPlace(ItemPlace):
     """An entry of a dict whose key is a tensor; while `twins` has another tensor for it, by `id`, that is the key."""
 
-    twins: dict[int, Any]
+    twins: dict[int, Any] | None = None
 
     def get(self) -> Any:
-        return entry(self.holder, self.twins.get(id(self.key), self.key))
+        return entry(self.holder, (self.twins or {}).get(id(self.key), self.key))
 
     def set(self, content: Any) -> None:
-        put(self.holder, self.twins.get(id(self.key), self.key), content)
+        put(self.holder, (self.twins or {}).get(id(self.key), self.key), content)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class AttributePlace:
-    """An attribute that lies in no dict that can be written: a slot, or a variable of a class."""
+class AttributePlace(Place):
+    """An attribute that lies in no dict that can be written: a slot, a variable of a class or, in its cell, of a closure."""
 
-    name: str
-    owner: Any
-    key: str
-
-    @property
-    def identity(self) -> tuple[int, Any]:
-        return id(self.owner), self.key
+    __slots__ = ()
 
     def get(self) -> Any:
-        return vars(self.owner)[self.key] if isinstance(self.owner, type) else getattr(self.owner, self.key)
+        own = vars(self.holder) if isinstance(self.holder, type) else None
+        return getattr(self.holder, self.key) if own is None else own[self.key]
 
     def set(self, content: Any) -> None:
-        if isinstance(self.owner, type):
-            setattr(self.owner, self.key, content)
+        if isinstance(self.holder, type):
+            setattr(self.holder, self.key, content)
         else:  # past the guard of a frozen dataclass
-            object.__setattr__(self.owner, self.key, content)
+            object.__setattr__(self.holder, self.key, content)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class DefaultPlace:
-    """A default value of a positional parameter."""
+class PositionPlace(Place):
+    """A default value of a function's parameter, or an argument of a `functools.partial`, by position."""
 
-    name: str
-    function: types.FunctionType
-    position: int
+    __slots__ = ()
+
+    @property
+    def attribute(self) -> str:
+        """That the tuple of them is kept in."""
+        return "args" if isinstance(self.holder, functools.partial) else "__defaults__"
+
+    def get(self) -> Any:
+        return (getattr(self.holder, self.attribute) or ())[self.key]
+
+    def set(self, content: Any) -> None:
+        holder, contents = self.holder, list(getattr(self.holder, self.attribute) or ())
+        contents[self.key] = content
+        if isinstance(holder, functools.partial):
+            state = (holder.func, tuple(contents), holder.keywords, vars(holder) or None)
+            holder.__setstate__(state)  # type: ignore[attr-defined]
+        else:
+            holder.__defaults__ = tuple(contents)
+
+
+class TuplePlace(Place):
+    """An entry of the tuple in the place `holder`, which is made anew there when the entry changes."""
+
+    __slots__ = ()
 
     @property
     def identity(self) -> tuple[int, Any]:
-        return id(self.function), self.position
+        return id(self.holder.get()), self.key
 
     def get(self) -> Any:
-        return (self.function.__defaults__ or ())[self.position]
+        return tuple.__getitem__(self.holder.get(), self.key)
 
     def set(self, content: Any) -> None:
-        defaults = list(self.function.__defaults__ or ())
-        defaults[self.position] = content
-        self.function.__defaults__ = tuple(defaults)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PartialPlace:
-    """A positional argument of a `functools.partial`."""
-
-    name: str
-    partial: functools.partial[Any]
-    position: int
-
-    @property
-    def identity(self) -> tuple[int, Any]:
-        return id(self.partial), self.position
-
-    def get(self) -> Any:
-        return self.partial.args[self.position]
-
-    def set(self, content: Any) -> None:
-        args = list(self.partial.args)
-        args[self.position] = content
-        state = (self.partial.func, tuple(args), self.partial.keywords, vars(self.partial) or None)
-        self.partial.__setstate__(state)  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TuplePlace:
-    """An entry of a tuple, which is made anew in its own place when the entry changes."""
-
-    name: str
-    parent: Place
-    position: int
-
-    @property
-    def identity(self) -> tuple[int, Any]:
-        return id(self.parent.get()), self.position
-
-    def get(self) -> Any:
-        return tuple.__getitem__(self.parent.get(), self.position)
-
-    def set(self, content: Any) -> None:
-        before = self.parent.get()
+        before = self.holder.get()
         entries = entries_of(before)
-        entries[self.position] = content
+        entries[self.key] = content
         made = tuple.__new__(type(before), entries)
         if hasattr(before, "__dict__"):
             vars(made).update(vars(before))
-        self.parent.set(made)
+        self.holder.set(made)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ContextPlace:
+class ContextPlace(Place):
     """The value of a context variable; None while it has none."""
 
-    name: str
-    variable: contextvars.ContextVar[Any]
-
-    @property
-    def identity(self) -> tuple[int, Any]:
-        return id(self.variable), None
+    __slots__ = ()
 
     def get(self) -> Any:
-        return self.variable.get(None)
+        return self.holder.get(None)
 
     def set(self, content: Any) -> None:
-        self.variable.set(content)
+        self.holder.set(content)
 
 
 def root_of(place: Place) -> Place:
     """The place itself, or the one that keeps the outermost tuple around it."""
     while isinstance(place, TuplePlace):
-        place = place.parent
+        place = place.holder
     return place
 
 
-def attributes_of(item: Any, name: str) -> Iterator[ItemPlace | AttributePlace]:
+def attributes_of(item: Any, name: str) -> Iterator[Place]:
     """Places of an object's own attributes, those in slots included."""
     entries = getattr(item, "__dict__", None)
     if isinstance(entries, dict):
@@ -203,3 +150,18 @@ def attributes_of(item: Any, name: str) -> Iterator[ItemPlace | AttributePlace]:
         for key in (slots,) if isinstance(slots, str) else tuple(slots):
             if isinstance(vars(kind).get(key), types.MemberDescriptorType) and hasattr(item, key):
                 yield AttributePlace(f"{name}.{key}", item, key)
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """While open, an attribute of a class, module or stream is what `make` makes of it; an inherited one is so again after."""
+    own = name in vars(owner)
+    original = vars(owner)[name] if own else getattr(owner, name)
+    setattr(owner, name, make(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from neaptide.frontends.guards.signature import Signature
-from neaptide.frontends.guards.signature_reader import SignatureReader
+from neaptide.frontends.guards.signature import Signature, SignatureReader
 from neaptide.frontends.guards.size_guard import SizeGuard
 from neaptide.frontends.objects.places import Place
 from neaptide.frontends.objects.unread import ALL_READ, UnreadNames

@@ -10,8 +10,8 @@ import torch
 from neaptide.frontends.guards.place_facts import read
 from neaptide.frontends.guards.signature import Signature
 from neaptide.frontends.objects.places import Place, root_of
-from neaptide.frontends.objects.same_object import Same
 from neaptide.frontends.objects.unread import UnreadNames, may_be_unread
+from neaptide.frontends.objects.values import Same
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
 

@@ -25,8 +25,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.objects.places import Place
-from neaptide.frontends.objects.scalars import is_plain
 from neaptide.frontends.objects.unread import ALL_READ, UnreadNames, is_unread
+from neaptide.frontends.objects.values import is_plain
 from neaptide.frontends.source.split_source import Cut
 from neaptide.frontends.source.users_code import class_file, codes_in, is_library_file, names_in
 from neaptide.frontends.state.schedulers import keys_written_by, schedulers_in, stored_keys

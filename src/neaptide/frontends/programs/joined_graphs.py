@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from neaptide.frontends.objects.contents import exact
-from neaptide.frontends.objects.scalars import is_scalar
+from neaptide.frontends.objects.values import exact, is_scalar
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.objects.replaced import replaced
+from neaptide.frontends.objects.places import replaced
 from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.recording.recording import Line
 

@@ -11,8 +11,8 @@ import torch
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.batch_objects import content_of, flatten
 from neaptide.frontends.objects.containers import copied, entries_of
-from neaptide.frontends.objects.scalars import is_scalar
 from neaptide.frontends.objects.unread import is_unread
+from neaptide.frontends.objects.values import is_scalar
 from neaptide.frontends.recording.record_source import SourceMap
 from neaptide.frontends.recording.recording import Record, Recording, TensorFacts
 from neaptide.symbolic.size_expr import SizeExpr

@@ -19,24 +19,33 @@ import torch
 
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.containers import entries_of, keys_of, size_of
-from neaptide.frontends.objects.contents import MAX_CONTAINER, entries_in, is_read_whole, is_too_large
-from neaptide.frontends.objects.library_objects import Leads, is_closed_by_hand, is_entered
+from neaptide.frontends.objects.library_objects import (
+    SETTINGS,
+    Leads,
+    ReadsByName,
+    is_closed_by_hand,
+    is_entered,
+    is_own_identity,
+    settings_in,
+)
 from neaptide.frontends.objects.places import (
     AttributePlace,
-    CellPlace,
     ContextPlace,
-    DefaultPlace,
     ItemPlace,
-    PartialPlace,
     Place,
+    PositionPlace,
     TensorKeyPlace,
     TuplePlace,
     attributes_of,
 )
-from neaptide.frontends.objects.reads_by_name import ReadsByName
-from neaptide.frontends.objects.scalars import is_scalar
-from neaptide.frontends.objects.settings import SETTINGS, is_own_identity, settings_in
 from neaptide.frontends.objects.unread import ALL_READ, UnreadNames
+from neaptide.frontends.objects.values import (
+    MAX_CONTAINER,
+    entries_in,
+    is_read_whole,
+    is_scalar,
+    is_too_large,
+)
 from neaptide.frontends.source.library_code import looked_up_by_class, looked_up_in_module, namespace_name
 from neaptide.frontends.source.users_code import (
     class_file,
@@ -71,9 +80,6 @@ def find_state(
         extra: further modules, optimizers or tensors (any nesting of lists and dicts) that cannot be found.
         without: a function that is not looked through, although code of the step has its name in it.
         unread: what the step is taken not to read.
-
-    Raises:
-        CaptureError: for state that a captured step cannot carry (a random generator, say).
     """
     finder = _Finder(home_of(step), without, unread)
     finder.look_at(step, "step", None)
@@ -167,7 +173,7 @@ class _Finder:
         elif isinstance(item, functools.partial):
             self._later(item.func, name, None)
             for position in range(len(item.args)):
-                self._at(PartialPlace(f"{name}.args[{position}]", item, position))
+                self._at(PositionPlace(f"{name}.args[{position}]", item, position))
             self._later(item.keywords, f"{name}.keywords", None)
         elif isinstance(item, types.MethodType):
             self._later(item.__self__, "self" if name == "step" else name, None)
@@ -222,7 +228,7 @@ class _Finder:
             self._at(ItemPlace(f"{function.__name__}.{key}", vars(function), key))
         self._cells(function)
         for position in range(len(function.__defaults__ or ())):
-            self._at(DefaultPlace(f"{function.__name__}.default[{position}]", function, position))
+            self._at(PositionPlace(f"{function.__name__}.default[{position}]", function, position))
         for key in function.__kwdefaults__ or {}:
             self._at(ItemPlace(f"{function.__name__}.{key}", function.__kwdefaults__, key))
         names = names_in(function.__code__)
@@ -253,7 +259,7 @@ class _Finder:
                 cell.cell_contents  # noqa: B018 - a variable that is not assigned yet raises
             except ValueError:
                 continue
-            self._at(CellPlace(variable, cell))
+            self._at(AttributePlace(variable, cell, "cell_contents"))
 
     def _class(self, kind: type) -> None:
         """Methods that the step can reach, by name, and variables of the user's classes."""

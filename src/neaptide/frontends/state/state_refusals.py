@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -10,37 +10,40 @@ from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.dispatch._torch_collectives import holds_other_tensors
 
+_REFUSED: Final[tuple[tuple[type, str, str | None], ...]] = (
+    (
+        torch.Generator,
+        "an explicit random generator would be frozen into the program; use the default generator",
+        None,
+    ),
+    (
+        torch.nn.parallel.DistributedDataParallel,
+        "its gradient reduction runs outside the traced program; capture the module inside it (.module)",
+        None,
+    ),
+    (
+        torch.jit.ScriptModule,
+        "TorchScript keeps parameters and code where a trace cannot put stand-ins for them",
+        "use the module that it was made of; neaptide plans the operations that TorchScript would run",
+    ),
+)
+_OTHER_SCALER: Final = (
+    "a gradient scaler of another class than torch.amp.GradScaler may skip updates by rules of its own"
+)
+
 
 def refuse(item: Any, name: str) -> None:
-    """Raise for state that a captured step cannot carry.
-
-    Raises:
-        CaptureError: it is a random generator, a gradient scaler with rules of its own, TorchScript or wraps a module for several devices.
-    """
-    reason, fix = None, None
-    if isinstance(item, torch.Generator):
-        reason = "an explicit random generator would be frozen into the program; use the default generator"
-    elif isinstance(item, torch.amp.GradScaler) and item.is_enabled() and not private.is_plain_scaler(item):
-        reason = "a gradient scaler of another class than torch.amp.GradScaler may skip updates by rules of its own"
-    elif isinstance(item, torch.nn.parallel.DistributedDataParallel):
-        reason = (
-            "its gradient reduction runs outside the traced program; capture the module inside it (.module)"
-        )
-    elif isinstance(item, torch.jit.ScriptModule):
-        reason = "TorchScript keeps parameters and code where a trace cannot put stand-ins for them"
-        fix = "use the module that it was made of; neaptide plans the operations that TorchScript would run"
-    if reason is not None:
-        raise CaptureError(
-            f"{name} ({type(item).__name__}) cannot be part of a captured step", why=reason, next_step=fix
-        )
+    """Raise `CaptureError` for state that a captured step cannot carry."""
+    found = [(why, fix) for kind, why, fix in _REFUSED if isinstance(item, kind)]
+    if isinstance(item, torch.amp.GradScaler) and item.is_enabled() and not private.is_plain_scaler(item):
+        found.append((_OTHER_SCALER, None))
+    for why, fix in found:
+        what = f"{name} ({type(item).__name__}) cannot be part of a captured step"
+        raise CaptureError(what, why=why, next_step=fix)
 
 
 def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
-    """Raise for a tensor that is made of others and has no bytes of its own.
-
-    Raises:
-        CaptureError: naming it.
-    """
+    """Raise `CaptureError` for a tensor that is made of others and has no bytes of its own."""
     if holds_other_tensors(tensor):
         raise CaptureError(
             f"{name} is a {type(tensor).__name__}, which cannot be part of a captured step",
@@ -51,11 +54,7 @@ def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
 
 
 def refuse_odd_state(optimizer: torch.optim.Optimizer, label: str) -> None:
-    """Raise for optimizer state that is not kept as torch keeps it: a dict for each parameter.
-
-    Raises:
-        CaptureError: naming what is there.
-    """
+    """Raise `CaptureError` for optimizer state that is not kept as torch keeps it: a dict for each parameter."""
     for entries in optimizer.state.values():
         if not isinstance(entries, dict):
             raise CaptureError(

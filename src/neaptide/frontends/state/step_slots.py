@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from neaptide.frontends.objects.scalars import is_scalar
+from neaptide.frontends.objects.values import is_scalar
 from neaptide.frontends.recording.host_part import HostPart, is_host_number
 from neaptide.frontends.recording.recording import Recording
 from neaptide.frontends.recording.same_twice import NO_LISTING, Listing

@@ -60,12 +60,13 @@ from neaptide.frontends.watch.missed_state import MissedState
 from neaptide.frontends.watch.object_watch import ObjectWatch, Watched, changed_error
 from neaptide.frontends.watch.optimizer_twins import OptimizerTwins, Twins
 from neaptide.frontends.watch.trace_watch import StateWatch, Write, find_line, rebound
-from neaptide.frontends.world.function_caches import cached_error, clear_caches
-from neaptide.frontends.world.host_traffic import no_host_traffic
-from neaptide.frontends.world.large_data import closed_data
-from neaptide.frontends.world.locked_arrays import locked_arrays
-from neaptide.frontends.world.new_modules import originals_in_new_modules
-from neaptide.frontends.world.outside_world import no_outside_world, refuse_clocks
+from neaptide.frontends.world.closed import cached_error, clear_caches, locked_arrays
+from neaptide.frontends.world.outside_world import (
+    no_host_traffic,
+    no_outside_world,
+    originals_in_new_modules,
+    refuse_clocks,
+)
 
 
 def trace_step(
@@ -295,7 +296,6 @@ class _Tracer:
             stack.enter_context(copied_fakes())
             stack.enter_context(cumulative_averages(recorder))
             stack.enter_context(no_host_traffic(self.state))
-            stack.enter_context(closed_data(self.state))
             stack.enter_context(known_truths(self.host))
             stack.enter_context(answered_as_eager(self.host.is_known, self.branches))
             stack.enter_context(noted_modules(self.state.module_paths, notes))

@@ -9,8 +9,8 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends.objects.batch_objects import flatten, has_slots, is_object
 from neaptide.frontends.objects.containers import copied, entries_of
-from neaptide.frontends.objects.scalars import is_plain
 from neaptide.frontends.objects.unread import is_unread
+from neaptide.frontends.objects.values import is_plain
 from neaptide.frontends.state.argument_changes import HOLDERS, Call, Path, is_holder, parts_of, refusal
 from neaptide.frontends.state.step_state import StepState
 from neaptide.frontends.watch.trace_watch import GONE, find_line, is_same

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.objects.replaced import replaced
+from neaptide.frontends.objects.places import replaced
 from neaptide.frontends.recording.line_notes import calling_line, is_ours
 
 _PROPERTIES: Final = ("grad", "requires_grad", "data")

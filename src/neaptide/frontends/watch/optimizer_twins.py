@@ -12,7 +12,7 @@ import torch
 
 from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.objects.scalars import is_scalar
+from neaptide.frontends.objects.values import is_scalar
 from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.state.step_slots import (

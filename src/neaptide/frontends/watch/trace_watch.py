@@ -22,7 +22,7 @@ from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.objects.places import ItemPlace, Place, root_of
-from neaptide.frontends.objects.scalars import is_plain
+from neaptide.frontends.objects.values import is_plain
 from neaptide.frontends.state.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.state.step_state import StepState
 

@@ -1,39 +1,46 @@
-"""Refuses what a step asks of the outside world during a trace: clock, entropy, files, processes, numpy's arrays.
+"""Refuses what goes between the user's code and the outside world during a trace, naming the line.
 
-Each way out of Python leads through a function in C. These are replaced while the trace runs, in their own module,
-wherever a module of the standard library holds them too, and in every place of the step's own state that holds one
+It would happen once, at the trace, and never again when the captured program runs: output, clock, entropy, files, processes,
+numpy's arrays. Each way out of Python leads through a function in C. These are replaced while the trace runs, in their own
+module, wherever a module of the standard library holds them too, and in every place of the step's own state that holds one
 (`from time import time`). Only calls that the user's code makes are refused, also those that pass through the standard
 library (`uuid.uuid4`, `pathlib.Path.read_text`); a library may ask for itself.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import datetime as dt
 import functools
+import logging
 import os
 import random
 import sys
 import time
 import traceback
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import torch
+
+from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.objects.places import ItemPlace, Place, root_of
+from neaptide.frontends.objects.places import ItemPlace, Place, replaced, root_of
 from neaptide.frontends.source.asker import users_frame
+from neaptide.frontends.source.observers import is_observed
 from neaptide.frontends.source.trace_errors import location, users_line
-from neaptide.frontends.source.users_code import names_in
+from neaptide.frontends.source.users_code import is_library_file, is_ours, names_in
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.world.generator_calls import GENERATOR_CALLS, generator_stand_ins
+from neaptide.frontends.world.closed import closed_state
 from neaptide.frontends.world.opaque_numbers import ClockReading, clock_error
 from neaptide.frontends.world.stand_ins import (
     ALWAYS,
     always,
     clock_stand_in,
     frames_stand_in,
+    generator_stand_ins,
     identity_stand_in,
     is_hashed_by_address,
     is_torch_state,
@@ -45,65 +52,42 @@ from neaptide.frontends.world.stand_ins import (
 )
 
 
-@dataclass(frozen=True)
-class _Root:
-    """A module in C through which Python asks the outside world.
+class _Root(NamedTuple):
+    """A module in C through which Python asks the outside world; it counts when something has imported it.
 
-    Attributes:
-        module: its name; it counts when something has imported it.
-        does: what a step does that calls one of its functions.
-        harmless: functions that give the same answer as long as the process lives, or none at all.
-        only: the functions that ask, where most do not.
+    `does` says what a step does that calls one of its functions: of those named in `only`, or of all but the `harmless`,
+    which give the same answer as long as the process lives, or none at all.
     """
 
     module: str
     does: str
-    harmless: frozenset[str] = frozenset()
-    only: frozenset[str] | None = None
+    harmless: str = ""
+    only: str = ""
 
 
 _ROOTS = (
     _Root(
         os.name if os.name == "nt" else "posix",
         "asks the operating system",
-        frozenset(
-            {
-                "fspath",
-                "cpu_count",
-                "strerror",
-                "getpid",
-                "uname",
-                "getuid",
-                "geteuid",
-                "getgid",
-                "getegid",
-                "getlogin",
-                "get_terminal_size",
-                "_path_normpath",
-                "_path_splitroot",
-            }
-        ),
+        "fspath cpu_count strerror getpid uname getuid geteuid getgid getegid getlogin get_terminal_size _path_normpath "
+        "_path_splitroot",
     ),
     _Root("_socket", "uses the network"),
     _Root("resource", "asks what the process uses"),
     _Root("_uuid", "makes a random number"),
-    _Root("_tracemalloc", "asks what the process uses", only=frozenset({"get_traced_memory"})),
-    _Root("gc", "counts objects", only=frozenset({"get_objects", "get_count", "get_stats", "get_referrers"})),
-    _Root("_weakref", "counts references", only=frozenset({"getweakrefcount", "getweakrefs"})),
-    _Root(
-        "sys",
-        "asks the interpreter",
-        only=frozenset({"getrefcount", "_current_frames", "getallocatedblocks"}),
-    ),
+    _Root("_tracemalloc", "asks what the process uses", only="get_traced_memory"),
+    _Root("gc", "counts objects", only="get_objects get_count get_stats get_referrers"),
+    _Root("_weakref", "counts references", only="getweakrefcount getweakrefs"),
+    _Root("sys", "asks the interpreter", only="getrefcount _current_frames getallocatedblocks"),
     _Root(
         "torch.random",
         "uses the state of torch's random generator",
-        frozenset({"fork_rng", *GENERATOR_CALLS}),
+        "fork_rng get_rng_state set_rng_state manual_seed",
     ),
     _Root(
         "torch.cuda.memory",
         "asks how much memory is in use",
-        only=frozenset({"memory_stats", "memory_stats_as_nested_dict", "mem_get_info", "memory_snapshot"}),
+        only="memory_stats memory_stats_as_nested_dict mem_get_info memory_snapshot",
     ),
 )
 _CLOCKS = frozenset(
@@ -112,15 +96,70 @@ _CLOCKS = frozenset(
     for unit in ("", "_ns")
 )
 # Functions of `time` that tell the time only when they are called with fewer arguments than this.
-_NOW_BELOW = {
-    "gmtime": 1,
-    "localtime": 1,
-    "ctime": 1,
-    "asctime": 1,
-    "strftime": 2,
-    "clock_gettime": ALWAYS,
-    "clock_gettime_ns": ALWAYS,
-}
+_NOW_BELOW = {"gmtime": 1, "localtime": 1, "ctime": 1, "asctime": 1, "strftime": 2}
+_NOW_BELOW |= {"clock_gettime": ALWAYS, "clock_gettime_ns": ALWAYS}
+_FRAME_WORDS = frozenset(
+    {"_getframe", "currentframe", "stack", "trace", "extract_stack", "format_stack", "walk_stack"}
+)
+_PRINTS = "the step prints while it runs"
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_host_traffic(state: StepState) -> Iterator[None]:
+    """Refuse output, formatting of what is known only when the step runs, and use of iterators, files and large data."""
+    shows_tensor = _unless_library("the step formats a tensor that is known only when it runs")
+    shows_number = _unless_library("the step formats a number that is known only when it runs")
+    prints = _unless_library(_PRINTS)
+    streams = {id(stream): stream for stream in (sys.stdout, sys.stderr) if stream is not None}
+    refused: list[tuple[Any, str, Any]] = [
+        (builtins, "print", prints),
+        (logging.Logger, "handle", _unless_library("the step logs while it runs")),
+        *((torch.Tensor, name, shows_tensor) for name in ("__format__", "__repr__")),
+        *((stream, "write", prints) for stream in streams.values()),
+        *(
+            (kind, name, shows_number)
+            for kind in (torch.SymFloat, torch.SymInt)
+            for name in ("__str__", "__format__", "__repr__")
+        ),
+    ]
+    with contextlib.ExitStack() as stack:
+        for owner, name, make in refused:
+            stack.enter_context(replaced(owner, name, make))
+        stack.enter_context(closed_state(state))
+        yield
+
+
+def _unless_library(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function that refuses, saying what the step does, but for calls of libraries: they may print."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            frame = users_line(traceback.extract_stack()[:-1])
+            if frame is None or _caller_is_library(2):
+                return original(*args, **kwargs)
+            raise HostEffectError(
+                what,
+                where=location(users_line(traceback.extract_stack())),
+                why="host output would happen once, at capture, and never again",
+                next_step="return the value from the step and print it outside",
+            )
+
+        return refuse
+
+    return make
+
+
+def _caller_is_library(depth: int) -> bool:
+    """Whether a call comes from library code; logging's own frames are passed over."""
+    frame = sys._getframe(depth)  # noqa: SLF001 - a stack summary would read files
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "logging":
+        frame = frame.f_back
+    return is_library_file(frame.f_code.co_filename) or is_observed(frame)
+
+
+# -- everything else --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -133,11 +172,11 @@ def no_outside_world(state: StepState) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_replaced_everywhere(_replacements(named), state))
         stack.enter_context(_watched_environment(state))
-        stack.enter_context(_attribute(random.Random, "seed", seed_stand_in(random.Random.seed)))
+        stack.enter_context(replaced(random.Random, "seed", seed_stand_in))
         network = sys.modules.get("socket")
         if network is not None:
-            opened = refusing(network.socket.__init__, "uses the network", hands_on=not_torch)
-            stack.enter_context(_attribute(network.socket, "__init__", opened))
+            opening = functools.partial(refusing, does="uses the network", hands_on=not_torch)
+            stack.enter_context(replaced(network.socket, "__init__", opening))
         try:
             yield
         except (TypeError, ValueError, RuntimeError) as error:
@@ -148,11 +187,7 @@ def no_outside_world(state: StepState) -> Iterator[None]:
 
 
 def refuse_clocks(constants: Iterable[Any]) -> None:
-    """Refuse a time among what a step returns.
-
-    Raises:
-        CaptureError: at the line that asked the clock.
-    """
+    """Refuse a time among what a step returns, at the line that asked the clock."""
     for constant in constants:
         if isinstance(constant, ClockReading):
             raise clock_error(constant.clock, constant.where)
@@ -211,9 +246,6 @@ def _standard_modules(_loaded: int) -> tuple[types.ModuleType, ...]:
     )
 
 
-# -- what stands in ---------------------------------------------------------------------------------------------
-
-
 def _replacements(named: frozenset[str]) -> dict[int, Any]:
     """What stands in, by `id` of the function or class.
 
@@ -241,48 +273,67 @@ def _replacements(named: frozenset[str]) -> dict[int, Any]:
             pairs.append((function, refusing(function, f"reads the clock ({name})", below=_NOW_BELOW[name])))
     for root in _ROOTS:
         hands_on = is_torch_state if root.module.startswith("torch.") else not_torch
+        only, harmless = root.only.split(), root.harmless.split()
         for name, function in vars(sys.modules.get(root.module, types.ModuleType(""))).items():
-            wanted = name in root.only if root.only is not None else name not in root.harmless
+            wanted = name in only if only else name not in harmless
             if wanted and isinstance(function, (types.BuiltinFunctionType, types.FunctionType)):
                 pairs.append((function, refusing(function, f"{root.does} ({name})", hands_on=hands_on)))
     return {id(original): replacement for original, replacement in pairs}
-
-
-# -- environment variables --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _watched_environment(state: StepState) -> Iterator[None]:
     """Variables that the user's code reads are noted in `state`; reading all of them at once is refused."""
     kind: Any = type(os.environ)
-    read = kind.__getitem__
     known = {place.identity for place in state.environment}
 
-    def noted(self: Any, key: Any) -> Any:
-        place = ItemPlace(f"os.environ[{key!r}]", self, key)
-        if place.identity not in known and users_frame(1) is not None:
-            known.add(place.identity)
-            state.environment.append(place)
-        return read(self, key)
+    def noting(read: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(self: Any, key: Any) -> Any:
+            place = ItemPlace(f"os.environ[{key!r}]", self, key)
+            if place.identity not in known and users_frame(1) is not None:
+                known.add(place.identity)
+                state.environment.append(place)
+            return read(self, key)
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_attribute(kind, "__getitem__", noted))
-        for name in ("__iter__", "__len__"):
-            stand_in = refusing(getattr(kind, name), "reads all environment variables")
-            stack.enter_context(_attribute(kind, name, stand_in))
+        return noted
+
+    reading_all = functools.partial(refusing, does="reads all environment variables")
+    with (
+        replaced(kind, "__getitem__", noting),
+        replaced(kind, "__iter__", reading_all),
+        replaced(kind, "__len__", reading_all),
+    ):
         yield
+
+
+# -- modules that a step imports while it is traced get what they named, not what stood in for it ---------------------
 
 
 @contextlib.contextmanager
-def _attribute(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    original = vars(owner)[name]
-    setattr(owner, name, replacement)
+def originals_in_new_modules() -> Iterator[None]:
+    """At the end, replace each stand-in that a new module holds (`from math import exp`) by what it wraps."""
+    loaded = set(sys.modules)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        for name in sys.modules.keys() - loaded:
+            entries = getattr(sys.modules[name], "__dict__", {})
+            for key, content in list(entries.items()):
+                original = content
+                while _is_stand_in(original):
+                    original = original.__wrapped__
+                if original is not content:
+                    dict.__setitem__(entries, key, original)
 
 
-_FRAME_WORDS = frozenset(
-    {"_getframe", "currentframe", "stack", "trace", "extract_stack", "format_stack", "walk_stack"}
-)
+def _is_stand_in(item: Any) -> bool:
+    """Whether neaptide has made something that wraps another thing: a function, a partial of one, or a class."""
+    try:
+        if "__wrapped__" not in vars(item):
+            return False
+    except TypeError:
+        return False
+    if isinstance(item, type):
+        return is_ours(getattr(sys.modules.get(item.__module__), "__file__", None) or "")
+    code = getattr(getattr(item, "func", item), "__code__", None)
+    return code is not None and is_ours(code.co_filename)

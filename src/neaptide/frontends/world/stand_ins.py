@@ -9,10 +9,11 @@ import random
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from neaptide.cost import generator_ops  # noqa: F401 - registers the operations
 from neaptide.frontends.recording.line_notes import calling_frame
 from neaptide.frontends.source.asker import direct_user, is_users_frame, users_frame
 from neaptide.frontends.source.observers import is_observed
@@ -20,6 +21,19 @@ from neaptide.frontends.world.opaque_numbers import ClockReading, Identity, outs
 
 ALWAYS = 1_000  # no call has so many arguments
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
+_LARGEST: Final = (1 << 63) - 1  # seed that an operation takes
+_SEEDS: Final = 1 << 64  # a negative seed stands for the one so much larger
+
+
+def _checked(original: Callable[..., Any], check: Callable[[Sequence[Any], Any], None]) -> Callable[..., Any]:
+    """A function that calls another one after `check` has looked at the arguments, two frames above the asker."""
+
+    @functools.wraps(original)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(args, kwargs)
+        return original(*args, **kwargs)
+
+    return checked
 
 
 @functools.lru_cache(maxsize=1024)
@@ -32,13 +46,11 @@ def refusing(
 ) -> Callable[..., Any]:
     """A function that refuses when the user asks, with fewer arguments than `below`."""
 
-    @functools.wraps(original)
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        if len(args) + len(kwargs) >= below or users_frame(1, hands_on=hands_on) is None:
-            return original(*args, **kwargs)
-        raise outside_error(f"the step {does}")
+    def check(args: Sequence[Any], kwargs: Any) -> None:
+        if len(args) + len(kwargs) < below and users_frame(2, hands_on=hands_on) is not None:
+            raise outside_error(f"the step {does}")
 
-    return refuse
+    return _checked(original, check)
 
 
 def not_torch(file: str) -> bool:
@@ -49,6 +61,9 @@ def not_torch(file: str) -> bool:
 def is_torch_state(file: str) -> bool:
     """Torch's own files that only hand on the state of its generators or of its memory; dynamo wraps `manual_seed`."""
     return file.startswith((_TORCH + "random.py", _TORCH + "cuda" + os.sep, _TORCH + "_dynamo" + os.sep))
+
+
+# -- clocks and identities --------------------------------------------------------------------------------------------
 
 
 def clock_stand_in(original: Callable[[], Any], name: str) -> Callable[[], Any]:
@@ -63,6 +78,25 @@ def clock_stand_in(original: Callable[[], Any], name: str) -> Callable[[], Any]:
         return ClockReading(f"time.{name}()", f"{file}:{line}: {linecache.getline(file, line).strip()}")
 
     return read
+
+
+def without_clock(kind: Any, names: Sequence[str]) -> Any:
+    """The class without what asks the clock; what it makes are instances of the class itself."""
+
+    class AsTheOriginal(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(cls, item: Any) -> bool:
+            return isinstance(item, kind)
+
+        def __subclasscheck__(cls, other: Any) -> bool:
+            return issubclass(other, kind)
+
+    def make(_cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return kind(*args, **kwargs)
+
+    entries: dict[str, Any] = {"__new__": make, "__slots__": (), "__wrapped__": kind, "__module__": __name__}
+    for name in names:
+        entries[name] = staticmethod(refusing(getattr(kind, name), f"reads the clock ({name})"))
+    return AsTheOriginal(kind.__name__, (kind,), entries)
 
 
 def identity_stand_in(
@@ -89,26 +123,21 @@ def is_hashed_by_address(item: Any) -> bool:
     return kind.__hash__ in (object.__hash__, torch.Tensor.__hash__)
 
 
-def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function that makes tensors, refusing when the user gives it a numpy array."""
+# -- numpy, frames, random generators ---------------------------------------------------------------------------------
 
-    @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> torch.Tensor:
-        given = (*args[:1], *kwargs.values())
-        if any(map(_is_numpy_array, given)) and _calls_torch_itself():
+
+def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function that makes tensors, refusing when the user's line, not that of a library, gives it a numpy array."""
+
+    def check(args: Sequence[Any], kwargs: Any) -> None:
+        frame = calling_frame(1) if any(map(_is_numpy_array, (*args[:1], *kwargs.values()))) else None
+        if frame is not None and is_users_frame(frame) and not is_observed(frame):
             raise outside_error(
                 "the step makes a tensor of a numpy array",
                 "make the tensor outside the step and pass it with the batch",
             )
-        return original(*args, **kwargs)
 
-    return make
-
-
-def _calls_torch_itself() -> bool:
-    """Whether the user's line calls torch, not that of a library."""
-    frame = calling_frame(1)
-    return frame is not None and is_users_frame(frame) and not is_observed(frame)
+    return _checked(original, check)
 
 
 def _is_numpy_array(item: Any) -> bool:
@@ -141,21 +170,42 @@ def seed_stand_in(original: Callable[..., None]) -> Callable[..., None]:
     return seed
 
 
-def without_clock(kind: Any, names: Sequence[str]) -> Any:
-    """The class without what asks the clock; what it makes are instances of the class itself."""
+def generator_stand_ins() -> list[tuple[Any, Any]]:
+    """Pairs of functions that read or set the state of torch's default generator, and operations of the program for them.
 
-    class AsTheOriginal(type(kind)):  # type: ignore[misc]
-        def __instancecheck__(cls, item: Any) -> bool:
-            return isinstance(item, kind)
+    They take their place among the draws of the step, and `torch.random.fork_rng` is made of them. Where CUDA is in use, seeding
+    also concerns its generators, whose draws have an order of their own: then the call changes the generator under the trace,
+    which is noticed and refused.
+    """
+    operations: dict[str, Callable[..., Any]] = {
+        "get_rng_state": torch.ops.neaptide.get_rng_state.default,
+        "set_rng_state": _set,
+    }
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        operations["manual_seed"] = _seed
+    return [
+        (original, _recorded(original, operation))
+        for name, operation in operations.items()
+        for original in {getattr(torch, name), getattr(torch.random, name)}
+    ]
 
-        def __subclasscheck__(cls, other: Any) -> bool:
-            return issubclass(other, kind)
 
-    def make(_cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return kind(*args, **kwargs)
+def _recorded(original: Callable[..., Any], operation: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        asked = users_frame(1, hands_on=is_torch_state) is not None
+        return (operation if asked else original)(*args, **kwargs)
 
-    entries: dict[str, Any] = {"__new__": make, "__slots__": (), "__wrapped__": kind, "__module__": __name__}
-    for name in names:
-        stand_in = refusing(getattr(kind, name), f"reads the clock ({name})")
-        entries[name] = staticmethod(stand_in)
-    return AsTheOriginal(kind.__name__, (kind,), entries)
+    return stand_in
+
+
+def _set(new_state: torch.Tensor) -> None:  # by the keyword of torch's own function
+    torch.ops.neaptide.set_rng_state.default(new_state)
+
+
+def _seed(seed: Any) -> torch.Generator:
+    if not isinstance(seed, torch.SymInt):
+        seed = int(seed)
+        seed -= _SEEDS if seed > _LARGEST else 0  # the same seed, as torch takes it
+    torch.ops.neaptide.manual_seed.default(torch.empty(0, device="cpu"), seed)
+    return torch.default_generator
