@@ -8,13 +8,20 @@ from itertools import chain
 from typing import Any
 
 from neaptide.frontends.objects.containers import getter, keys_getter, keys_of, size_getter, size_of
-from neaptide.frontends.objects.places import AttributePlace, ItemPlace, Place, PositionPlace, root_of
+from neaptide.frontends.objects.places import (
+    GONE,
+    MISSING,
+    AttributePlace,
+    ItemPlace,
+    Place,
+    PositionPlace,
+    read,
+    root_of,
+)
 from neaptide.frontends.objects.values import Same, content_of, exact, holds_bytes
 from neaptide.frontends.state.step_state import StepState
 
 Fact = tuple[str, Any]
-# What reading a place raises when it is gone.
-GONE = (LookupError, AttributeError, ValueError, TypeError)
 _END = (object(),)
 
 
@@ -160,22 +167,6 @@ class PlaceFacts(Facts):
             [content_of(item) for item in self._bytes],
             list(map(read, self._state.environment)),
         )
-
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-MISSING = _Missing()
-
-
-def read(place: Place) -> Any:
-    """What is in a place now; `MISSING` where the place itself is gone."""
-    try:
-        return place.get()
-    except GONE:
-        return MISSING
 
 
 def _length(content: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.guards.place_facts import GONE
 from neaptide.frontends.guards.tensor_facts import TensorFacts, geometries
+from neaptide.frontends.objects.places import GONE
 from neaptide.frontends.state.step_slots import EntryPattern, PlainSpec, TensorSpec
 from neaptide.frontends.state.step_state import StepState
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.guards.place_facts import GONE, MISSING, Fact, Facts, read
+from neaptide.frontends.guards.place_facts import Fact, Facts
 from neaptide.frontends.objects.containers import entry
-from neaptide.frontends.objects.places import ItemPlace, Place
+from neaptide.frontends.objects.places import GONE, MISSING, ItemPlace, Place, read
 from neaptide.frontends.objects.values import Same, fact_of
 from neaptide.frontends.state.step_slots import HyperParameter, hyper_parameters
 from neaptide.frontends.state.step_state import StepState

@@ -7,7 +7,7 @@ import functools
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from neaptide.frontends.objects.containers import entries_of, entry, put
 
@@ -26,7 +26,7 @@ class Place:
         return id(self.holder), self.key
 
     def get(self) -> Any:
-        """What is there; raises one of `sweep.GONE` where the place itself is gone."""
+        """What is there; raises one of `GONE` where the place itself is gone."""
         raise NotImplementedError
 
     def set(self, content: Any) -> None:
@@ -130,6 +130,26 @@ class ContextPlace(Place):
 
     def set(self, content: Any) -> None:
         self.holder.set(content)
+
+
+# What reading a place raises when it is gone.
+GONE = (LookupError, AttributeError, ValueError, TypeError)
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Final = _Missing()
+
+
+def read(place: Place) -> Any:
+    """What is in a place now; `MISSING` where the place itself is gone."""
+    try:
+        return place.get()
+    except GONE:
+        return MISSING
 
 
 def root_of(place: Place) -> Place:

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.guards.place_facts import read
 from neaptide.frontends.guards.signature import Signature
-from neaptide.frontends.objects.places import Place, root_of
+from neaptide.frontends.objects.places import Place, read, root_of
 from neaptide.frontends.objects.unread import UnreadNames, may_be_unread
 from neaptide.frontends.objects.values import Same
 from neaptide.frontends.programs.captured import CapturedStep

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import linecache
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.source.asker import is_users_frame
 from neaptide.frontends.source.known_fixes import known_fix, known_fix_of_line, library_line
 from neaptide.frontends.source.users_code import is_library_file, is_ours
 
 _ROOT = __file__.rsplit("frontends", 1)[0]
+
 _OPTIMIZERS = "torch/optim/"
 
 
@@ -27,13 +35,9 @@ def location(frame: traceback.FrameSummary | None) -> str | None:
 
 
 def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
-    """The error that the user gets for one that tracing raised.
+    """The error that the user gets for one that tracing raised, its cause where nothing is known of it but its message.
 
-    Its cause is that error where nothing is known of it but its message.
-
-    Args:
-        error: as it was raised.
-        hidden: names of tensors that were seen where they could not be replaced.
+    `hidden` are names of tensors that were seen where they could not be replaced.
     """
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
     where = location(users_line(frames))
@@ -96,10 +100,7 @@ def _mixes_meta(error: Exception) -> bool:
 def unread_attribute(name: str, content: object, error: BaseException | None) -> CaptureError:
     """The error for an attribute of the batch that the step reads, and whose value cannot be compared at each call.
 
-    Args:
-        name: as the user reaches it.
-        content: of the attribute.
-        error: raised where it was read; None where the step went on.
+    `error` was raised where it was read, unless the step went on.
     """
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     return CaptureError(
@@ -119,3 +120,69 @@ def unknown_shape(where: str | None, operation: str) -> CaptureError:
         next_step=known_fix_of_line(where or "")
         or "select with a mask (torch.where) instead, or take it outside the step",
     )
+
+
+def refuse_factory(returned: Iterable[Any], step: Callable[..., Any]) -> None:
+    """Refuse a factory: a function that returned, among parts that are no tensors, a step instead of doing one."""
+    made = next((part for part in returned if callable(part)), None)
+    code = getattr(inspect.unwrap(step), "__code__", None)
+    if made is None or (
+        code is not None and is_ours(code.co_filename)
+    ):  # the head of a step returns its variables
+        return
+    raise UsageError(
+        f"a factory was given as the step: it returned a {type(made).__name__}, which can be called",
+        where=None if code is None else f"{code.co_filename}:{code.co_firstlineno}",
+        why="a factory returns the tuple (step, batch); a step does forward, loss, backward and update",
+        next_step="step, batch = factory(), and give step and batch",
+    )
+
+
+def line_of_change(has_changed: Callable[[], bool], run: Callable[[], Any]) -> str | None:
+    """`file:line: code` of the innermost line of the user's after which something has changed; None if none did.
+
+    Only for a step that is refused anyway, and is run once more: each line costs a look.
+    """
+    search = _Search(has_changed)
+    before = sys.gettrace()
+    sys.settrace(search.enter)
+    try:
+        with contextlib.suppress(Exception):  # the error of the first run is the one that is told
+            run()
+    finally:
+        sys.settrace(before)
+    search.look()
+    return search.found
+
+
+class _Search:
+    def __init__(self, has_changed: Callable[[], bool]) -> None:
+        self._has_changed = has_changed
+        self._last: tuple[str, int] | None = None
+        self.found: str | None = None
+
+    def enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        """Called for each new frame; library frames are left alone."""
+        return self._line if self.found is None and is_users_frame(frame) else None
+
+    def look(self) -> None:
+        """Remember the last line if something has changed by now."""
+        if self.found is None and self._last is not None and self._has_changed():
+            file, line = self._last
+            self.found = f"{file}:{line}: {linecache.getline(file, line).strip()}"
+
+    def _line(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        self.look()
+        if event == "return":  # the rest of the caller's line may still change it
+            self._last = _line_of_user(frame.f_back) or self._last
+        else:
+            self._last = (frame.f_code.co_filename, frame.f_lineno)
+        return self._line
+
+
+def _line_of_user(frame: FrameType | None) -> tuple[str, int] | None:
+    while frame is not None:
+        if is_users_frame(frame):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None

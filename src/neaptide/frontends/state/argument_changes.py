@@ -28,11 +28,9 @@ class Attributes:
 
 @dataclass(frozen=True)
 class ArgumentChanges:
-    """What a step leaves in containers among its arguments.
+    """What a step leaves in the containers at some paths among its arguments.
 
-    Attributes:
-        paths: of the containers that it changes.
-        spec: structure of the list of what they hold afterwards; its leaves stand behind those of the step's result.
+    `spec` is the structure of the list of what they hold then; its leaves stand after those of the step's result.
     """
 
     paths: tuple[Path, ...] = ()
@@ -42,11 +40,7 @@ class ArgumentChanges:
         return bool(self.paths)
 
     def check(self, call: Call, state: StepState) -> None:
-        """Refuse a call in which such a container is in two places, so that the step would see the change there, too.
-
-        Raises:
-            CaptureError: naming the container.
-        """
+        """Refuse a call in which such a container is in two places, so that the step would see the change there, too."""
         seen = [id(part) for _, part in parts_of(call)]
         seen += {id(holder) for _, holder in (*state.containers, *state.sized)}
         for path in self.paths:
@@ -54,12 +48,7 @@ class ArgumentChanges:
                 raise refusal(call, path, "it is kept in another place that the step can reach")
 
     def do(self, call: Call, leaves: Sequence[Any]) -> None:
-        """Have in the containers of a call what the step leaves there.
-
-        Args:
-            call: the arguments.
-            leaves: of what the containers hold.
-        """
+        """Have in the containers of a call what the step leaves there, of which these are the leaves."""
         holders = [part_at(call, path) for path in self.paths]  # a change may take one out of another
         for holder, content in zip(holders, pytree.tree_unflatten(leaves, self.spec), strict=True):
             refill(holder, content)

@@ -39,12 +39,7 @@ def open_end(tensor: torch.Tensor, notes: Notes) -> int | None:
 
 
 def lines_of_ends(ends: Mapping[int, int], recording: Recording) -> dict[int, str]:
-    """Where the operations of autograd nodes stand in the user's code, empty where that is not known.
-
-    Args:
-        ends: numbers of the nodes, by position of the result.
-        recording: of the trace.
-    """
+    """Where operations of autograd nodes, by position of the result, stand in the user's code; empty where nobody knows."""
     lines: dict[int, str] = {}
     for record in recording.records if ends else ():
         if record.sequence is not None and record.phase == "forward" and record.line is not None:
@@ -53,14 +48,7 @@ def lines_of_ends(ends: Mapping[int, int], recording: Recording) -> dict[int, st
 
 
 def refuse_open_results(open_results: Mapping[int, str]) -> None:
-    """Refuse a step that returns what is differentiated outside of it.
-
-    Args:
-        open_results: lines of such results, by position.
-
-    Raises:
-        OpenResultError: there is one.
-    """
+    """Refuse a step that returns what is differentiated outside of it: lines of such results, by position."""
     for position, line in open_results.items():
         raise OpenResultError(
             f"the step returns a tensor (result {position}) that requires a gradient, and no backward of the step goes through it",
@@ -71,11 +59,7 @@ def refuse_open_results(open_results: Mapping[int, str]) -> None:
 
 
 def refuse_kept_gradient(tensor: torch.Tensor, position: int) -> None:
-    """Refuse a result that has a gradient of its own: it would be without one.
-
-    Raises:
-        CaptureError: it has.
-    """
+    """Refuse a result that has a gradient of its own: it would be without one."""
     if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
         raise CaptureError(
             f"the step returns a tensor (result {position}) with its gradient",

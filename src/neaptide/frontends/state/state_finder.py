@@ -12,7 +12,8 @@ import functools
 import io
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -187,11 +188,11 @@ class _Finder:
         elif isinstance(item, _CACHED):
             self.state.caches.append((name, item))
             self._later(item.__wrapped__, name, None)
-        elif isinstance(item, (list, dict, deque)):
-            self._container(item, name, place)
-            self._plain_object(item, name)
-        elif is_read_whole(item):
-            self._whole(item, name, place)
+        elif isinstance(item, (list, dict, deque)) or is_read_whole(item):
+            if not is_too_large(item):
+                (self._container if isinstance(item, (list, dict, deque)) else self._whole)(item, name)
+            elif place is not None:
+                self.state.closed.append(place)
             self._plain_object(item, name)
         elif isinstance(item, contextvars.ContextVar):
             self._at(ContextPlace(name, item))
@@ -284,10 +285,7 @@ class _Finder:
 
     # -- objects ----------------------------------------------------------------------------------------------
 
-    def _container(self, item: Any, name: str, place: Place | None) -> None:
-        if size_of(item) > MAX_CONTAINER:
-            self._too_large(place)
-            return
+    def _container(self, item: Any, name: str) -> None:
         if not isinstance(item, deque):
             self.state.containers.append((name, item))
         self.state.sized.append((name, item))
@@ -297,11 +295,8 @@ class _Finder:
             else:
                 self._at(ItemPlace(f"{name}[{key!r}]", item, key))
 
-    def _whole(self, item: Any, name: str, place: Place | None) -> None:
+    def _whole(self, item: Any, name: str) -> None:
         """A collection whose entries have no places: what it holds is compared as a whole."""
-        if is_too_large(item):
-            self._too_large(place)
-            return
         self.state.contents.append((name, item))
         for entry in entries_in(item):
             self._later(entry, f"an entry of {name}", None)
@@ -309,21 +304,21 @@ class _Finder:
             for inner in attributes_of(item, name):
                 self._at(inner)
 
-    def _too_large(self, place: Place | None) -> None:
-        if place is not None:
-            self.state.closed.append(place)
-
     def _object(self, item: Any, name: str) -> None:
         if hasattr(item, "__dict__"):
             self.state.containers.append((name, vars(item)))
             self._owner(item, name)
         plain = self._only_users_code_reads(type(item))
         for place in attributes_of(item, name):
-            if plain and not hides_code(type(item), str(place.key)):
-                self._by_name.place(str(place.key), place)
-            else:
-                self._at(place)
+            self._attribute(type(item), place, plain)
         self._class(type(item))
+
+    def _attribute(self, kind: type, place: Place, by_name: bool) -> None:
+        """An attribute of an object that is read by its name alone, or whenever code calls the object."""
+        if by_name and not hides_code(kind, str(place.key)):
+            self._by_name.place(str(place.key), place)
+        else:
+            self._at(place)
 
     def _owner(self, item: Any, name: str, *, is_open: bool = False) -> None:
         self.state.owners.append(Owner(name, item, tuple(vars(item)), is_open))
@@ -350,7 +345,7 @@ class _Finder:
             self._class(type(tensor))
             slot = self._slots[id(tensor)] = TensorSlot(name, role, [])
             self.state.tensors.append(slot)
-            self._hooks(tensor, name)
+            self._hooks(chain(*private.parameter_hooks(tensor)), name)
             for inner in attributes_of(tensor, name):
                 self._by_name.place(str(inner.key), inner)
         elif slot.role == "tensor" and role != "tensor":
@@ -358,10 +353,9 @@ class _Finder:
         if all(known.identity != place.identity for known in slot.places):
             slot.places.append(place)
 
-    def _hooks(self, tensor: torch.Tensor | None, name: str) -> None:
-        for hooks in () if tensor is None else private.parameter_hooks(tensor):
-            for hook in hooks:
-                self._later(hook, f"{name}.hook", None)
+    def _hooks(self, hooks: Iterable[Any], name: str) -> None:
+        for hook in hooks:
+            self._later(hook, f"{name}.hook", None)
 
     def _module(self, root: torch.nn.Module, name: str) -> None:
         self._modules.append((name, root))
@@ -379,10 +373,7 @@ class _Finder:
                 place = ItemPlace(f"{where}.{key}", attributes, key)
                 if is_own_identity(attributes[key], module):
                     continue
-                if plain and not hides_code(type(module), key) and key not in private.READ_BY_CALLS:
-                    self._by_name.place(key, place)
-                else:
-                    self._at(place)
+                self._attribute(type(module), place, plain and key not in private.READ_BY_CALLS)
                 for inner in settings_in(attributes[key], place.name):
                     self._at(inner)
             children = private.children(module)
@@ -390,13 +381,13 @@ class _Finder:
             self.state.objects += [ItemPlace(f"{where}.{key}", children, key) for key in children]
             for kind, hooks in private.module_hooks(module).items():
                 self.state.containers.append((f"{where}.{kind}", hooks))
-                for hook in hooks.values():
-                    self._later(hook, f"{where}.hook", None)
+                self._hooks(hooks.values(), where)
             for _, entries in private.module_tensors(module):
                 for key, tensor in entries.items():
-                    self._hooks(tensor, where)
                     if tensor is None:
                         self.state.scalars.append(ItemPlace(f"{where}.{key}", entries, key))
+                    else:
+                        self._hooks(chain(*private.parameter_hooks(tensor)), where)
             self._class(type(module))
 
     def _optimizer(self, item: torch.optim.Optimizer, name: str) -> None:
@@ -404,13 +395,13 @@ class _Finder:
             self.state.wrappers.append(item)
             self._plain_object(item, name)
             return
-        label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
+        label = _label(name)
         while label in self.state.optimizers:
             label = f"{name}_{len(self.state.optimizers)}"
         refuse_odd_state(item, label)
         self.state.optimizers[label] = item
-        for hook in (h for hooks in private.optimizer_hooks(item).values() for h in hooks.values()):
-            self._later(hook, f"{name}.hook", None)
+        for hooks in private.optimizer_hooks(item).values():
+            self._hooks(hooks.values(), name)
         self._owner(item, label)
         self._class(type(item))
         if not self._is_users(class_file(type(item))):
@@ -421,10 +412,10 @@ class _Finder:
         for place in attributes_of(item, name):
             if place.key in private.OPTIMIZER_INTERNALS:
                 continue
-            if is_scalar(place.get()) or (plain and not hides_code(type(item), str(place.key))):
+            if is_scalar(place.get()):
                 self._by_name.place(str(place.key), place)
             else:
-                self._at(place)
+                self._attribute(type(item), place, plain)
 
     def _inside_library(self, item: Any, name: str) -> None:
         """Attributes of a library's object that lead to state, or to code of the user's, which the object may call."""
@@ -462,16 +453,18 @@ class _Finder:
         """Name modules and their tensors, add what only the optimizer holds, keep the guards that matter."""
         state = self.state
         inner = {id(m) for _, root in self._modules for m in root.modules() if m is not root}
-        roots = [(name, module) for name, module in self._modules if id(module) not in inner]
-        for name, module in roots:
-            label = name.rsplit(".", 1)[-1] if name.startswith("self.") else name
-            state.modules[label if label not in state.modules else name] = module
+        for name, module in self._modules:
+            if id(module) not in inner:
+                label = _label(name)
+                state.modules[label if label not in state.modules else name] = module
         for label, module in state.modules.items():
             self._module_tensors(module, "" if len(state.modules) == 1 else f"{label}.")
         for label, optimizer in state.optimizers.items():
             self._optimizer_tensors(optimizer, label)
         make_names_unique(state.tensors)
-        self._forget_groups()
+        # Parameter groups that the step also reaches by themselves: their rates are inputs, not guards.
+        groups = {id(group) for optimizer in state.optimizers.values() for group in optimizer.param_groups}
+        state.scalars = [place for place in state.scalars if place.identity[0] not in groups]
         for owner in state.owners:
             owner.is_open = owner.is_open or self._by_name.reads_all
         return state
@@ -484,9 +477,8 @@ class _Finder:
             for role, entries in private.module_tensors(module):
                 for key, tensor in entries.items():
                     if tensor is not None:
-                        self._tensor(
-                            tensor, f"{dotted}{key}", role, ItemPlace(f"{dotted}{key}", entries, key)
-                        )
+                        own = f"{dotted}{key}"
+                        self._tensor(tensor, own, role, ItemPlace(own, entries, key))
                     self.state.containers.append((where or "model", entries))
 
     def _optimizer_tensors(self, optimizer: torch.optim.Optimizer, label: str) -> None:
@@ -498,7 +490,7 @@ class _Finder:
                 elif self._slots[id(parameter)].role == "tensor":
                     self._slots[id(parameter)].role = "parameter"
 
-    def _forget_groups(self) -> None:
-        """Parameter groups that the step also reaches by themselves: their rates are inputs, not guards."""
-        groups = {id(g) for o in self.state.optimizers.values() for g in o.param_groups}
-        self.state.scalars = [p for p in self.state.scalars if p.identity[0] not in groups]
+
+def _label(name: str) -> str:
+    """What an attribute of the step's own object is called by itself."""
+    return name.rsplit(".", 1)[-1] if name.startswith("self.") else name

@@ -42,15 +42,7 @@ class TensorSpec:
 
 
 class HyperParameter(NamedTuple):
-    """One entry of a parameter group, or one item of a tuple or list in it, as the betas are.
-
-    Attributes:
-        name: as the user writes it.
-        group: index of the group.
-        key: in the group.
-        position: in the tuple or list; None where the entry is none.
-        content: what is there now.
-    """
+    """One entry of a parameter group, or the item at a position of a tuple or list in it, as the betas are."""
 
     name: str
     group: int
@@ -87,10 +79,7 @@ def hyper_parameters(label: str, optimizer: torch.optim.Optimizer) -> Iterator[H
 class PlainSpec:
     """An entry of optimizer state that is no tensor.
 
-    Attributes:
-        kind: its type.
-        content: what it is; None for an int or a float, which the program reads and writes at each call, and for
-            what is no plain value.
+    `content` is None for an int or a float, which the program reads and writes at each call, and for what is no plain value.
     """
 
     kind: type
@@ -117,11 +106,9 @@ StateKey = tuple[str, str, str]  # optimizer, parameter name, key
 
 @dataclass(frozen=True)
 class EntryPattern:
-    """Which gradients and which optimizer state exist when the step begins.
+    """Which gradients, by parameter name, and which optimizer state exist when the step begins.
 
     Attributes:
-        gradients: by parameter name.
-        optimizer_state: by (optimizer, parameter name, key).
         numbers: by slot key, what the host can read of that state, and what the step counts in: step counts, mostly.
         flags: by name of a leaf tensor, `requires_grad`; once a step is captured, of those whose flag it writes.
     """
@@ -146,11 +133,11 @@ class EntryPattern:
 
 @dataclass(frozen=True)
 class InputSlot:
-    """One input of the captured program.
+    """One input of the captured program; `key` says where it is read at each call.
 
     `role` is parameter, buffer, tensor, gradient, optimizer_state, rate (a Python number that changes: of a
     parameter group, where it may be a tensor as well, of the state, of an optimizer's state or among the arguments)
-    or batch. `key` says where it is read at each call.
+    or batch.
     """
 
     role: str
@@ -162,9 +149,10 @@ class InputSlot:
 class OutputSlot:
     """One output.
 
-    `role` is result (a leaf of what the step returns, or leaves in a container among its arguments), gradient, optimizer_state, hyper_parameter (a number that the
-    step writes into a parameter group), number (that the step writes into a place of the state) or skipped (not zero where a gradient scaler skips the optimizer that is the
-    key: then nothing is written of its state and groups).
+    `role` is result (a leaf of what the step returns, or leaves in a container among its arguments), gradient,
+    optimizer_state, hyper_parameter (a number that the step writes into a parameter group), number (that it writes into a
+    place of the state) or skipped (not zero where a gradient scaler skips the optimizer that is the key: then nothing is
+    written of its state and groups).
     """
 
     role: str
@@ -177,13 +165,10 @@ class Trace:
     """A traced step.
 
     Attributes:
-        recording: the operations that were dispatched.
-        inputs: meaning of each placeholder, in order.
-        outputs: meaning of each output, in order.
+        inputs: meaning of each placeholder, in order; likewise `outputs`.
         result_spec: how the step's return value is put together again.
         constants: leaves of the return value that are no tensors, by leaf position.
-        entry: what the step was traced with.
-        exit: what it leaves behind.
+        entry: what the step was traced with; `exit` is what it leaves.
         kept_gradients: parameters whose entry gradient is still theirs after the step.
         borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot,
             `("object", name)` of a place, `("held", path)` of what lies among the arguments, or what the step does not
@@ -191,15 +176,13 @@ class Trace:
         attached: positions of the tensors in the return value that autograd knows how to go back through, with whether
             they are its leaves.
         open_results: those of them that no backward of the step goes through: lines of what made them, by position.
-        decisions: the branches taken by numbers that the host knows; None where there are none.
+        decisions: the branches taken by numbers that the host knows.
         written: outputs that are the same plain value at each call.
         listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
-        sizes: the dims that may vary, and for which sizes the trace holds.
         branches: lines of libraries that took their branch for traces, in words.
         undoes_checkpoints: functions that the user checkpoints ran once.
         argument_flags: by leaf position, `requires_grad` of tensors among the arguments whose flag the step leaves
             changed.
-        changes: what the step leaves in containers among its arguments.
     """
 
     recording: Recording
@@ -225,46 +208,36 @@ class Trace:
 
 def present_pattern(state: StepState) -> EntryPattern:
     """The gradients and optimizer state that exist right now, and the flags."""
-    gradients = {}
-    flags = {}
-    parameter_names = {}
-    for slot in state.tensors:
-        tensor = slot.current()
-        parameter_names[id(tensor)] = slot.name
-        if not tensor.is_leaf:
-            continue
-        if tensor.grad is not None:
-            gradients[slot.name] = TensorSpec.of(tensor.grad)
-        if state.flagged is None or slot.name in state.flagged:
-            flags[slot.name] = tensor.requires_grad
+    leaves = [(slot.name, slot.current()) for slot in state.tensors if slot.current().is_leaf]
+    flagged = state.flagged
     optimizer_state: dict[StateKey, TensorSpec | PlainSpec] = {}
     numbers = {}
+    for key, content in _state_entries(state):
+        is_tensor = isinstance(content, torch.Tensor)
+        optimizer_state[key] = TensorSpec.of(content) if is_tensor else PlainSpec.of(content)
+        if is_host_number(content):
+            numbers["state", *key] = content
+    return EntryPattern(
+        {name: TensorSpec.of(tensor.grad) for name, tensor in leaves if tensor.grad is not None},
+        optimizer_state,
+        numbers,
+        {name: tensor.requires_grad for name, tensor in leaves if flagged is None or name in flagged},
+    )
+
+
+def _state_entries(state: StepState) -> Iterator[tuple[StateKey, Any]]:
+    """Entries of optimizer state that belong to a parameter of the step."""
+    names = {id(slot.current()): slot.name for slot in state.tensors}
     for label, table in state.kept_state():
         for parameter, entries in table.items():
-            if id(parameter) not in parameter_names:
-                continue
-            for key, content in entries.items():
-                name = parameter_names[id(parameter)]
-                is_tensor = isinstance(content, torch.Tensor)
-                optimizer_state[label, name, key] = (
-                    TensorSpec.of(content) if is_tensor else PlainSpec.of(content)
-                )
-                if is_host_number(content):
-                    numbers["state", label, name, key] = content
-    return EntryPattern(gradients, optimizer_state, numbers, flags)
+            if id(parameter) in names:
+                yield from (((label, names[id(parameter)], key), content) for key, content in entries.items())
 
 
 def held_elsewhere(state: StepState) -> dict[StateKey, str]:
     """Entries of optimizer state that the step reaches by another place as well: by key, the name of the tensor."""
     names = {id(slot.current()): slot.name for slot in state.tensors}
-    return {
-        (label, names[id(parameter)], key): names[id(content)]
-        for label, table in state.kept_state()
-        for parameter, entries in table.items()
-        if id(parameter) in names
-        for key, content in entries.items()
-        if id(content) in names
-    }
+    return {key: names[id(content)] for key, content in _state_entries(state) if id(content) in names}
 
 
 def argument_name(position: int) -> str:

@@ -29,13 +29,9 @@ class TensorSlot:
 
 @dataclass(eq=False)
 class Owner:
-    """An object whose attributes decide what the step runs.
+    """An object whose attributes, at the capture those that are `known`, decide what the step runs.
 
-    Attributes:
-        name: as the user reaches it.
-        item: the object.
-        known: its own attributes at the capture, in order.
-        is_open: any further attribute may be read, named by the step's code or not.
+    Where it `is_open`, any further attribute may be read, named by the step's code or not.
     """
 
     name: str
@@ -59,7 +55,7 @@ class StepState:
         objects: places of modules, optimizers, functions and containers that the step may read: another object
             there means another step.
         watched: every place that was seen; a step that writes one while it is traced is refused.
-        containers: mutable lists and dicts (and attribute dicts) that the step could write to, by name.
+        containers: mutable lists and dicts (and attribute dicts) that the step could write to.
         sized: the lists, dicts and deques whose length and order the step may read.
         tuples: places of tuples; their entries are places of their own.
         contents: collections without places for their entries (sets, arrays, bytes), read as a whole.
@@ -69,20 +65,19 @@ class StepState:
         hidden: names of tensors that were seen where no place can be swapped.
         module_paths: `id(submodule)` to its dotted path.
         torch_owned: ids of attribute dicts of torch's own modules; what they write there by themselves is no effect.
-        functions: the user's functions and methods that the step can reach.
-        codes: their code.
+        functions: the user's functions and methods that the step can reach; `codes` is their code.
         names: globals, attributes and strings that the code mentions.
         classes: those whose methods and variables the step can reach, the user's and the libraries'.
         owners: modules, optimizers and the user's objects: a new attribute of one may hide what its class has.
         lacking: names that the step looks up in vain among some globals, and finds among the builtins.
         left: places in which the step leaves another tensor at each call; the program gives it.
         once: identities of places that the step writes when it is called first; what it writes is no effect of the trace.
-        unread: places that the step is taken not to read: neither they nor what is reached through them are guarded.
-        unread_arguments: positions of leaves of its arguments, likewise.
+        unread: places that the step is taken not to read: neither they nor what is reached through them are guarded;
+            likewise leaves of the arguments, by position.
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
         flagged: names of the tensors whose `requires_grad` the step leaves changed at some call; None before a capture.
         caches: functions that keep what they returned (`functools.lru_cache`), by name.
-        key_twins: what stands for tensors that are keys of dicts, by `id`, while a step is traced.
+        key_twins: what stands for tensors that are keys of dicts, by `id`, during a trace.
         is_watched: whether impure Python is looked for in traces.
         undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """

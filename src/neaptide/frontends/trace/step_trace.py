@@ -37,9 +37,7 @@ from neaptide.frontends.recording.line_notes import noted_flags
 from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.recording.recording import Recording
 from neaptide.frontends.recording.same_twice import NO_LISTING, Listing, list_run
-from neaptide.frontends.source.factory_as_step import refuse_factory
-from neaptide.frontends.source.line_of_change import line_of_change
-from neaptide.frontends.source.trace_errors import explained, unread_attribute
+from neaptide.frontends.source.trace_errors import explained, line_of_change, refuse_factory, unread_attribute
 from neaptide.frontends.state.attachment import lines_of_ends
 from neaptide.frontends.state.step_slots import (
     NUMBER_TYPES,

@@ -9,22 +9,18 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends.objects.batch_objects import flatten, has_slots, is_object
 from neaptide.frontends.objects.containers import copied, entries_of
+from neaptide.frontends.objects.places import MISSING
 from neaptide.frontends.objects.unread import is_unread
 from neaptide.frontends.objects.values import is_plain
 from neaptide.frontends.state.argument_changes import HOLDERS, Call, Path, is_holder, parts_of, refusal
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.watch.trace_watch import GONE, find_line, is_same
+from neaptide.frontends.watch.trace_watch import find_line, is_same
 
 
 class ArgumentWatch:
     """Remembers what the containers among the arguments of a trace hold.
 
-    Args:
-        call: the arguments.
-        state: what the step works on; its code is searched for the line that changes something.
-
-    Attributes:
-        held: by `id`, what is no plain value among the arguments: the path by which each call has its own.
+    `held` has, by `id` of what is no plain value among the arguments, the path by which each call has its own.
     """
 
     def __init__(self, call: Call, state: StepState) -> None:
@@ -38,11 +34,7 @@ class ArgumentWatch:
         self._closed = [(path, part, _form(part)) for path, part in self._parts if _is_closed(part)]
 
     def changed(self) -> dict[Path, Any]:
-        """By path, what the containers hold that hold something else than before.
-
-        Raises:
-            CaptureError: something has changed that no program can change at each call.
-        """
+        """By path, what the containers hold that hold something else than before."""
         for path, part, before in self._closed:
             if _form(part) != before:
                 why = f"what a {type(part).__name__} keeps cannot be written from outside"
@@ -57,29 +49,14 @@ class ArgumentWatch:
         return found
 
     def refuse_odd(self, contents: Iterable[Any]) -> None:
-        """Refuse what a program cannot put anywhere.
-
-        Args:
-            contents: of the containers, that are neither tensors nor numbers of the program nor were there before.
-
-        Raises:
-            CaptureError: one of them is no plain value.
-        """
+        """Refuse new contents, neither tensors nor numbers of the program, that are no plain values."""
         for content in contents:
             if not is_plain(content):
                 why = f"the {type(content).__name__} that it puts there would be that of the capture for ever"
                 raise refusal(self._call, self._changed, why, self._line(self._changed))
 
     def refuse_shared(self, contents: Iterable[Any], own: Container[int]) -> None:
-        """Refuse a new list or dict that is put in two places: a program makes one for each.
-
-        Args:
-            contents: of the containers.
-            own: by `id`, what is not new.
-
-        Raises:
-            CaptureError: there is one.
-        """
+        """Refuse a list or dict, but those of `own` by `id`, that is put in two places: a program makes one for each."""
         seen: set[int] = set()
         waiting = [part for content in contents for part in entries_of(content)]
         while waiting:
@@ -118,7 +95,9 @@ def _differences(before: Any, now: Any) -> list[Any]:
     """Keys or positions of a container under which something else is than before, or that are at another place now."""
     if not isinstance(before, dict):
         before, now = dict(enumerate(before)), dict(enumerate(now))
-    found = [key for key in {**before, **now} if not _is_same(before.get(key, GONE), now.get(key, GONE))]
+    found = [
+        key for key in {**before, **now} if not _is_same(before.get(key, MISSING), now.get(key, MISSING))
+    ]
     return found or [key for key, other in zip(now, before, strict=True) if key != other]
 
 

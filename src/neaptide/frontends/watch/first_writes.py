@@ -16,9 +16,9 @@ import torch
 
 from neaptide.errors import PlanMismatch
 from neaptide.frontends.objects.containers import drop
-from neaptide.frontends.objects.places import ItemPlace, Place
+from neaptide.frontends.objects.places import MISSING, ItemPlace, Place, read
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.watch.trace_watch import GONE, LeftTensor, Write, is_same
+from neaptide.frontends.watch.trace_watch import LeftTensor, Write, is_same
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,10 @@ class FirstWrites:
 
     @staticmethod
     def of(writes: Sequence[Write], state: StepState) -> FirstWrites:
-        """The writes in the state of a step that is made like the one that was traced.
-
-        Args:
-            writes: of plain data and tensors.
-            state: as it was found before any of them was done.
+        """Writes of plain data and tensors in the state of a step, as it was found before any of them was done.
 
         Raises:
-            PlanMismatch: the step is made in another way.
+            PlanMismatch: the step is made in another way than the one that was traced.
         """
         found = []
         for write in writes:
@@ -74,28 +70,27 @@ class FirstWrites:
 
     def do(self) -> None:
         """Write each value where the one before it is; a place that holds another one is left to the guards."""
+        self.let_go()
         for place, write in self.found:
-            content = _content(place)
+            content = read(place)
             if isinstance(content, torch.Tensor) and isinstance(write.after, LeftTensor):
-                if write.name in self.overwritten:
-                    _put(place, write.after.placeholder())
-            elif is_same(content, write.before):
-                left = isinstance(write.after, LeftTensor)
-                _put(place, write.after.placeholder() if left else write.after)
+                continue
+            if is_same(content, write.before):
+                _put(place, _as_written(write))
 
     def let_go(self) -> None:
         """Drop the tensors that a call overwrites unread."""
         for place, write in self.found:
-            if write.name in self.overwritten and isinstance(_content(place), torch.Tensor):
-                assert isinstance(write.after, LeftTensor)
-                _put(place, write.after.placeholder())
+            if write.name in self.overwritten and isinstance(read(place), torch.Tensor):
+                _put(place, _as_written(write))
 
     def odd_facts(self) -> tuple[tuple[str, Any], ...]:
         """Places that hold neither a tensor that the step leaves nor what its first write overwrites."""
+        left = [(place, write) for place, write in self.found if isinstance(write.after, LeftTensor)]
         return tuple(
             (f"what is no tensor in {place.name}", True)
-            for place, write in self.found
-            if isinstance(write.after, LeftTensor) and not _is_expected(_content(place), write)
+            for place, write in left
+            if not isinstance(read(place), torch.Tensor) and not is_same(read(place), write.before)
         )
 
     @contextlib.contextmanager
@@ -110,7 +105,7 @@ class FirstWrites:
 
     def contents(self) -> list[Any]:
         """What is in the places now, for `put_back`."""
-        return [_content(place) for place, _ in self.found]
+        return [read(place) for place, _ in self.found]
 
     def put_back(self, contents: Sequence[Any]) -> None:
         """Have in the places what was there."""
@@ -121,19 +116,12 @@ class FirstWrites:
 NO_WRITES = FirstWrites()
 
 
-def _is_expected(content: Any, write: Write) -> bool:
-    return isinstance(content, torch.Tensor) or is_same(content, write.before)
-
-
-def _content(place: Place) -> Any:
-    try:
-        return place.get()
-    except LookupError:
-        return GONE
+def _as_written(write: Write) -> Any:
+    return write.after.placeholder() if isinstance(write.after, LeftTensor) else write.after
 
 
 def _put(place: Place, content: Any) -> None:
-    if content is not GONE:
+    if content is not MISSING:
         place.set(content)
     elif isinstance(place, ItemPlace):
         drop(place.holder, place.key)

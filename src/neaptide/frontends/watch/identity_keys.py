@@ -24,12 +24,7 @@ _BY_ADDRESS: dict[str, tuple[Callable[[Any], int], Callable[[Any], bool]]] = {
 
 
 class IdentityKeys:
-    """Lets collections, `id` and `hash` take the twins for the tensors themselves.
-
-    Args:
-        state: what was found.
-        originals: the user's tensors by name of their slot.
-    """
+    """Lets collections, `id` and `hash` take the twins for the tensors themselves, the user's by name of their slot."""
 
     def __init__(self, state: StepState, originals: Mapping[str, torch.Tensor]) -> None:
         self._names = {id(tensor): name for name, tensor in originals.items()}
@@ -124,12 +119,8 @@ class _InOrder(set[Any]):
 class _FrozenInOrder(frozenset[Any]):
     """Likewise, of a frozen set."""
 
-    _members: list[Any]
-
-    def __new__(cls, members: list[Any]) -> _FrozenInOrder:
-        made = super().__new__(cls, members)
-        made._members = members
-        return made
+    def __init__(self, members: list[Any]) -> None:
+        self._members = members
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._members)

@@ -23,11 +23,7 @@ _METHODS: Final = ("requires_grad_", "register_hook", "register_post_accumulate_
 
 
 class MissedState:
-    """The tensors that have a twin.
-
-    Args:
-        tensors: of the user's objects, with their names.
-    """
+    """The tensors of the user's objects that have a twin, with their names."""
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]] = ()) -> None:
         self._names: Mapping[int, str] = {id(tensor): name for name, tensor in tensors}
@@ -39,42 +35,26 @@ class MissedState:
             for name in _PROPERTIES:
                 stack.enter_context(replaced(torch.Tensor, name, self._property))
             for name in _METHODS:
-                stack.enter_context(replaced(torch.Tensor, name, self._method))
+                stack.enter_context(replaced(torch.Tensor, name, self._checked))
             yield
 
     def _property(self, original: Any) -> property:
-        names, check = self._names, self._check
+        read, write = self._checked(original.__get__), self._checked(original.__set__)
+        return property(read, write, original.__delete__)
 
-        def read(tensor: torch.Tensor) -> Any:
-            if id(tensor) in names:
-                check(tensor)
-            return original.__get__(tensor)
+    def _checked(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        names = self._names
 
-        def write(tensor: torch.Tensor, content: Any) -> None:
-            if id(tensor) in names:
-                check(tensor)
-            original.__set__(tensor, content)
-
-        def delete(tensor: torch.Tensor) -> None:
-            original.__delete__(tensor)
-
-        return property(read, write, delete)
-
-    def _method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def method(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if id(tensor) in self._names:
+        def checked(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if id(tensor) in names:
                 self._check(tensor)
             return original(tensor, *args, **kwargs)
 
-        return method
+        return checked
 
     def _check(self, tensor: torch.Tensor) -> None:
-        """Refuse what is asked of a tensor that has a twin, but by neaptide itself.
-
-        Raises:
-            CaptureError: naming the line.
-        """
+        """Refuse what is asked of a tensor that has a twin, but by neaptide itself."""
         if is_ours(2):
             return
         name, line = self._names[id(tensor)], calling_line(2)

@@ -20,6 +20,7 @@ import torch
 
 from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends.objects.containers import copied, refill
+from neaptide.frontends.objects.values import Same
 from neaptide.frontends.source.users_code import class_file, is_library_file
 from neaptide.frontends.state.reachable import reachable_objects
 from neaptide.frontends.state.step_state import StepState
@@ -27,15 +28,9 @@ from neaptide.frontends.state.step_state import StepState
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """One object, with its state as it was before the trace.
+    """One object, with its state as it was `before` the trace; `verb` is what a step does that changes it.
 
-    Attributes:
-        name: in the user's words.
-        item: the object.
-        verb: what a step does that changes it.
-        read: its state now, comparable with `==`.
-        write: gives it a state back.
-        before: its state when the watch began.
+    `read` gives its state now, comparable with `==`, and `write` gives it a state back.
     """
 
     name: str
@@ -55,11 +50,7 @@ class Watched:
 
 
 class ObjectWatch:
-    """The objects that a step can reach and that a trace must leave as they are.
-
-    Args:
-        state: what was found; the walk goes on from there, into the objects of libraries.
-    """
+    """The objects that a step can reach, libraries' objects included, and that a trace must leave as they are."""
 
     def __init__(self, state: StepState) -> None:
         self.arrays: list[Any] = []
@@ -67,8 +58,13 @@ class ObjectWatch:
         if not state.is_watched:
             return
         numpy = sys.modules.get("numpy")
-        elsewhere = {id(generator) for generator in _watched_elsewhere(numpy)}
-        for name, item in (*reachable_objects(state), *_of_the_process()):
+        # Those of `random` and `numpy.random`, which every trace compares.
+        elsewhere = {id(random.random.__self__)}  # type: ignore[attr-defined]
+        if numpy is not None:
+            elsewhere |= {id(numpy.random.rand.__self__), id(numpy.random.get_bit_generator())}
+        # Operations on fake tensors draw nothing from torch's default generator, so only the user's code does.
+        default = ("torch's default generator", torch.default_generator)
+        for name, item in (*reachable_objects(state), default):
             if id(item) in elsewhere:
                 continue
             if numpy is not None and isinstance(item, numpy.ndarray):
@@ -108,26 +104,13 @@ _NEXT = {
 _Access = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 
 
-def _of_the_process() -> Iterator[tuple[str, Any]]:
-    """Torch's default generator: operations on fake tensors draw nothing from it, so only the user's code does."""
-    yield "torch's default generator", torch.default_generator
-
-
-def _watched_elsewhere(numpy: Any) -> Iterator[Any]:
-    """The generators behind the functions of `random` and `numpy.random`, which every trace compares."""
-    yield random.random.__self__  # type: ignore[attr-defined]
-    if numpy is not None:
-        yield numpy.random.rand.__self__
-        yield numpy.random.get_bit_generator()
-
-
 def _kinds(item: Any) -> Iterator[_Access]:
     """How to read and write the state of an object, if it is of a kind that is watched."""
     kind = type(item)
     if isinstance(item, (dict, list, tuple, frozenset)):
         return
     if isinstance(item, (collections.deque, set)):
-        yield _WRITES, lambda: _Items(item), lambda before: refill(item, before.items)
+        yield _WRITES, lambda: list(map(Same, copied(item))), lambda before: _refill(item, before)
     elif isinstance(item, (bytearray, array.array)):
         yield _WRITES, lambda: bytes(item), lambda before: _overwrite(item, before)
     elif isinstance(item, (memoryview, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)):  # noqa: SLF001 - the only name of its base class
@@ -148,14 +131,14 @@ def _generator(item: Any, kind: type) -> Iterator[_Access]:
     else:
         for getter, setter in (("getstate", "setstate"), ("get_state", "set_state")):
             if callable(getattr(kind, getter, None)) and callable(getattr(kind, setter, None)):
-                yield from _by_methods(item, getattr(item, getter), getattr(item, setter))
+                if not isinstance(item, random.SystemRandom):  # it has no state: what it asks is watched
+                    yield _by_methods(item, getattr(item, getter), getattr(item, setter))
                 return
 
 
-def _by_methods(item: Any, read: Callable[[], Any], write: Callable[[Any], Any]) -> Iterator[_Access]:
-    if not isinstance(item, random.SystemRandom):  # it has no state: what it asks is watched
-        verb = _SEEDS if isinstance(item, torch.Generator) else _DRAWS
-        yield verb, lambda: _Kept(read()), lambda before: write(before.state)
+def _by_methods(item: Any, read: Callable[[], Any], write: Callable[[Any], Any]) -> _Access:
+    verb = _SEEDS if isinstance(item, torch.Generator) else _DRAWS
+    return verb, lambda: _Kept(read()), lambda before: write(before.state)
 
 
 class _Kept:
@@ -172,17 +155,8 @@ class _Kept:
         return hash(self._bytes)
 
 
-class _Items:
-    """Members of a set or queue, in order, comparable by identity."""
-
-    def __init__(self, holder: Any) -> None:
-        self.items = copied(holder)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Items) and list(map(id, self.items)) == list(map(id, other.items))
-
-    def __hash__(self) -> int:
-        return len(self.items)
+def _refill(holder: Any, before: list[Same]) -> None:
+    refill(holder, [fact.item for fact in before])
 
 
 def _overwrite(holder: Any, content: bytes) -> None:

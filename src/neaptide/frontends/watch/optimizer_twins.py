@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.objects.containers import copied, refill
+from neaptide.frontends.objects.places import MISSING
 from neaptide.frontends.objects.values import is_scalar
 from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.source.trace_errors import location, users_line
@@ -27,7 +29,6 @@ from neaptide.frontends.state.step_slots import (
     observation_name,
 )
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.watch.kept_tables import KeptTables
 from neaptide.frontends.watch.trace_watch import find_line
 
 Twins = Mapping[tuple[Any, ...], torch.Tensor]
@@ -40,16 +41,10 @@ _SAME_WITHOUT_FOREACH = frozenset(
 
 
 class OptimizerTwins:
-    """The optimizers of a step while it is traced.
+    """The optimizers of a step while it is traced; hyper-parameters called `changing` are inputs of the program.
 
-    Args:
-        state: what was found, with the user's tensors in their places.
-        entry: which optimizer state exists when the step begins.
-        changing: names of hyper-parameters that are inputs of the program.
-        plain: Python numbers that the step itself writes are plain numbers in the trace, not symbols.
-
-    Attributes:
-        entry_contents: what stood in state and groups when the step began, by slot key.
+    With `plain`, Python numbers that the step itself writes are plain numbers in the trace, not symbols. `entry_contents` is
+    what stood in state and groups when the step began, by slot key.
     """
 
     def __init__(
@@ -59,7 +54,8 @@ class OptimizerTwins:
         self._entry = entry
         self._names = {id(slot.current()): slot.name for slot in state.tensors}
         self._elsewhere = held_elsewhere(state)
-        self._kept = KeptTables(state.optimizers.values())
+        tables = _tables(state.optimizers.values())
+        self._kept = [(table, copied(table)) for table in tables]
         self._original = {
             label: [{**group, "params": [*group["params"]]} for group in optimizer.param_groups]
             for label, optimizer in state.optimizers.items()
@@ -105,7 +101,8 @@ class OptimizerTwins:
             for name in [n for n in attributes if _is_torchs(optimizer, n) and n not in before]:
                 del attributes[name]
             attributes.update(before)
-        self._kept.put_back()
+        for table, before in self._kept:
+            refill(table, before)
 
     def fill(self, twins: Twins) -> None:
         """Write the twins into groups and state: whoever else holds one of these lists and dicts has them, too."""
@@ -139,12 +136,7 @@ class OptimizerTwins:
         if spec.kind in NUMBER_TYPES:
             return self._number(("state", *key), spec.kind(1), twins)
         if spec.content is None and spec.kind is not type(None):
-            raise CaptureError(
-                f"{key[0]} keeps a {spec.kind.__name__} in {key[0]}.state[...][{key[2]!r}]",
-                where=find_line(key[2], self._state.codes),
-                why="it would be frozen into the program: tensors, numbers and plain values are read at each call",
-                next_step="keep it in tensors or numbers, one for each entry",
-            )
+            raise _odd_entry(key[0], key, spec.kind, self._state)
         return spec.content
 
     def _number(self, slot_key: tuple[Any, ...], number: float, twins: Twins) -> Any:
@@ -196,11 +188,7 @@ class OptimizerTwins:
         return twins["tensor", name] if name is not None else parameter
 
     def collect(self, written: Callable[[OutputSlot, Any], None]) -> dict[StateKey, TensorSpec | PlainSpec]:
-        """The state that exists now; `written` is called for what the step made or replaced.
-
-        Raises:
-            CaptureError: something that a program cannot write anew at each call.
-        """
+        """The state that exists now; `written` is called for what the step made or replaced."""
         found: dict[StateKey, TensorSpec | PlainSpec] = {}
         for label, optimizer in self._state.optimizers.items():
             self._collect_groups(label, optimizer, written)
@@ -208,8 +196,9 @@ class OptimizerTwins:
             for key, content in self._entries(label, table):
                 is_tensor = isinstance(content, torch.Tensor)
                 found[key] = TensorSpec.of(content) if is_tensor else PlainSpec.of(content)
-                if content is not self._content.get(key, _ABSENT):
-                    _refuse_odd(content, f"{label}.state[...][{key[2]!r}]", self._state)
+                if content is not self._content.get(key, MISSING):
+                    if not (isinstance(content, _WRITABLE) or is_scalar(content)):
+                        raise _odd_entry("the step", key, type(content), self._state)
                     written(OutputSlot("optimizer_state", f"{label}.state.{key[1]}.{key[2]}", key), content)
         gone = [key for key in self._content if key not in found]
         if gone:
@@ -242,11 +231,7 @@ class OptimizerTwins:
     def _collect_groups(
         self, label: str, optimizer: torch.optim.Optimizer, written: Callable[[OutputSlot, Any], None]
     ) -> None:
-        """What the step wrote into the parameter groups: numbers that were there, or it is refused.
-
-        Raises:
-            WrittenNumbersError: numbers that the trace took for constants.
-        """
+        """What the step wrote into the parameter groups: numbers that were there, or it is refused."""
         if len(optimizer.param_groups) != len(self._groups[label]):
             raise CaptureError(
                 f"the step adds a parameter group to {label}", next_step="add it before the first step"
@@ -254,7 +239,7 @@ class OptimizerTwins:
         frozen = []
         for index, (now, then) in enumerate(zip(optimizer.param_groups, self._groups[label], strict=True)):
             for key in {**then, **now}:
-                if now.get(key, _ABSENT) is then.get(key, _ABSENT):
+                if now.get(key, MISSING) is then.get(key, MISSING):
                     continue
                 name = f"{label}.param_groups[{index}].{key}"
                 original = self._original[label][index].get(key)
@@ -311,6 +296,15 @@ class OptimizerTwins:
         return step
 
 
+def _tables(optimizers: Iterable[torch.optim.Optimizer]) -> list[Any]:
+    """The lists and dicts in which optimizers keep parameters, groups and state, each once; some may share them."""
+    found: list[Any] = []
+    for optimizer in optimizers:
+        found += (optimizer.param_groups, optimizer.state, *optimizer.param_groups, *optimizer.state.values())
+        found += (group["params"] for group in optimizer.param_groups)
+    return list({id(table): table for table in found if isinstance(table, (list, dict))}.values())
+
+
 def _noted_closure(item: Any, notes: Notes) -> Any:
     """A closure that an update calls is forward and backward, not part of the update."""
     if not callable(item):
@@ -333,11 +327,7 @@ def _is_torchs(optimizer: torch.optim.Optimizer, attribute: str) -> bool:
 
 
 class WrittenNumbersError(CaptureError):
-    """The step writes numbers of parameter groups that were traced as constants: they have to be inputs.
-
-    Attributes:
-        names: of the numbers, as in `HyperParameter.name`.
-    """
+    """The step writes numbers of parameter groups that were traced as constants: `names`, that have to be inputs."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(f"the step writes {', '.join(sorted(names))}")
@@ -353,16 +343,14 @@ def _is_same(entries: Mapping[str, Any], before: Mapping[str, Any] | None) -> bo
     )
 
 
-def _refuse_odd(content: Any, name: str, state: StepState) -> None:
-    """Refuse what a program cannot write anew at each call."""
-    if isinstance(content, (torch.Tensor, torch.SymInt, torch.SymFloat)) or is_scalar(content):
-        return
-    raise CaptureError(
-        f"the step keeps a {type(content).__name__} in {name}",
-        where=find_line(name.split("'")[-2], state.codes),
-        why="it would be frozen into the program: tensors, numbers and plain values can be written at each call",
+_WRITABLE = (torch.Tensor, torch.SymInt, torch.SymFloat)
+
+
+def _odd_entry(who: str, key: StateKey, kind: type, state: StepState) -> CaptureError:
+    """The error for an entry of optimizer state that a program cannot read or write anew at each call."""
+    return CaptureError(
+        f"{who} keeps a {kind.__name__} in {key[0]}.state[...][{key[2]!r}]",
+        where=find_line(key[2], state.codes),
+        why="it would be frozen into the program: tensors, numbers and plain values are read and written at each call",
         next_step="keep it in tensors or numbers, one for each entry",
     )
-
-
-_ABSENT = object()

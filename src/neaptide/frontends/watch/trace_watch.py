@@ -21,23 +21,36 @@ import torch
 from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.containers import copied, refill
-from neaptide.frontends.objects.places import ItemPlace, Place, root_of
+from neaptide.frontends.objects.places import MISSING, ItemPlace, Place, read, root_of
 from neaptide.frontends.objects.values import is_plain
 from neaptide.frontends.state.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.state.step_state import StepState
 
-GONE = object()  # there is nothing in a place
 _MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
+
+
+@dataclass(frozen=True)
+class LeftTensor:
+    """Stands for a tensor that a step leaves in a place: another one at each call, of the same make.
+
+    `attached` says whether autograd could go back through it.
+    """
+
+    spec: TensorSpec
+    attached: bool
+    is_leaf: bool
+
+    def placeholder(self) -> torch.Tensor:
+        """A tensor of that geometry without bytes."""
+        spec = self.spec
+        return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device="meta")
 
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """Something of the Python state that is another thing after the step than before.
+    """Something of the Python state that is another thing after the step than before; `MISSING` stands for nothing.
 
     Attributes:
-        name: as the user reaches it.
-        before: what was there; `GONE` for nothing.
-        after: what the step left there, likewise.
         watched: index of the place in `StepState.watched`, where it is one.
         entry: index in `StepState.containers` and key, where it is an entry of a dict; None with `watched`, and for
             what cannot be written back: tensors, lists, random states.
@@ -54,9 +67,10 @@ class Write:
         """Whether the write is of plain data or of a tensor, to a place that can be written again."""
         if self.watched is None and self.entry is None:
             return False
+        overwrites_plain = self.before is MISSING or is_plain(self.before)
         if isinstance(self.after, LeftTensor):
-            return self.before is GONE or is_plain(self.before) or type(self.before) is torch.Tensor
-        return is_plain(self.after) and (self.before is GONE or is_plain(self.before))
+            return overwrites_plain or type(self.before) is torch.Tensor
+        return overwrites_plain and is_plain(self.after)
 
     @property
     def is_count(self) -> bool:
@@ -85,26 +99,6 @@ class Write:
         return ItemPlace(_entry_name(name, key), holder, key)
 
 
-@dataclass(frozen=True)
-class LeftTensor:
-    """Stands for a tensor that a step leaves in a place: another one at each call, of the same make.
-
-    Attributes:
-        spec: its geometry.
-        attached: whether autograd could go back through it.
-        is_leaf: whether it is a leaf of autograd.
-    """
-
-    spec: TensorSpec
-    attached: bool
-    is_leaf: bool
-
-    def placeholder(self) -> torch.Tensor:
-        """A tensor of that geometry without bytes."""
-        spec = self.spec
-        return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device="meta")
-
-
 class StateWrittenError(HostEffectError):
     """The step writes Python state.
 
@@ -118,11 +112,7 @@ class StateWrittenError(HostEffectError):
 
 
 class StateWatch:
-    """Remembers the Python state that a step could write, and compares it afterwards.
-
-    Args:
-        state: what was found; its code is searched for the line that wrote.
-    """
+    """Remembers the Python state that a step could write, and compares it afterwards."""
 
     def __init__(self, state: StepState) -> None:
         self._state = state
@@ -148,17 +138,17 @@ class StateWatch:
             place.set(before)
         written = self.written()
         for _, place, before in self._places:
-            if root_of(place) is place and _content(place) is not before:
+            if root_of(place) is place and read(place) is not before:
                 _set_back(place, before)
         for _, holder, before in self._contents:
             refill(holder, before)
-        return [*written, *map(Write, self._random_numbers())]
+        return [*written, *map(Write, self._put_random_back())]
 
     def written(self) -> list[Write]:
         """What has been written so far, each once; leaves everything as it is, and passes random numbers over."""
         found: dict[tuple[int, Any], Write] = {}
         for index, place, before in self._places:
-            after = _content(place)
+            after = read(place)
             if root_of(place) is place and not is_same(before, after):
                 found[place.identity] = Write(place.name, before, after, watched=index)
         for index, (name, holder, before) in enumerate(self._contents):
@@ -168,8 +158,8 @@ class StateWatch:
                 if (id(holder), key) in found or self._is_refreshed(id(holder), key):
                     continue
                 if isinstance(holder, dict) and key is not _MOVED:
-                    then = before.get(key, GONE)
-                    found[id(holder), key] = Write(label, then, now.get(key, GONE), entry=(index, key))
+                    then = before.get(key, MISSING)
+                    found[id(holder), key] = Write(label, then, now.get(key, MISSING), entry=(index, key))
                 else:
                     found[id(holder), key] = Write(label)
         return list({write.name: write for write in found.values()}.values())
@@ -182,25 +172,25 @@ class StateWatch:
         is_moved = not changed and id(holder) in self._ordered and list(before) != list(after)
         return [_MOVED] if is_moved else changed
 
+    def _drawn(self) -> Iterator[str]:
+        """Which of Python's and numpy's random numbers have been drawn so far."""
+        if random.getstate() != self._random:
+            yield "Python"
+        now: Any = None if self._numpy is None else sys.modules["numpy"].random.get_state()
+        if now is not None and (now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any()):
+            yield "numpy"
+
     def has_drawn(self) -> bool:
         """Whether Python's or numpy's random numbers have been drawn so far."""
-        if random.getstate() != self._random:
-            return True
-        if self._numpy is None:
-            return False
-        now: Any = sys.modules["numpy"].random.get_state()
-        return bool(now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any())
+        return any(self._drawn())
 
-    def _random_numbers(self) -> Iterator[str]:
-        if random.getstate() != self._random:
-            random.setstate(self._random)
-            yield "random (Python's random numbers)"
-        if self._numpy is not None:
-            numpy_random: Any = sys.modules["numpy"].random
-            now = numpy_random.get_state()
-            if now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any():
-                numpy_random.set_state(self._numpy)
-                yield "random (numpy's random numbers)"
+    def _put_random_back(self) -> Iterator[str]:
+        for source in list(self._drawn()):
+            if source == "Python":
+                random.setstate(self._random)
+            else:
+                sys.modules["numpy"].random.set_state(self._numpy)
+            yield f"random ({source}'s random numbers)"
 
     def refuse(self, writes: Sequence[Write], trace: Trace | None = None) -> StateWrittenError:
         """The error for state that the step wrote."""
@@ -208,7 +198,7 @@ class StateWatch:
         words = [
             w for w in re.findall(r"[A-Za-z_]\w*", names[0]) if w not in {"append", "remove", "self", _MOVED}
         ]
-        is_first = any(write.before is None or write.before is GONE for write in writes)
+        is_first = any(write.before is None or write.before is MISSING for write in writes)
         lines = (find_line(word, self._state.codes) for word in reversed(words))
         error = StateWrittenError(
             f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
@@ -226,18 +216,11 @@ class StateWatch:
         return error
 
 
-def _content(place: Place) -> Any:
-    try:
-        return place.get()
-    except (LookupError, AttributeError, ValueError):
-        return GONE
-
-
 def rebound(place: Place, before: torch.Tensor, state: StepState) -> Write:
     """The write of something else to the place of a tensor, as it is now."""
     for index, (name, holder) in enumerate(state.containers):
         if isinstance(place, ItemPlace) and isinstance(holder, dict) and holder is place.holder:
-            return Write(_entry_name(name, place.key), before, _content(place), entry=(index, place.key))
+            return Write(_entry_name(name, place.key), before, read(place), entry=(index, place.key))
     return Write(place.name)
 
 

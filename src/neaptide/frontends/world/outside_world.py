@@ -28,8 +28,7 @@ import torch
 from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.places import ItemPlace, Place, replaced, root_of
-from neaptide.frontends.source.asker import users_frame
-from neaptide.frontends.source.observers import is_observed
+from neaptide.frontends.source.asker import is_observed, users_frame
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.source.users_code import is_library_file, is_ours, names_in
 from neaptide.frontends.state.step_state import StepState

@@ -15,8 +15,7 @@ import torch
 
 from neaptide.cost import generator_ops  # noqa: F401 - registers the operations
 from neaptide.frontends.recording.line_notes import calling_frame
-from neaptide.frontends.source.asker import direct_user, is_users_frame, users_frame
-from neaptide.frontends.source.observers import is_observed
+from neaptide.frontends.source.asker import direct_user, is_observed, is_users_frame, users_frame
 from neaptide.frontends.world.opaque_numbers import ClockReading, Identity, outside_error
 
 ALWAYS = 1_000  # no call has so many arguments
