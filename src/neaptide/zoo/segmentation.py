@@ -27,11 +27,7 @@ from neaptide.zoo.training import (
 
 
 def double_convolution(n_in: int, n_out: int, norm: str) -> nn.Sequential:
-    """Two 3x3 convolutions, each with ReLU and, for `norm="batch"`, batch norm.
-
-    Raises:
-        UsageError: `norm` is neither `none` nor `batch`.
-    """
+    """Two 3x3 convolutions, each with ReLU and, for `norm="batch"`, batch norm."""
     if norm not in {"none", "batch"}:
         raise UsageError(f"unknown norm {norm!r}", next_step="choose one of: none, batch")
     parts: list[nn.Module] = []

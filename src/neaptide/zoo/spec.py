@@ -41,13 +41,10 @@ def get(name: str) -> ZooModel:
 
 
 def parse_spec(spec: str) -> tuple[ZooModel, dict[str, Any]]:
-    """Read `NAME[@SIZE][,OPTION...]`; an option is `key=value`, or a bare precision such as `bf16`.
+    """The model, and all keyword arguments of its `build`, that `NAME[@SIZE][,OPTION...]` says.
 
-    A value is read in the type of the size's own value: `batch=4`, `lr=0.1`, `layers=1-1-1-1` (a tuple of
-    integers), `deep_supervision=true`. A missing size is `tiny`.
-
-    Returns:
-        The model and all keyword arguments of its `build`.
+    An option is `key=value`, or a bare precision such as `bf16`. A value is read in the type of the size's own value:
+    `batch=4`, `lr=0.1`, `layers=1-1-1-1` (a tuple of integers), `deep_supervision=true`. A missing size is `tiny`.
 
     Raises:
         TargetError: unknown model or size.

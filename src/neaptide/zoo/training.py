@@ -23,13 +23,7 @@ class Sizes(SimpleNamespace):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Models that differ in their sizes only.
-
-    Attributes:
-        network: makes the model; refuses sizes that the architecture cannot have.
-        data: makes one batch.
-        loss: of a model and a batch.
-    """
+    """Models that differ in their sizes only; `network` refuses sizes that the architecture cannot have."""
 
     network: Callable[[Sizes], nn.Module]
     data: Callable[[Sizes], Batch]
@@ -41,9 +35,6 @@ def build(family: Family, sizes: Sizes) -> tuple[Step, Batch]:
 
     On `meta`, modules are made there, so that nothing is allocated. For other devices they are made on the
     CPU and moved, so that the numbers do not depend on the device.
-
-    Raises:
-        UsageError: torch knows no such device; sizes that the architecture cannot have; an unknown optimizer.
     """
     try:
         target = torch.device(sizes.device)
@@ -62,11 +53,7 @@ def build(family: Family, sizes: Sizes) -> tuple[Step, Batch]:
 
 
 def make_optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """`adamw` or `sgd` (momentum 0.9), every other flag left at its default.
-
-    Raises:
-        UsageError: another name.
-    """
+    """`adamw` or `sgd` (momentum 0.9), every other flag left at its default."""
     if name == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=lr)
     if name == "sgd":
@@ -129,11 +116,7 @@ def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def require_multiple(s: Sizes, what: str, of: str, divisor: Any = None) -> None:
-    """Refuse sizes that the architecture cannot have; `divisor` is the value of `of`, where that is no option.
-
-    Raises:
-        UsageError: the value of `what` is not a multiple.
-    """
+    """Refuse sizes that the architecture cannot have; `divisor` is the value of `of`, where that is no option."""
     value, divisor = getattr(s, what), divisor or getattr(s, of)
     if value % divisor:
         raise UsageError(f"{what}={value} is not a multiple of {of} ({divisor})")

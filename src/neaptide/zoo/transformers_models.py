@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import transformers as hf
@@ -12,6 +13,11 @@ from neaptide.zoo.training import Family, Sizes, image_batch, random_integers, r
 
 PREDICT_EVERY = 7  # close to the published 15 % of positions, and never none of them
 IGNORED = -100  # the label that cross-entropy skips
+_CAUSAL = {"bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+_ENCODER = (
+    "hidden_size=width num_hidden_layers=layers num_attention_heads=heads hidden_dropout_prob=dropout "
+    "attention_probs_dropout_prob=dropout "
+)
 
 
 def token_batch(s: Sizes) -> Batch:
@@ -40,108 +46,90 @@ def own_loss(model: nn.Module, batch: Batch) -> Tensor:
     return loss
 
 
-def _gpt2(s: Sizes) -> Any:
-    """12 layers of width 768 is the 124M model, whose published dropout is 0.1."""
-    require_multiple(s, "width", "heads")
-    config = hf.GPT2Config(
-        vocab_size=s.vocab,
-        n_positions=s.seq,
-        n_embd=s.width,
-        n_layer=s.layers,
-        n_head=s.heads,
-        resid_pdrop=s.dropout,
-        embd_pdrop=s.dropout,
-        attn_pdrop=s.dropout,
-        bos_token_id=0,
-        eos_token_id=0,
-        use_cache=False,
-        attn_implementation="sdpa",
-    )
-    model = hf.GPT2LMHeadModel(config)
-    model.loss_type = "ForCausalLM"  # what transformers would fall back to, with a warning
-    return model
+def _model(
+    config: str,
+    model: str,
+    fields: str,
+    *,
+    multiple: tuple[str, str] | None = None,
+    loss_type: str | None = None,
+    **others: Any,
+) -> Callable[[Sizes], Any]:
+    """Builds a model from its configuration: `fields` name the option for each, `others` hold values, or make them of sizes.
 
-
-def _gptneo(s: Sizes) -> Any:
-    """24 layers of width 2048 with 16 heads is the 1.3B model; global attention and local windows alternate.
-
-    transformers offers no `sdpa` kernel for this family, so scores and probabilities of every layer are kept
-    for the backward pass.
+    The width has to be a multiple of the heads, and so the first option of `multiple` of the second.
     """
-    require_multiple(s, "width", "heads")
+    options = dict(field.split("=") for field in fields.split())
+
+    def build(s: Sizes) -> Any:
+        for what, of in filter(None, (("width", "heads"), multiple)):
+            require_multiple(s, what, of)
+        found = {field: getattr(s, option) for field, option in options.items()}
+        found |= {field: value(s) if callable(value) else value for field, value in others.items()}
+        made = getattr(hf, model)(getattr(hf, config)(**found))
+        made.loss_type = loss_type or made.loss_type
+        return made
+
+    return build
+
+
+def _attention_of_gptneo(s: Sizes) -> list[list[object]]:
+    """Global attention and local windows alternate."""
     pattern: list[list[object]] = [[["global", "local"], s.layers // 2]] if s.layers > 1 else []
-    if s.layers % 2:
-        pattern.append([["global"], 1])
-    config = hf.GPTNeoConfig(
-        vocab_size=s.vocab,
-        max_position_embeddings=max(s.positions, s.seq),
-        hidden_size=s.width,
-        num_layers=s.layers,
-        num_heads=s.heads,
-        attention_types=pattern,
-        window_size=s.window,
-        resid_dropout=s.dropout,
-        embed_dropout=s.dropout,
-        attention_dropout=s.dropout,
-        bos_token_id=0,
-        eos_token_id=0,
-        use_cache=False,
-    )
-    return hf.GPTNeoForCausalLM(config)
+    return [*pattern, [["global"], 1]] if s.layers % 2 else pattern
 
 
-def _llama(s: Sizes) -> Any:
-    """Grouped-query attention, RMS norm and rotary positions; input and output embeddings are tied."""
-    require_multiple(s, "width", "heads")
-    require_multiple(s, "heads", "kv_heads")
-    config = hf.LlamaConfig(
-        vocab_size=s.vocab,
-        hidden_size=s.width,
-        intermediate_size=s.inner,
-        num_hidden_layers=s.layers,
-        num_attention_heads=s.heads,
-        num_key_value_heads=s.kv_heads,
-        max_position_embeddings=s.seq,
-        tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=0,
-        use_cache=False,
-        attn_implementation="sdpa",
-    )
-    return hf.LlamaForCausalLM(config)
-
-
-def _encoder(s: Sizes) -> dict[str, object]:
-    """What BERT and ViT call alike."""
-    require_multiple(s, "width", "heads")
-    return {
-        "hidden_size": s.width,
-        "num_hidden_layers": s.layers,
-        "num_attention_heads": s.heads,
-        "intermediate_size": 4 * s.width,
-        "hidden_dropout_prob": s.dropout,
-        "attention_probs_dropout_prob": s.dropout,
-        "attn_implementation": "sdpa",
-    }
-
-
-def _bert(s: Sizes) -> Any:
-    """With the masked-language-model head; 12 layers of width 768 is BERT-base, published with dropout 0.1."""
-    config = hf.BertConfig(vocab_size=s.vocab, max_position_embeddings=s.seq, use_cache=False, **_encoder(s))
-    return hf.BertForMaskedLM(config)
-
-
-def _vit(s: Sizes) -> Any:
-    """12 layers of width 768 with 16-pixel patches is ViT-base/16."""
-    require_multiple(s, "image", "patch")
-    config = hf.ViTConfig(
-        image_size=s.image,
-        patch_size=s.patch,
-        num_labels=s.classes,
-        problem_type="single_label_classification",
-        **_encoder(s),
-    )
-    return hf.ViTForImageClassification(config)
+# 12 layers of width 768 is the 124M model, whose published dropout is 0.1.
+_gpt2 = _model(
+    "GPT2Config",
+    "GPT2LMHeadModel",
+    "vocab_size=vocab n_positions=seq n_embd=width n_layer=layers n_head=heads resid_pdrop=dropout embd_pdrop=dropout "
+    "attn_pdrop=dropout",
+    attn_implementation="sdpa",
+    loss_type="ForCausalLM",  # what transformers would fall back to, with a warning
+    **_CAUSAL,
+)
+# 24 layers of width 2048 with 16 heads is the 1.3B model. transformers offers no `sdpa` kernel for this family, so scores
+# and probabilities of every layer are kept for the backward pass.
+_gptneo = _model(
+    "GPTNeoConfig",
+    "GPTNeoForCausalLM",
+    "vocab_size=vocab hidden_size=width num_layers=layers num_heads=heads window_size=window resid_dropout=dropout "
+    "embed_dropout=dropout attention_dropout=dropout",
+    max_position_embeddings=lambda s: max(s.positions, s.seq),
+    attention_types=_attention_of_gptneo,
+    **_CAUSAL,
+)
+# Grouped-query attention, RMS norm and rotary positions; input and output embeddings are tied.
+_llama = _model(
+    "LlamaConfig",
+    "LlamaForCausalLM",
+    "vocab_size=vocab hidden_size=width intermediate_size=inner num_hidden_layers=layers num_attention_heads=heads "
+    "num_key_value_heads=kv_heads max_position_embeddings=seq",
+    multiple=("heads", "kv_heads"),
+    tie_word_embeddings=True,
+    attn_implementation="sdpa",
+    **_CAUSAL,
+)
+# With the masked-language-model head; 12 layers of width 768 is BERT-base, published with dropout 0.1.
+_bert = _model(
+    "BertConfig",
+    "BertForMaskedLM",
+    _ENCODER + "vocab_size=vocab max_position_embeddings=seq",
+    intermediate_size=lambda s: 4 * s.width,
+    use_cache=False,
+    attn_implementation="sdpa",
+)
+# 12 layers of width 768 with 16-pixel patches is ViT-base/16.
+_vit = _model(
+    "ViTConfig",
+    "ViTForImageClassification",
+    _ENCODER + "image_size=image patch_size=patch num_labels=classes",
+    multiple=("image", "patch"),
+    intermediate_size=lambda s: 4 * s.width,
+    problem_type="single_label_classification",
+    attn_implementation="sdpa",
+)
 
 
 gpt2 = Family(_gpt2, token_batch, own_loss)
