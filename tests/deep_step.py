@@ -18,7 +18,7 @@ def deep(width: int = 16, rows: int = 256):
     layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.GELU())]
     model = nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    return model, optimizer, steps.make_step(model, optimizer), torch.randn(rows, width)
+    return model, optimizer, steps.simple(model, optimizer), torch.randn(rows, width)
 
 
 def deep_factory():
@@ -31,4 +31,4 @@ def dropout_factory():
     torch.manual_seed(0)
     layers = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))]
     model = nn.Sequential(nn.BatchNorm1d(16), *layers)
-    return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)
+    return steps.simple(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randn(256, 16)

@@ -177,7 +177,7 @@ def test_an_edited_and_a_truncated_file_are_refused_and_nothing_is_run(plan, tmp
 def test_a_plan_for_another_step_names_the_difference(plan, change, told):
     model, _, step, batch = deep(width=8) if change == "width" else deep()
     if change == "model":
-        step = steps.make_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        step = steps.simple(model, torch.optim.SGD(model.parameters(), lr=0.1))
     elif change == "shape":
         batch = batch[:128]
     elif change == "dtype":
@@ -367,7 +367,7 @@ def test_a_profile_for_another_device_of_a_model_without_bytes_allocates_nothing
         with torch.device("meta"):
             model = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
             batch = torch.empty(64, width)
-        return steps.make_step(model, torch.optim.AdamW(model.parameters(), lr=0.1)), batch
+        return steps.simple(model, torch.optim.AdamW(model.parameters(), lr=0.1)), batch
 
     neaptide.profile(*made(8), device="rtx3090")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

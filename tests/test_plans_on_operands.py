@@ -52,7 +52,7 @@ def factory(rows=2):
     torch.manual_seed(0)
     model = Convolutions()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return steps.make_step(model, optimizer), torch.randn(rows, 3, 24, 24)
+    return steps.simple(model, optimizer), torch.randn(rows, 3, 24, 24)
 
 
 @pytest.fixture(scope="module")

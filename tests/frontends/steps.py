@@ -13,29 +13,43 @@ from torch.utils.checkpoint import checkpoint
 Step = Callable[..., Any]
 
 
-def make_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
-    def step(batch: torch.Tensor) -> torch.Tensor:
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+def update(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """What ends most training steps."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def batch():
+    return torch.randn(6, 4)
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+
+
+def simple(model, optimizer, loss_of=lambda out: out.square().mean()):
+    def step(x):
+        return update(loss_of(model(x)), optimizer)
 
     return step
 
 
 def mlp(**options: Any) -> tuple[Step, torch.Tensor]:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    return make_step(
+    return simple(
         model, torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
     ), torch.randn(5, 4)
 
 
 def adamw(**options: Any) -> tuple[Step, torch.Tensor]:
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
-    return make_step(model, torch.optim.AdamW(model.parameters(), **{"lr": 0.01, **options})), torch.randn(
-        5, 4
-    )
+    return simple(model, torch.optim.AdamW(model.parameters(), **{"lr": 0.01, **options})), torch.randn(5, 4)
 
 
 def batch_norm() -> tuple[Step, torch.Tensor]:
@@ -46,9 +60,7 @@ def batch_norm() -> tuple[Step, torch.Tensor]:
         nn.Conv2d(8, 4, 3),
         nn.BatchNorm2d(4),
     )
-    return make_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)), torch.randn(
-        2, 3, 8, 8
-    )
+    return simple(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)), torch.randn(2, 3, 8, 8)
 
 
 class Dropped(nn.Module):
@@ -70,7 +82,7 @@ class Dropped(nn.Module):
 
 def dropout(*, reentrant: bool | None = None) -> tuple[Step, torch.Tensor]:
     model = Dropped(reentrant=reentrant)
-    return make_step(model, torch.optim.SGD(model.parameters(), lr=0.1)), torch.randn(4, 8)
+    return simple(model, torch.optim.SGD(model.parameters(), lr=0.1)), torch.randn(4, 8)
 
 
 class Recurrent(nn.Module):
@@ -89,11 +101,7 @@ def lstm() -> tuple[Step, torch.Tensor]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def step(tokens: torch.Tensor) -> torch.Tensor:
-        loss = functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()), optimizer)
 
     return step, torch.randint(0, 11, (3, 5))
 
@@ -102,27 +110,4 @@ def tied() -> tuple[Step, torch.Tensor]:
     embedding, head = nn.Embedding(11, 6), nn.Linear(6, 11, bias=False)
     head.weight = embedding.weight
     model = nn.Sequential(embedding, nn.Tanh(), head)
-    return make_step(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randint(0, 11, (3, 5))
-
-
-def net():
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def batch():
-    return torch.randn(6, 4)
-
-
-def sgd(model, **options):
-    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
-
-
-def simple(model, optimizer, loss_of=lambda out: out.square().mean()):
-    def step(x):
-        loss = loss_of(model(x))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step
+    return simple(model, torch.optim.AdamW(model.parameters(), lr=0.01)), torch.randint(0, 11, (3, 5))

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from frontends.steps import update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
@@ -22,11 +23,7 @@ def stepping(loss_of):
     optimizer = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.3)
 
     def step(x):
-        loss = loss_of(layer, head, x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss_of(layer, head, x), optimizer)
 
     return step, torch.randn(96, 24)
 
@@ -135,11 +132,7 @@ def test_backward_inside_the_region():
 
         @autocast()
         def step(x):
-            loss = F.gelu(layer(F.gelu(layer(x)))).float().square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(F.gelu(layer(F.gelu(layer(x)))).float().square().mean(), optimizer)
 
         return step, torch.randn(96, 24)
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from frontends.steps import update
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
 
@@ -19,11 +20,7 @@ def weighted(settings):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(batch, weight=1.0):
-        loss = model(batch).square().mean() * (weight * settings.scale)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(model(batch).square().mean() * (weight * settings.scale), optimizer)
 
     return model, step
 
@@ -96,10 +93,7 @@ def test_of_a_float_that_decides_a_branch_only_the_branch_is_guarded():
             loss = model(batch).square().mean()
             if weight > 0.5:
                 loss = loss * weight
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(loss, optimizer)
 
         return model, step
 
@@ -121,10 +115,7 @@ def test_a_float_whose_type_is_asked_for_stays_a_guard():
 
     def step(batch, weight):
         loss = model(batch).square().mean() * (weight if isinstance(weight, float) else 1.0)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, optimizer)
 
     captured = capture_step(step, (torch.randn(5, 4), 0.75), changing=frozenset({"batch[1]"}))
     assert captured.changing == frozenset()
@@ -138,10 +129,7 @@ def test_whole_numbers_that_change_cost_one_plan_beside_one_that_is_a_size():
         loss = model(batch[:rows]).square().mean() * max(0.1, 1.0 - epoch / 10)
         if epoch >= 3:
             loss = loss * 0.5
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, optimizer)
 
     twin = copy.deepcopy(model)
     batch = torch.randn(5, 4)

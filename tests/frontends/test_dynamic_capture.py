@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from frontends.steps import update
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends.torch_step import capture_step
@@ -122,11 +123,7 @@ def training(model, loss_of=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def step(x):
-        loss = model(x) if loss_of is None else loss_of(model(x), x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(model(x) if loss_of is None else loss_of(model(x), x), optimizer)
 
     return step
 

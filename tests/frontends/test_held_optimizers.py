@@ -95,11 +95,7 @@ class Trainer:
     optimizer: torch.optim.Optimizer
 
     def __call__(self, x):
-        loss = self.model(x).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
+        return steps.update(self.model(x).square().mean(), self.optimizer)
 
 
 class ReadsGroups:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from frontends.steps import batch, net, sgd
+from frontends.steps import batch, net, sgd, update
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
@@ -47,10 +47,7 @@ class Trainer:
         self.total = 0.0
 
     def update(self, loss):
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, self.optimizer)
 
     def hooks(self, x):
         out = self.model(x)
@@ -147,11 +144,7 @@ def test_spectral_norm_of_the_old_kind_is_captured():
         optimizer = sgd(model)
 
         def step(x):
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(model(x).square().mean(), optimizer)
 
         return step, batch()
 
@@ -166,10 +159,7 @@ def test_a_first_call_that_reads_no_tensor_yet_is_refused():
         loss = model(x).square().mean()
         loss = loss if kept.get("last") is None else loss + kept["last"]
         kept["last"] = loss.detach()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, optimizer)
 
     with pytest.raises(CaptureError, match="call the step once"):
         capture_step(step, (batch(),))
@@ -188,10 +178,7 @@ def test_a_number_that_becomes_a_tensor_in_front_of_the_update_is_refused():
     def step(x):
         loss = model(x).square().mean()
         trainer.average = 0.9 * trainer.average + 0.1 * loss.detach()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, optimizer)
 
     with pytest.raises(CaptureError, match="call the step once"):
         capture_step(step, (batch(),))
@@ -227,11 +214,7 @@ def test_tensors_on_modules_of_torchs_own(register):
         register(model)
 
         def step(x, model=model, optimizer=optimizer):
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(model(x).square().mean(), optimizer)
 
         run = made(step, batch())
         for _ in range(3):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from frontends.steps import update
 from neaptide.errors import StepMismatch
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
@@ -41,11 +42,7 @@ def make_step(model):
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
 
     def step(ids, mask):
-        loss = network(input_ids=ids, attention_mask=mask, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(network(input_ids=ids, attention_mask=mask, labels=ids).loss, optimizer)
 
     return step
 
@@ -115,11 +112,7 @@ def of_library(library, function, *, of_batch):
                 if of_batch is not None
                 else function(model(x))
             )
-            loss = out.square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(out.square().mean(), optimizer)
 
         return step, (torch.randn(2, 4), torch.ones(3, dtype=torch.int32))
 

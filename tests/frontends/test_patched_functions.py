@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from frontends.steps import update
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
 
@@ -37,11 +38,7 @@ def make_step():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
     def step(x):
-        loss = model(x).square()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(model(x).square(), optimizer)
 
     return step
 
@@ -142,11 +139,7 @@ def test_a_class_method_that_is_wrapped_runs_once(monkeypatch):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         def step(x):
-            loss = Scale.apply(model(x)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(Scale.apply(model(x)).square().mean(), optimizer)
 
         return step
 

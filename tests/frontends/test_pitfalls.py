@@ -61,11 +61,7 @@ def test_mean_losses_are_charged_what_their_storage_holds(loss):
     target = torch.randn(32, 16)
 
     def step(batch):
-        value = loss(model(batch), target)
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return value.detach()
+        return steps.update(loss(model(batch), target), optimizer)
 
     batch = torch.randn(32, 16)
     run = planned(step, batch)
@@ -110,7 +106,7 @@ def test_scheduler_changes_the_rate_without_a_new_plan():
         model = nn.Linear(4, 3)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-        return model, optimizer, scheduler, steps.make_step(model, optimizer)
+        return model, optimizer, scheduler, steps.simple(model, optimizer)
 
     torch.manual_seed(0)
     model, _, scheduler, step = factory()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from frontends.steps import batch, net, sgd, simple
+from frontends.steps import batch, net, sgd, simple, update
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
@@ -42,11 +42,7 @@ def test_arguments_of_any_structure(make_args):
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
             tensors = [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
             factor = sum(n for n in leaves if isinstance(n, float))
-            loss = (model(tensors[0]) - tensors[1]).square().mean() * (1 + factor)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update((model(tensors[0]) - tensors[1]).square().mean() * (1 + factor), optimizer)
 
         return step
 
@@ -88,9 +84,7 @@ def test_results_of_any_structure(result):
         def step(x):
             out = model(x)
             loss = out.square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            update(loss, optimizer)
             return result(loss, out)
 
         return step
@@ -181,10 +175,7 @@ def test_autocast(inside):
         def step(x):
             with torch.autocast("cpu", torch.bfloat16):
                 loss = model(x).float().square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(loss, optimizer)
 
         return step if inside else torch.autocast("cpu", torch.bfloat16)(step), batch()
 
@@ -223,11 +214,7 @@ def test_compiled_parts_are_traced_through(what):
             loss_of = torch.compile(loss_of, backend="eager")
 
         def step(x):
-            loss = loss_of(x)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(loss_of(x), optimizer)
 
         return step, batch()
 
@@ -300,11 +287,7 @@ def test_literals_made_in_the_step():
 
         def step(x):
             weights = torch.tensor(factors) + torch.arange(3) + torch.ones(3)
-            loss = (model(x) * weights).square().mean() + torch.tensor(1.0)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update((model(x) * weights).square().mean() + torch.tensor(1.0), optimizer)
 
         return step, batch()
 
@@ -331,11 +314,7 @@ def test_all_bytes_that_a_tensor_holds_are_counted(in_batch):
     assert window.untyped_storage().nbytes() > window.nbytes
 
     def step(x):
-        loss = model(x if in_batch else batch() * window).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(model(x if in_batch else batch() * window).square().mean(), optimizer)
 
     graph = capture_step(step, (window if in_batch else batch(),)).steady.graph
     found = graph.values[next(v for v in graph.inputs if graph.values[v].shape == (SizeExpr.const(4),))]
@@ -351,11 +330,7 @@ def test_same_tensor_twice_in_the_batch_may_differ_later():
         optimizer = sgd(model)
 
         def step(batch):
-            loss = functional.mse_loss(model(batch["x"]), batch["y"][:, :3])
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(functional.mse_loss(model(batch["x"]), batch["y"][:, :3]), optimizer)
 
         return step
 
@@ -374,10 +349,7 @@ def test_model_without_bytes_is_captured_as_one_on_the_cpu():
     def step(x):
         with torch.autocast("cpu", torch.bfloat16):
             loss = model(x).float().square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, optimizer)
 
     program = capture_step(step, (x,)).steady
     assert {s.device for s in program.graph.storages} == {"cpu"}
@@ -391,11 +363,7 @@ def test_a_skeleton_without_bytes_is_no_input_of_a_step_whose_other_tensors_have
 
     def step(x):
         parameters = dict(model.named_parameters())
-        loss = torch.func.functional_call(skeleton, parameters, (x,)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(torch.func.functional_call(skeleton, parameters, (x,)).square().mean(), optimizer)
 
     program = capture_step(step, (batch(),)).steady
     parameters = [slot for slot in program.inputs if slot.role == "parameter"]
@@ -431,10 +399,7 @@ def test_context_managers_in_the_step():
                     theirs.lerp_(mine, 0.1)
             with contextlib.nullcontext(), torch.enable_grad():
                 loss = (model(x) - goal).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(loss, optimizer)
 
         return step, batch()
 

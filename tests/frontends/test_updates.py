@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from frontends.steps import batch, net, sgd, simple
+from frontends.steps import batch, net, sgd, simple, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
@@ -222,11 +222,7 @@ def tensor_hook_inside():
     def step(x):
         hidden = model[0](x)
         hidden.register_hook(lambda g: g.clamp(-0.01, 0.01))
-        loss = model[2](hidden.tanh()).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(model[2](hidden.tanh()).square().mean(), optimizer)
 
     return step, batch()
 

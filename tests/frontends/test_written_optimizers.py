@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from frontends.steps import simple
+from frontends.steps import simple, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, planned
@@ -144,9 +144,7 @@ def test_a_rate_that_the_step_itself_sets_is_set_at_each_call():
 
         def step(x, model=model, optimizer=optimizer):
             loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            update(loss, optimizer)
             optimizer.param_groups[0]["lr"] *= 0.9
             return loss.detach()
 

@@ -71,7 +71,7 @@ def test_operations_are_run_once_and_only_where_that_is_meant():
     assert not prepare(step, (batch,), device="rtx3090").is_measured
     with torch.device("meta"):
         model = torch.nn.Linear(4, 4)
-        nowhere = steps.make_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        nowhere = steps.simple(model, torch.optim.SGD(model.parameters(), lr=0.1))
         assert not prepare(nowhere, (torch.empty(3, 4),)).is_measured
 
 

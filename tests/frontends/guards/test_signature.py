@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from frontends.steps import update
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
@@ -33,11 +34,7 @@ class Case:
         out = self.model(x) * self.scale * FACTOR + self.offset + self.settings.nested["offset"]
         for tensor in self.extra:
             out = out + tensor
-        loss = out.pow(self.settings.power).mean() * len(self.settings.parts)
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
+        return update(out.pow(self.settings.power).mean() * len(self.settings.parts), self.optimizer)
 
 
 def batch(n=6):
@@ -131,11 +128,7 @@ def test_closure_variable_is_a_guard():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x):
-        loss = model(x).pow(power).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(model(x).pow(power).mean(), optimizer)
 
     x = batch()
     run = planned(step, x)
@@ -243,10 +236,7 @@ def test_attributes_of_tensors_are_read_and_guarded():
     def with_gain(each):
         def step(x):
             loss = each.model(x).square().mean() * getattr(each.model[0].weight, "gain", 1.0)
-            loss.backward()
-            each.optimizer.step()
-            each.optimizer.zero_grad()
-            return loss.detach()
+            return update(loss, each.optimizer)
 
         each.model[0].weight.gain = 3.0
         return step
@@ -266,10 +256,7 @@ def test_code_that_may_read_any_attribute_meets_no_note_of_the_update_itself(sch
     def by_name(each):
         def step(x):
             loss = getattr(torch, "square")(each.model(x)).mean()  # noqa: B009 - such code may read any attribute
-            loss.backward()
-            each.optimizer.step()
-            each.optimizer.zero_grad()
-            return loss.detach()
+            return update(loss, each.optimizer)
 
         return step
 
@@ -289,11 +276,7 @@ def test_weights_that_are_no_longer_tied_are_noticed():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         def step(x):
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return update(model(x).square().mean(), optimizer)
 
         return model, step
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from frontends.steps import update
 from neaptide.frontends.guards.fact_words import described
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from together import together
@@ -19,11 +20,7 @@ def make():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(batch):
-        loss = (model(batch["x"]) * batch["w"].unsqueeze(-1)).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update((model(batch["x"]) * batch["w"].unsqueeze(-1)).sum(), optimizer)
 
     return step
 

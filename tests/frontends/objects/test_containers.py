@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from frontends.steps import update
 from neaptide.errors import CaptureError
 from neaptide.frontends.objects import containers
 from neaptide.frontends.torch_step import capture_step
@@ -111,11 +112,7 @@ def make_step(kept):
 
     def step(x):
         scale = 2.0 if kept is None else 3.0
-        loss = (model(x) * weights).square().mean() * scale
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update((model(x) * weights).square().mean() * scale, optimizer)
 
     return step
 

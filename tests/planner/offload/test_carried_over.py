@@ -37,7 +37,7 @@ def both():
     layers = [layer for _ in range(3) for layer in (nn.Linear(6, 6), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(6, 1), nn.Flatten(0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    graph = capture(steps.make_step(model, optimizer), (torch.randn(5, 6),)).steady.graph
+    graph = capture(steps.simple(model, optimizer), (torch.randn(5, 6),)).steady.graph
     found = RULES["in_place"].find(graph, registry())
     rewrite = next(one for one in found if isinstance(one, Rewrite))
     return graph, apply_rewrite(graph, registry(), rewrite, RULES)

@@ -33,7 +33,7 @@ def factory():
     layers = [layer for _ in range(3) for layer in (nn.Conv2d(3, 3, 3, padding=1), nn.GELU())]
     model = nn.Sequential(*layers, nn.AvgPool2d(24), nn.Flatten(0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return steps.make_step(model, optimizer), torch.randn(8, 3, 24, 24)
+    return steps.simple(model, optimizer), torch.randn(8, 3, 24, 24)
 
 
 def planned(graph, peak):

@@ -43,7 +43,7 @@ class HalfInParts(nn.Module):
 def half_in_parts_step():
     torch.manual_seed(0)
     model = HalfInParts()
-    return steps.make_step(model, torch.optim.SGD(model.parameters(), lr=0.1)), torch.randn(2, 600, 4)
+    return steps.simple(model, torch.optim.SGD(model.parameters(), lr=0.1)), torch.randn(2, 600, 4)
 
 
 def searched(factory, budget):

@@ -32,7 +32,7 @@ def mlp():
         *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.2)) for _ in range(6))
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    return steps.make_step(model, optimizer), torch.randn(256, WIDTH)
+    return steps.simple(model, optimizer), torch.randn(256, WIDTH)
 
 
 def conv():
@@ -42,7 +42,7 @@ def conv():
     ]
     model = nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return steps.make_step(model, optimizer), torch.randn(4, 4, 16, 16)
+    return steps.simple(model, optimizer), torch.randn(4, 4, 16, 16)
 
 
 CASES = {

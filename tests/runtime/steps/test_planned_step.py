@@ -35,7 +35,7 @@ class Made:
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
         self.model, self.optimizer, self.batch = model, optimizer, batch
-        self.step = steps.make_step(model, optimizer)
+        self.step = steps.simple(model, optimizer)
 
     def state(self) -> dict[str, torch.Tensor]:
         found = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
