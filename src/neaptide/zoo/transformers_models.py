@@ -13,7 +13,7 @@ from neaptide.zoo.training import Family, Sizes, image_batch, random_integers, r
 
 PREDICT_EVERY = 7  # close to the published 15 % of positions, and never none of them
 IGNORED = -100  # the label that cross-entropy skips
-_CAUSAL = {"bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+_CAUSAL: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
 _ENCODER = (
     "hidden_size=width num_hidden_layers=layers num_attention_heads=heads hidden_dropout_prob=dropout "
     "attention_probs_dropout_prob=dropout "

@@ -55,11 +55,7 @@ def fast_modes() -> Any:
 
 
 def check_modes() -> None:
-    """Refuse to capture while something is active that the captured program would not go through.
-
-    Raises:
-        CaptureError: naming it.
-    """
+    """Refuse to capture while something is active that the captured program would not go through."""
     function_modes, dispatch_modes = private.active_modes()
     active = [
         ("a TorchFunctionMode", _foreign(function_modes)),

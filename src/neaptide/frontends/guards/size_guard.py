@@ -24,14 +24,7 @@ from neaptide.symbolic.size_expr import SizeExpr
 
 
 class SizeGuard:
-    """Reads the sizes that may vary off the arguments of a call, and says whether the programs hold for them.
-
-    Args:
-        dims: that may vary.
-        held: for which sizes each of the programs holds.
-        args: of the call that was captured.
-        kwargs: likewise.
-    """
+    """Reads the sizes of some dims off the arguments of a call, and says whether the programs, that `held` for some, hold."""
 
     def __init__(
         self,

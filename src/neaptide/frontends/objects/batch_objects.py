@@ -26,11 +26,7 @@ _IN_PYTHON: Final = 1 << 9  # flag of a type that a class statement makes
 
 
 class Unseen:
-    """A leaf for an attribute that is neither made of tensors nor of plain values: the step must not read it.
-
-    Attributes:
-        content: of the attribute.
-    """
+    """A leaf for an attribute that is neither made of tensors nor of plain values: the step must not read it."""
 
     __slots__ = ("content",)
 
@@ -44,12 +40,7 @@ def content_of(leaf: Any) -> Any:
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], pytree.TreeSpec]:
-    """The leaves of a tree, and its structure, for `pytree.tree_unflatten`, which makes objects of the same types.
-
-    Args:
-        tree: mostly `(args, kwargs)` of a call.
-        is_leaf: says of what else might be taken apart that it is a leaf.
-    """
+    """The leaves of a tree, and its structure, for `pytree.tree_unflatten`, which makes objects of the same types."""
     leaves, structure = pytree.tree_flatten(tree, is_leaf)
     if _are_plain(leaves):
         return leaves, structure
@@ -76,13 +67,9 @@ def _are_plain(leaves: Iterable[Any]) -> bool:
 
 
 class _Form(NamedTuple):
-    """What an object is beside its leaves.
+    """What an object is beside its leaves: its type, the names of its attributes, the keys of its entries.
 
-    Attributes:
-        kind: its type.
-        attributes: names of what it holds.
-        keys: of its entries.
-        table: name of the attribute, a dict, that the entries are in; None where the object is a dict itself.
+    `table` names the attribute, a dict, that the entries are in; None where the object is a dict itself.
     """
 
     kind: type
@@ -165,7 +152,9 @@ def has_slots(kind: type) -> bool:
 def _slots_of(kind: type) -> dict[str, Any] | None:
     """The slots of the objects of a type; None for types whose objects are not opened."""
     if kind not in _known_slots:
-        _known_slots[kind] = dict(_slots(kind)) if _is_opened(kind) else None
+        members = [member for base in kind.__mro__ for member in vars(base).items()]
+        slots = {name: member for name, member in members if isinstance(member, types.MemberDescriptorType)}
+        _known_slots[kind] = slots if _is_opened(kind) else None
     return _known_slots[kind]
 
 
@@ -177,13 +166,6 @@ def _is_opened(kind: type) -> bool:
         return False
     is_alike = all(base in _MADE_ALIKE or base.__flags__ & _IN_PYTHON for base in kind.__mro__)
     return is_alike and not issubclass(kind, (torch.Tensor, torch.nn.Module))
-
-
-def _slots(kind: type) -> Iterator[tuple[str, Any]]:
-    for base in kind.__mro__:
-        for name, member in vars(base).items():
-            if isinstance(member, types.MemberDescriptorType):
-                yield name, member
 
 
 def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:

@@ -25,11 +25,7 @@ def base_of(holder: Any) -> Any:
 
 
 def entry(holder: Any, key: Any) -> Any:
-    """What is kept under a key or position; a missing entry is not made.
-
-    Raises:
-        LookupError: there is none.
-    """
+    """What is kept under a key or position; a missing entry is not made, but a `LookupError`."""
     base = base_of(holder)
     if issubclass(base, dict):
         content = dict.get(holder, key, _NOTHING)

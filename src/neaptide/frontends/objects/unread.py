@@ -19,12 +19,7 @@ _TOLD_BY_IDENTITY: Final = (bool, type(None), enum.Enum, torch.dtype, torch.devi
 
 @dataclass(frozen=True)
 class UnreadNames:
-    """Names of what a step does not read.
-
-    Attributes:
-        places: of Python state, as the search for state names them.
-        arguments: positions of leaves of the arguments.
-    """
+    """What a step does not read: names of Python state, as the search for state has them, and positions of arguments."""
 
     places: frozenset[str] = frozenset()
     arguments: frozenset[int] = frozenset()
@@ -48,11 +43,7 @@ def may_be_unread(kind: type) -> bool:
 
 
 class ReadError(BaseException):
-    """The step reads what it was taken not to read. Nothing of the user's may catch it.
-
-    Attributes:
-        read: names of that.
-    """
+    """The step reads what it was taken not to read. Nothing of the user's may catch it."""
 
     def __init__(self, read: UnreadNames) -> None:
         super().__init__(read)
@@ -60,11 +51,9 @@ class ReadError(BaseException):
 
 
 class StandIns:
-    """The stand-ins of one trace.
+    """The stand-ins of one trace, and what the step has looked at so far (`read`).
 
-    Attributes:
-        read: what the step has looked at so far.
-        keys: by `id` of a stand-in, what it stands for: `("unread", name)` or `("argument", position)`.
+    `keys` says by `id` of a stand-in what it stands for: `("unread", name)` or `("argument", position)`.
     """
 
     def __init__(self) -> None:
@@ -81,11 +70,7 @@ class StandIns:
         return self._stand_in(("argument", position), UnreadNames(arguments=frozenset({position})))
 
     def check(self) -> None:
-        """Say what was read.
-
-        Raises:
-            ReadError: something was.
-        """
+        """Raise `ReadError` for what was read."""
         if self.read:
             raise ReadError(self.read)
 

@@ -21,9 +21,7 @@ _TESTS = ("POP_JUMP_IF_", "POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_")
 def answer_that_goes_on(code: types.CodeType, offset: int) -> bool | None:
     """The truth of a tested thing that does not raise; None where neither or both outcomes raise for certain.
 
-    Args:
-        code: of the frame that asks for the truth.
-        offset: of the instruction that asks, in bytes.
+    Asked for by the instruction at an offset in bytes.
     """
     listed = list(dis.get_instructions(code))
     index = {instruction.offset: i for i, instruction in enumerate(listed)}

@@ -35,9 +35,7 @@ class Cut:
         head: takes what the function takes; returns `(True, variables)` at the cut, and `(False, result)` where the
             function returns before it.
         bind: takes the same; returns the function's parameters, one by one.
-        tail: takes the parameters and the variables; returns what the function returns.
-        variables: names of the local variables that the tail reads and the head sets.
-        location: of the first statement of the tail: `file:line: code`.
+        tail: takes the parameters and the variables, those that it reads and the head sets; returns what the function returns.
         calls: dotted names that the tail calls, such as `("self", "meter", "update")`.
     """
 
@@ -50,14 +48,7 @@ class Cut:
 
 
 class StepSource:
-    """The source of a function, when it is the source of what runs.
-
-    Args:
-        function: a plain function or method, as it is called.
-
-    Raises:
-        LookupError: there is no source, or it belongs to other code; the text says why.
-    """
+    """The source of a plain function or method, when it is the source of what runs; else `LookupError` says why."""
 
     def __init__(self, function: types.FunctionType) -> None:
         code = function.__code__
@@ -101,12 +92,7 @@ class StepSource:
         return tuple(found)
 
     def cut(self, at: int, moved: tuple[int, ...] = ()) -> Cut:
-        """The function in two parts, the tail beginning with the statement of that number.
-
-        Args:
-            at: number of the statement.
-            moved: numbers of later statements that are put at the end of the head.
-        """
+        """The function in two parts, the tail beginning with a statement; some later ones are `moved` to the head's end."""
         body = self._tree.body
         before = [*body[:at], *(body[i] for i in moved)]
         behind = [statement for i, statement in enumerate(body[at:], at) if i not in moved]

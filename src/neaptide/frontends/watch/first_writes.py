@@ -43,11 +43,7 @@ class FirstWrites:
 
     @staticmethod
     def of(writes: Sequence[Write], state: StepState) -> FirstWrites:
-        """Writes of plain data and tensors in the state of a step, as it was found before any of them was done.
-
-        Raises:
-            PlanMismatch: the step is made in another way than the one that was traced.
-        """
+        """Writes of plain data and tensors in the state of a step, as it was found before any of them was done."""
         found = []
         for write in writes:
             try:

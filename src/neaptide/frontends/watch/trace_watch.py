@@ -100,12 +100,7 @@ class Write:
 
 
 class StateWrittenError(HostEffectError):
-    """The step writes Python state.
-
-    Attributes:
-        writes: what it wrote; it has been put back.
-        trace: what was recorded; None where the step did not come to its end.
-    """
+    """The step writes Python state, which has been put back; `trace` is None where the step did not come to its end."""
 
     writes: Sequence[Write] = ()
     trace: Trace | None = None

@@ -32,23 +32,9 @@ from neaptide.frontends.source.asker import is_observed, users_frame
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.source.users_code import is_library_file, is_ours, names_in
 from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.world import stand_ins as stand
 from neaptide.frontends.world.closed import closed_state
 from neaptide.frontends.world.opaque_numbers import ClockReading, clock_error
-from neaptide.frontends.world.stand_ins import (
-    ALWAYS,
-    always,
-    clock_stand_in,
-    frames_stand_in,
-    generator_stand_ins,
-    identity_stand_in,
-    is_hashed_by_address,
-    is_torch_state,
-    not_torch,
-    numpy_stand_in,
-    refusing,
-    seed_stand_in,
-    without_clock,
-)
 
 
 class _Root(NamedTuple):
@@ -96,7 +82,7 @@ _CLOCKS = frozenset(
 )
 # Functions of `time` that tell the time only when they are called with fewer arguments than this.
 _NOW_BELOW = {"gmtime": 1, "localtime": 1, "ctime": 1, "asctime": 1, "strftime": 2}
-_NOW_BELOW |= {"clock_gettime": ALWAYS, "clock_gettime_ns": ALWAYS}
+_NOW_BELOW |= {"clock_gettime": stand.ALWAYS, "clock_gettime_ns": stand.ALWAYS}
 _FRAME_WORDS = frozenset(
     {"_getframe", "currentframe", "stack", "trace", "extract_stack", "format_stack", "walk_stack"}
 )
@@ -171,10 +157,10 @@ def no_outside_world(state: StepState) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_replaced_everywhere(_replacements(named), state))
         stack.enter_context(_watched_environment(state))
-        stack.enter_context(replaced(random.Random, "seed", seed_stand_in))
+        stack.enter_context(replaced(random.Random, "seed", stand.seed_stand_in))
         network = sys.modules.get("socket")
         if network is not None:
-            opening = functools.partial(refusing, does="uses the network", hands_on=not_torch)
+            opening = functools.partial(stand.refusing, does="uses the network", hands_on=stand.not_torch)
             stack.enter_context(replaced(network.socket, "__init__", opening))
         try:
             yield
@@ -252,31 +238,33 @@ def _replacements(named: frozenset[str]) -> dict[int, Any]:
     for them.
     """
     pairs: list[tuple[Any, Any]] = [
-        (open, refusing(open, "opens a file", hands_on=not_torch)),
-        (input, refusing(input, "waits for input")),
-        (dt.datetime, without_clock(dt.datetime, ("now", "utcnow", "today"))),
-        (dt.date, without_clock(dt.date, ("today",))),
+        (open, stand.refusing(open, "opens a file", hands_on=stand.not_torch)),
+        (input, stand.refusing(input, "waits for input")),
+        (dt.datetime, stand.without_clock(dt.datetime, ("now", "utcnow", "today"))),
+        (dt.date, stand.without_clock(dt.date, ("today",))),
     ]
     if "id" in named:
-        pairs.append((id, identity_stand_in(id, always)))
+        pairs.append((id, stand.identity_stand_in(id, stand.always)))
     if "hash" in named:
-        pairs.append((hash, identity_stand_in(hash, is_hashed_by_address)))
+        pairs.append((hash, stand.identity_stand_in(hash, stand.is_hashed_by_address)))
     if named & _FRAME_WORDS:
-        pairs.append((sys._getframe, frames_stand_in(sys._getframe)))  # noqa: SLF001
-    pairs += generator_stand_ins()
-    pairs += [(make, numpy_stand_in(make)) for make in private.makers_of_tensors()]
+        pairs.append((sys._getframe, stand.frames_stand_in(sys._getframe)))  # noqa: SLF001
+    pairs += stand.generator_stand_ins()
+    pairs += [(make, stand.numpy_stand_in(make)) for make in private.makers_of_tensors()]
     for name, function in vars(time).items():
         if name in _CLOCKS:
-            pairs.append((function, clock_stand_in(function, name)))
+            pairs.append((function, stand.clock_stand_in(function, name)))
         elif name in _NOW_BELOW:
-            pairs.append((function, refusing(function, f"reads the clock ({name})", below=_NOW_BELOW[name])))
+            pairs.append(
+                (function, stand.refusing(function, f"reads the clock ({name})", below=_NOW_BELOW[name]))
+            )
     for root in _ROOTS:
-        hands_on = is_torch_state if root.module.startswith("torch.") else not_torch
+        hands_on = stand.is_torch_state if root.module.startswith("torch.") else stand.not_torch
         only, harmless = root.only.split(), root.harmless.split()
         for name, function in vars(sys.modules.get(root.module, types.ModuleType(""))).items():
             wanted = name in only if only else name not in harmless
             if wanted and isinstance(function, (types.BuiltinFunctionType, types.FunctionType)):
-                pairs.append((function, refusing(function, f"{root.does} ({name})", hands_on=hands_on)))
+                pairs.append((function, stand.refusing(function, f"{root.does} ({name})", hands_on=hands_on)))
     return {id(original): replacement for original, replacement in pairs}
 
 
@@ -296,7 +284,7 @@ def _watched_environment(state: StepState) -> Iterator[None]:
 
         return noted
 
-    reading_all = functools.partial(refusing, does="reads all environment variables")
+    reading_all = functools.partial(stand.refusing, does="reads all environment variables")
     with (
         replaced(kind, "__getitem__", noting),
         replaced(kind, "__iter__", reading_all),
