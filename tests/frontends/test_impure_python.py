@@ -20,7 +20,7 @@ def steps(tmp_path):
     made.close()
 
 
-def refused(steps, name, match=""):
+def refused(steps, name, match=None):
     with pytest.raises(CaptureError, match=match) as caught:
         capture_step(step_of(steps, name), (torch.randn(5, 4),))
     where = caught.value.where or ""
