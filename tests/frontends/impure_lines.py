@@ -116,8 +116,8 @@ def step_of(steps, name):
 
 def lines_of(name):
     """The lines that an error about a kind may name, as `file:line:`."""
-    if name in _LINES:
+    if name in _LINES and name not in ELSEWHERE:
         return [f"{__file__}:{line}:" for *_, line in _LINES[name].__code__.co_lines()]
-    lines, first = inspect.getsourcelines(ELSEWHERE.get(name, getattr(Steps, name)))
+    lines, first = inspect.getsourcelines(ELSEWHERE.get(name) or getattr(Steps, name))
     marked = [i for i, line in enumerate(lines) if line.rstrip().endswith("HERE")] or [len(lines) - 1]
     return [f"{impure_steps.__file__}:{first + i}:" for i in marked]
