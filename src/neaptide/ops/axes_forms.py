@@ -227,6 +227,17 @@ def moved(to: Callable[[Call], Mapping[int, int] | None], *linear: tuple[int, ..
     return AxisRow(axes, linear=linear)
 
 
+def argument_dims(position: int, name: str | None = None) -> Whole:
+    """The dims that a list argument names; all dims where it is empty or not known."""
+
+    def whole(call: Call) -> Iterable[int]:
+        rank = len(call.inputs()[0].shape)
+        dims = numbers(call.arg(position, name))
+        return {dim % rank for dim in dims} if dims else range(rank)
+
+    return whole
+
+
 def argument_dim(position: int, name: str | None = None, default: int | None = None) -> Whole:
     """The dim that an argument names; all dims where it is not known."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from neaptide.ir.registry import AxisRow, Call
 from neaptide.ops.axes_forms import (
     Axed,
     all_but,
+    argument_dims,
     broadcast_dim,
     einsum,
     keyword_slot,
@@ -297,13 +298,6 @@ def _batch_of_matrices(call: Call) -> Iterator[OpAxis]:
         yield from op_axis(call, everywhere, [(k, dim) for k in range(len(call.node.outputs))])
 
 
-def _transformed(call: Call) -> Iterable[int]:
-    """Dims that a Fourier transform is along: `(self, dim, ...)`."""
-    rank = len(call.inputs()[0].shape)
-    dims = numbers(call.arg(1))
-    return range(rank) if dims is None else {dim % rank for dim in dims}
-
-
 def _distances(call: Call) -> Iterator[OpAxis]:
     """`(x1 (..., p, m), x2 (..., r, m), p, compute_mode)` to the distances (..., p, r); x1 and x2 may be one value."""
     first, second = slot(call, 0), slot(call, 1)
@@ -368,7 +362,7 @@ ROWS: Final = (
         """,
         AxisRow(_batch_of_matrices),
     ),
-    Axed("_fft_r2c _fft_c2r _fft_c2c", all_but(_transformed, _FIRST)),
+    Axed("_fft_r2c _fft_c2r _fft_c2c", all_but(argument_dims(1), _FIRST)),
     Axed("_cdist_forward", AxisRow(_distances)),
     Axed("_cdist_backward", AxisRow(_distances_backward, linear=(_FIRST,))),
     Axed("_weight_norm_interface _weight_norm_interface_backward", AxisRow(_weight_norm)),

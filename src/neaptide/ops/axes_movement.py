@@ -12,6 +12,7 @@ from neaptide.ops.axes_forms import (
     Axed,
     all_but,
     argument_dim,
+    argument_dims,
     broadcast_dim,
     dim_of,
     moved,
@@ -120,24 +121,8 @@ def _as_complex(call: Call) -> Mapping[int, int] | None:
     return {dim: dim for dim in range(_rank(call) - 1)}
 
 
-def _rolled(call: Call) -> Iterable[int]:
-    rank = _rank(call)
-    dims = numbers(call.arg(2, "dims", ()))
-    return range(rank) if not dims else {d % rank for d in dims}
-
-
-def _flipped(call: Call) -> Iterable[int]:
-    dims = numbers(call.arg(1, "dims"))
-    rank = _rank(call)
-    return range(rank) if dims is None else {d % rank for d in dims}
-
-
 def _matrix(call: Call) -> Iterable[int]:
     return (_rank(call) - 2, _rank(call) - 1)
-
-
-def _unsliced(call: Call) -> Iterable[int]:
-    return argument_dim(2, "dim")(call)
 
 
 def _unselected(call: Call) -> Mapping[int, int] | None:
@@ -339,11 +324,11 @@ ROWS: Final = (
     Axed("unfold", moved(_unfolded, _FIRST)),
     Axed("view_as_real", moved(_as_real, _FIRST)),
     Axed("view_as_complex", moved(_as_complex, _FIRST)),
-    Axed("roll", all_but(_rolled, _FIRST)),
-    Axed("flip", all_but(_flipped, _FIRST)),
+    Axed("roll", all_but(argument_dims(2, "dims"), _FIRST)),
+    Axed("flip", all_but(argument_dims(1, "dims"), _FIRST)),
     Axed("tril triu", all_but(_matrix, _FIRST)),
     Axed("repeat", moved(_repeated, _FIRST)),
-    Axed("slice_backward", all_but(_unsliced, _FIRST), shapes=(1,)),
+    Axed("slice_backward", all_but(argument_dim(2, "dim"), _FIRST), shapes=(1,)),
     Axed("select_backward", moved(_unselected, _FIRST), shapes=(1,)),
     Axed("slice_scatter", all_but(argument_dim(2, "dim", 0), (0, 1), operands=(0, 1))),
     Axed("embedding", AxisRow(_embedding, linear=((0,),))),

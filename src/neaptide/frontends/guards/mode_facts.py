@@ -102,12 +102,8 @@ def _saved_tensor_hooks() -> Any:
 
 
 def _foreign(function_modes: tuple[Any, ...]) -> list[Any]:
-    return [
-        m
-        for m in function_modes
-        if private.device_of_mode(m) is None and not getattr(m, "only_observes", False)
-    ]
+    return [mode for mode in _changing(function_modes) if private.device_of_mode(mode) is None]
 
 
-def _changing(dispatch_modes: tuple[Any, ...]) -> list[Any]:
-    return [m for m in dispatch_modes if not getattr(m, "only_observes", False)]
+def _changing(modes: tuple[Any, ...]) -> list[Any]:
+    return [mode for mode in modes if not getattr(mode, "only_observes", False)]

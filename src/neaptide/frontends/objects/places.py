@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -170,6 +170,19 @@ def attributes_of(item: Any, name: str) -> Iterator[Place]:
         for key in (slots,) if isinstance(slots, str) else tuple(slots):
             if isinstance(vars(kind).get(key), types.MemberDescriptorType) and hasattr(item, key):
                 yield AttributePlace(f"{name}.{key}", item, key)
+
+
+@contextlib.contextmanager
+def swapped(contents: Sequence[tuple[Place, Any]]) -> Iterator[None]:
+    """While open, places hold other contents; a tuple around one of them is made anew, and the old one is put back."""
+    held = [(root, root.get()) for root in (root_of(place) for place, _ in contents)]
+    try:
+        for place, content in contents:
+            place.set(content)
+        yield
+    finally:
+        for root, content in reversed(held):
+            root.set(content)
 
 
 @contextlib.contextmanager

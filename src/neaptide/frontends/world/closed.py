@@ -7,13 +7,14 @@ import gc
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.objects.places import Place, root_of
+from neaptide.frontends.objects.places import Place, swapped
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.state.step_state import StepState
 
@@ -59,19 +60,10 @@ _LargeData: Final = _closed(
 )
 
 
-@contextlib.contextmanager
-def closed_state(state: StepState) -> Iterator[None]:
+def closed_state(state: StepState) -> AbstractContextManager[None]:
     """Refuse to use iterators, files and connections of the state, and to read what is too large to be compared at each call."""
     stand_ins: list[tuple[Place, Any]] = [(place, _Iterator(place.name)) for place in state.iterators]
-    stand_ins += [(place, _LargeData(place.name)) for place in state.closed]
-    held = [(root, root.get()) for root in (root_of(place) for place, _ in stand_ins)]
-    for place, stand_in in stand_ins:
-        place.set(stand_in)
-    try:
-        yield
-    finally:
-        for root, content in held:  # a tuple around one of them is made anew: the old one is put back
-            root.set(content)
+    return swapped([*stand_ins, *((place, _LargeData(place.name)) for place in state.closed)])
 
 
 @contextlib.contextmanager

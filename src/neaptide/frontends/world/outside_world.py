@@ -27,7 +27,7 @@ import torch
 
 from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.objects.places import ItemPlace, Place, replaced, root_of
+from neaptide.frontends.objects.places import ItemPlace, Place, replaced, swapped
 from neaptide.frontends.source.asker import is_observed, users_frame
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.source.users_code import is_library_file, is_ours, names_in
@@ -184,23 +184,19 @@ def _replaced_everywhere(replacements: Mapping[int, Any], state: StepState) -> I
     places: dict[tuple[int, Any], Place] = {
         place.identity: place for place in state.watched if id(place.get()) in replacements
     }
-    held = [(root, root.get()) for root in map(root_of, places.values())]  # tuples are made anew
     named = [
         (entries, name, entries[name], replacements[id(entries[name])])
         for entries, name in _holders(_sizes(), frozenset(replacements))
         if id(entries.get(name)) in replacements and (id(entries), name) not in places
     ]
-    try:
-        for place in places.values():
-            place.set(replacements[id(place.get())])
-        for entries, name, _, replacement in named:
-            entries[name] = replacement
-        yield
-    finally:
-        for entries, name, original, _ in named:
-            entries[name] = original
-        for root, original in reversed(held):
-            root.set(original)
+    with swapped([(place, replacements[id(place.get())]) for place in places.values()]):
+        try:
+            for entries, name, _, replacement in named:
+                entries[name] = replacement
+            yield
+        finally:
+            for entries, name, original, _ in named:
+                entries[name] = original
 
 
 def _sizes() -> tuple[int, ...]:
