@@ -87,8 +87,7 @@ def measured(model: str, share: str) -> Row:
 def predicted(plain: PlannedVariant, inside: PlannedVariant, shapes: list[dict[str, int]]) -> Row:
     """Bytes of arenas, and how long they take to be decided."""
     from neaptide.planner.points.plan import Decisions
-    from neaptide.runtime.arena.block import Arenas
-    from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
+    from neaptide.runtime.arena.tensors_by_shape import Arenas, ShapePlaces
 
     points, alone = inside.graphs[0].points, plain.graphs[0].points
     assert points is not None
@@ -101,12 +100,12 @@ def predicted(plain: PlannedVariant, inside: PlannedVariant, shapes: list[dict[s
     for shape in shapes:
         decided.append(_seconds(lambda: Decisions(points.plan).of(shape, limit)))  # noqa: B023
         decisions.of(shape, limit)
-        spent = _seconds(lambda: places.within(decisions, shape, limit))  # noqa: B023
+        spent = _seconds(lambda: places.arena.within(decisions, shape, limit))  # noqa: B023
         new.append(decided[-1] + spent)
-        made = places.within(decisions, shape, limit)
+        made = places.arena.within(decisions, shape, limit)
         places.tensors(made, limit)
         seen += [
-            _seconds(lambda: places.tensors(places.within(decisions, shape, limit), limit))  # noqa: B023
+            _seconds(lambda: places.tensors(places.arena.within(decisions, shape, limit), limit))  # noqa: B023
             for _ in range(REPEATS)
         ]
         over.append(made.arena_bytes / made.live_bytes)
@@ -131,8 +130,8 @@ def runs(model: str, plain: PlannedVariant, inside: PlannedVariant, shapes: list
     """Real steps: their losses, peaks and processor times."""
     from neaptide.runtime.comparing import contestants
     from neaptide.runtime.measuring.meter import LiveBytesMeter
+    from neaptide.runtime.steps.arena_report import predicted_at
     from neaptide.runtime.steps.planned_step import PlannedStep
-    from neaptide.runtime.steps.predictions import predicted_at
 
     def runner(variant: PlannedVariant) -> PlannedStep:
         step = _step(model)

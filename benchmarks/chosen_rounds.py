@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from neaptide.plans import TrialRow
     from neaptide.runtime.comparing.contestants import Measured
-    from neaptide.runtime.comparing.trials import Trial
 
 SEED: Final = 0
 TOLERANCE: Final = 0.03
@@ -48,7 +48,7 @@ def _every_other(found: Mapping[str, Measured], first: int) -> dict[str, Measure
     return parts
 
 
-def tried(peak_bytes: int, measured: Measured, eager: Measured) -> Trial:
+def tried(peak_bytes: int, measured: Measured, eager: Measured) -> TrialRow:
     """A program in the rounds that choose.
 
     Args:
@@ -56,14 +56,17 @@ def tried(peak_bytes: int, measured: Measured, eager: Measured) -> Trial:
         measured: in these rounds.
         eager: likewise.
     """
-    from neaptide.runtime.comparing.trials import Trial
+    from neaptide.plans import TrialRow
+    from neaptide.runtime.measuring.timing import median_ratio
 
     assert measured.times is not None
     assert eager.times is not None
-    return Trial.of(peak_bytes, measured.times, eager.times, "processor", SEED)
+    own = measured.times.cpu_s
+    ratio = median_ratio(own, eager.times.cpu_s, seed=SEED)
+    return TrialRow("", peak_bytes, 1.0, ratio.ratio, ratio.low, ratio.high, statistics.median(own))
 
 
-def chosen_for(trials: Sequence[Trial], latencies: Sequence[int]) -> list[list[int]]:
+def chosen_for(trials: Sequence[TrialRow], latencies: Sequence[int]) -> list[list[int]]:
     """By program of one kind, the limits of time that it is chosen for.
 
     For each limit that is the lowest peak within it; where none is, the fastest program.

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from neaptide.ask import Ask
     from neaptide.frontends.programs.captured import CapturedStep
     from neaptide.policy.prepared_step import PreparedStep
+    from neaptide.runtime.shapes.limit_by_shape import PointsWithin
     from neaptide.runtime.shapes.plans import ShapePlans
-    from neaptide.runtime.steps.planned_graph import PlannedVariant, PointsWithin
-    from neaptide.runtime.steps.step_plan import StepPlan
+    from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 
 SEED: Final = 0
 ALLOWED: Final = (35.76 / 38.20, 37.89 / 38.20, 39.18 / 38.20)

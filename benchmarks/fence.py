@@ -76,7 +76,7 @@ def host_answers(model: str) -> Answers:
 def dynamic_answers(model: str) -> Answers:
     """The least share of the peak that is kept to; above it, and estimated seconds, from the smallest shape to the largest."""
     from neaptide.cost.presets import get_device
-    from neaptide.runtime.steps.predictions import predicted_at, predicted_seconds_at
+    from neaptide.runtime.steps.arena_report import predicted_at, predicted_seconds_at
 
     dims = DYNAMIC[model]
     options = ",layers=12" if model == "mlp" else ",seq=64" if dims is LENGTHS else ""

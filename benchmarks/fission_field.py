@@ -16,11 +16,10 @@ from chosen_rounds import SEED, chosen_for, measured_beside, parted, rounds_of_b
 from neaptide import zoo
 
 if TYPE_CHECKING:
+    from neaptide.cost.call_clock import Pace
     from neaptide.plans import PlannedProgram
     from neaptide.runtime.comparing.contestants import Contestant, Measured
-    from neaptide.runtime.measuring.pace import Pace
-    from neaptide.runtime.steps.planned_graph import PlannedVariant
-    from neaptide.runtime.steps.step_plan import StepPlan
+    from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 
 PARTS: Final = (2, 4, 8, 16)
 STEPS: Final = 3
@@ -231,8 +230,8 @@ class Field:
 
     def measure(self, rounds: int, latencies: list[int]) -> None:
         """Peaks and times of all programs, in turns; of plans those are reported that are chosen."""
+        from neaptide.cost.call_clock import PaceReadings
         from neaptide.runtime.comparing import contestants
-        from neaptide.runtime.measuring.pace import PaceReadings
 
         gc.collect()
         assert self.prepared.clock is not None
@@ -265,7 +264,7 @@ class Field:
             for row in rows:
                 ran = found[row.get("same_as", row["program"])]
                 trials.append(tried(row["predicted_peak_with_workspace_bytes"], ran, found[EAGER[0]]))
-                row["trial_cpu_ratio"] = trials[-1].measured.ratio
+                row["trial_cpu_ratio"] = trials[-1].measured_ratio
             for row, chosen in zip(rows, chosen_for(trials, latencies), strict=True):
                 row["chosen_for"] = chosen
 

@@ -134,7 +134,7 @@ def one(spec: str, rates: list[float], rounds: int, count: int) -> dict[str, Any
     from neaptide.analysis.profile_bytes import memory_profile
     from neaptide.cost.devices import Link
     from neaptide.ir.schedule import Schedule
-    from neaptide.movers.slow_memory import SlowMemory
+    from neaptide.movers.mover import SlowMemory
     from neaptide.policy.prepared_step import PreparedStep
     from neaptide.runtime.comparing import contestants, verification
     from neaptide.runtime.measuring.timing import interleaved

@@ -40,9 +40,9 @@ def plan_on_meta(spec: str, device: str, peak: str, time_limit_s: float) -> dict
     """One model for one card."""
     from neaptide.ask import Ask
     from neaptide.budget import Budget
+    from neaptide.cost.host import high_water_mark_bytes
     from neaptide.outcome import Limits
     from neaptide.policy.prepared_step import prepare
-    from neaptide.runtime.measuring.process import high_water_mark_bytes
 
     step, batch = zoo.factory(spec, device="meta")()
     prepared = prepare(step, (batch,), device=device, name=spec)

@@ -139,8 +139,8 @@ def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
     from neaptide.outcome import Limits
     from neaptide.policy.points.for_all_shapes import for_all_shapes
     from neaptide.runtime.measuring.meter import LiveBytesMeter
+    from neaptide.runtime.steps.arena_report import predicted_at
     from neaptide.runtime.steps.planned_step import PlannedStep
-    from neaptide.runtime.steps.predictions import predicted_at
 
     eager, step = _factory(model), _factory(model)
     prepared = _prepared(step)

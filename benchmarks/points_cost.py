@@ -169,14 +169,15 @@ def fitting(step: Any, batch: Any, program: Any, plan: Any, repeats: int) -> flo
     from neaptide.ops import registry
     from neaptide.runtime.calls.binding import Binding
     from neaptide.runtime.calls.executor import Executable
-    from neaptide.runtime.shapes.point_executable import PointExecutable
+    from neaptide.runtime.shapes.limit_by_shape import PointsWithin
+    from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 
     step(batch)
     batch = {k: t.repeat(16, 1)[:16, :64].contiguous() for k, t in batch.items()}
     binding = Binding(program, program.graph, find_state(step))
     schedule = Schedule.from_nodes(program.graph, plan.shaped.units.order)
     plain = Executable(lower(program.graph, schedule, registry()), name="plain")
-    points = PointExecutable(plan, registry(), 1 << 50, name="points")
+    points = PointExecutable(PointProgram(PointsWithin(plan, 1 << 50), "points"))
 
     def run(executable: Any) -> None:
         binding.write_back(executable.run(binding.read((batch,), {})))

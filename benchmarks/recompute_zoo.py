@@ -33,7 +33,7 @@ from model_rows import measured_rows
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.runtime.steps.step_plan import StepPlan
+    from neaptide.runtime.steps.planned_graph import StepPlan
 
 SEED = 0
 ROUNDS = 7

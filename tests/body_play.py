@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import NO_BODIES
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
-from neaptide.cost.loops import loop_seconds
+from neaptide.cost.model import loop_seconds
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap

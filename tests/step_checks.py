@@ -9,7 +9,7 @@ import torch
 
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.frontends.torch_step import capture_step
+from neaptide.frontends.torch_step import capture_step, rebind_step
 from neaptide.ir.schedule import Schedule
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import (
@@ -20,9 +20,8 @@ from neaptide.runtime.comparing.verification import (
     verify_eager,
     verify_planned,
 )
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.runtime.steps.step_plan import StepPlan
 from programs.reachable import Snapshot
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
@@ -38,16 +37,31 @@ def as_variant(captured: CapturedStep, order: Order = program_order) -> PlannedV
     return PlannedVariant(captured, tuple(graphs))
 
 
+_CAPTURED: dict[Any, CapturedStep] = {}
+
+
+def captured_once(key: Any, step: Callable[..., Any], batch: Any) -> CapturedStep:
+    """The capture of a step that is made anew again and again, each time alike: captured for the first one, put on others."""
+    if key not in _CAPTURED:
+        _CAPTURED[key] = capture_step(step, (batch,))
+        return _CAPTURED[key]
+    return rebind_step(_CAPTURED[key], step, (batch,))
+
+
 def planned(
     step: Callable[..., Any],
     batch: Any,
     order: Order = program_order,
     *,
     further: tuple[Any, ...] = (),
+    key: Any = None,
     **options: Any,
 ) -> PlannedStep:
-    """A step that runs its captured program in some order, captured again where a call differs."""
-    captured = capture_step(step, (batch, *further))
+    """A step that runs its captured program in some order, captured again where a call differs.
+
+    With a key it is captured once for all steps of that key, which are alike.
+    """
+    captured = capture_step(step, (batch, *further)) if key is None else captured_once(key, step, batch)
 
     def again(args: tuple[Any, ...], kwargs: Any, changing: frozenset[str]) -> PlannedVariant:
         return as_variant(capture_step(step, args, kwargs, changing=changing), order)

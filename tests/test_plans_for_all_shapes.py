@@ -16,7 +16,7 @@ from neaptide.plans import Plan, ShapesProgram
 from neaptide.policy import plans_by_shape as searching
 from neaptide.report.run_text import run_document
 from neaptide.runtime.measuring.meter import measure_step
-from neaptide.runtime.steps.predictions import predicted_at
+from neaptide.runtime.steps.arena_report import predicted_at
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims

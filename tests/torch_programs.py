@@ -26,15 +26,15 @@ from neaptide.ir.nodes import Named, Node, Ref, Source
 from neaptide.ir.registry import Call
 from neaptide.ir.schedule import HostStay, Schedule, StepKind
 from neaptide.ir.values import Kind
-from neaptide.lower.torch_ops import resolve_operation
+from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function
 from neaptide.runtime.calls.executor import Executable
-from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.transfers import OWNED, TO_END, Transfer
 from neaptide.symbolic.size_expr import SizeExpr
+from timeline_meter import TimelineMeter
 
 SEED = 7
 
@@ -176,7 +176,7 @@ def check_run(recorder: Recorder, graph: Graph, schedule: Schedule, executable: 
     tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
     boxed = list(inputs)
     torch.manual_seed(SEED)
-    with LiveBytesMeter(tensors, keep_timeline=True) as meter:
+    with TimelineMeter(tensors) as meter:
         outputs = executable.run(boxed)
     assert boxed == []
     source = executable.program.source

@@ -21,7 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from neaptide.analysis.axes.follow import follow
 from neaptide.ir.axes import Along, Merge
 from neaptide.ir.nodes import Named, Ref
-from neaptide.lower.torch_ops import resolve_operation
+from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
 

@@ -18,7 +18,7 @@ from neaptide.analysis.axes.follow import follow
 from neaptide.ir.axes import Along, Merge, Need
 from neaptide.ir.nodes import Named, Ref
 from neaptide.ir.values import Kind
-from neaptide.lower.torch_ops import resolve_operation
+from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.steps.capturing import capture

@@ -14,7 +14,7 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.loops import first_trip_writes, trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
-from neaptide.cost.loops import loop_seconds
+from neaptide.cost.model import loop_seconds
 from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap

@@ -11,7 +11,7 @@ import pytest
 
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
-from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.mover import SlowMemory
 from neaptide.plans import Plan
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.plan_text import plan_text

@@ -106,20 +106,6 @@ def test_folder_below_a_file_is_measured_with_a_warning(measured, tmp_path, monk
     ]
 
 
-def test_place_that_cannot_be_written_only_warns(measured, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(calibrate, "measure", lambda: measured)
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(calibrate, "_read", lambda _: None)
-    with caplog.at_level(logging.WARNING):
-        assert calibrate.this_machine(directory=tmp_path / "file") == measured
-    assert "could not be kept" in caplog.text
-
-
-def test_host_tells_its_processor_and_memory():
-    assert host.cpu_model()
-    assert host.memory_capacity_bytes() > 2**26
-
-
 def test_container_limit_is_used_when_lower(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
     limit.write_text("67108864\n")

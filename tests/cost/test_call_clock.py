@@ -7,7 +7,7 @@ import pytest
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
-from neaptide.cost import call_clock, fresh_pages
+from neaptide.cost import call_clock, used_memory
 from neaptide.cost.call_clock import CallClock
 
 
@@ -136,10 +136,10 @@ def test_the_usual_pace_is_that_of_runs_which_nothing_disturbed_where_most_were(
     ("kept_below", "expected"), [(2**26, 2**26), (2**25, 2**25), (2**20, 2**23), (2**30, 0)]
 )
 def test_the_smallest_fresh_block_is_found_from_above(monkeypatch, kept_below, expected):
-    monkeypatch.setattr(fresh_pages, "_is_fresh_again", lambda nbytes: nbytes >= kept_below)
-    assert fresh_pages.smallest_fresh_bytes() == expected
+    monkeypatch.setattr(used_memory, "_is_fresh_again", lambda nbytes: nbytes >= kept_below)
+    assert used_memory.smallest_fresh_bytes() == expected
 
 
 def test_where_pages_are_not_counted_no_block_is_fresh(monkeypatch):
-    monkeypatch.setattr(fresh_pages, "page_faults", lambda: None)
-    assert fresh_pages.smallest_fresh_bytes() == 0
+    monkeypatch.setattr(used_memory, "page_faults", lambda: None)
+    assert used_memory.smallest_fresh_bytes() == 0

@@ -1,8 +1,13 @@
-"""What the system says of the processor's caches."""
+"""What the system says of the processor's caches, and of the memory of this process."""
+
+import mmap
+import sys
 
 import pytest
 
 from neaptide.cost import host
+
+MIB = 2**20
 
 
 @pytest.fixture
@@ -24,10 +29,40 @@ def test_the_last_cache_is_that_of_the_highest_level(caches):
     caches(0, level=1, size="48K", shared_cpu_list="0")
     caches(1, level=3, size="32768K", shared_cpu_list="0-3,8")
     caches(2, level=2, size="1024K", shared_cpu_list="0")
-    assert host.last_cache() == (32 * 2**20, 5)
+    assert host.last_cache() == (32 * MIB, 5)
 
 
 def test_where_nothing_is_told_it_is_a_usual_size(caches):
     caches(0, level=3, size="many", shared_cpu_list="0")
     caches(1, level=3)
     assert host.last_cache() == (host._USUAL_CACHE_BYTES, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_high_water_mark_rises_with_memory_and_falls_with_a_reset():
+    # Pages of its own, which no heap keeps; written, or they would not be resident.
+    block = mmap.mmap(-1, 64 * MIB)
+    for begin in range(0, len(block), mmap.PAGESIZE):
+        block[begin] = 1
+    before = host.high_water_mark_bytes()
+    assert before >= 64 * MIB
+    block.close()
+    if not host.reset_high_water_mark():
+        pytest.skip("this system does not permit the reset")
+    assert host.high_water_mark_bytes() < before
+
+
+def test_without_proc_the_largest_resident_set_is_used_and_a_mac_counts_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "_STATUS", tmp_path / "absent")
+    monkeypatch.setattr(host, "_CLEAR_REFS", tmp_path / "no" / "such" / "place")
+    in_kib = host.high_water_mark_bytes()
+    assert in_kib > MIB
+    assert host.reset_high_water_mark() is False
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert host.high_water_mark_bytes() * 512 < in_kib
+
+
+def test_the_status_file_is_read_in_kib(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "_STATUS", tmp_path / "status")
+    host._STATUS.write_text("Name:\tpython\nVmHWM:\t    2048 kB\n")
+    assert host.high_water_mark_bytes() == 2 * MIB

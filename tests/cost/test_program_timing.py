@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from neaptide.cost import program_timing
 from neaptide.cost.graph_calls import GraphCalls
 from neaptide.cost.op_runner import PreparedCall
-from neaptide.cost.program_timing import SHORT_S, seconds_in_program
+from neaptide.cost.op_session import SHORT_S
+from neaptide.cost.program_timing import seconds_in_program
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 from neaptide.outcome import LimitGuard, Limits
@@ -141,16 +142,6 @@ def test_what_the_program_has_just_made_is_touched_before_the_call_and_no_clock_
     )
     # A round apart and a round together: in both the second call waits for its operand.
     assert log[:6] == ["clock", "touch", "clock", "clock", "touch", "clock"]
-
-
-def test_stretches_end_where_something_is_done_in_between():
-    block = torch.zeros(1, dtype=torch.int64)
-    plays = [
-        program_timing._Play(key, int, near)
-        for key, near in [("a", ()), ("b", ()), ("", ()), ("", ()), ("c", ()), ("d", (block,)), ("e", ())]
-    ]
-    keys = [[play.key for play in stretch] for stretch in program_timing._stretches(plays)]
-    assert keys == [["a", "b"], [""], [""], ["c"], ["d", "e"]]
 
 
 def test_a_call_that_runs_more_often_like_this_counts_as_often():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.cost.devices import Device, MemorySpace
@@ -41,13 +41,6 @@ def test_hand_computed_times():
     assert seconds(TINY, flops=0, bytes_moved=0, dtype="float32", launches=0) == 0.0
 
 
-def test_half_of_the_rate_is_reached_at_half_work():
-    assert utilisation(50.0, 50.0) == 0.5
-    assert utilisation(0.0, 0.0) == 0.0
-    span = seconds(TINY, flops=50, bytes_moved=0, dtype="float32") - TINY.launch_s
-    assert 50 / span == pytest.approx(TINY.rate_flops_per_s("float32") / 2)
-
-
 @together("fall", [1.0, 0.5, 0.25])
 def test_a_sixteenth_of_half_work_loses_as_the_fall_says(fall):
     assert utilisation(50.0, 50.0, fall) == pytest.approx(0.5)
@@ -71,15 +64,6 @@ def test_splitting_never_makes_an_operator_faster(device, flops, nbytes, few, ex
     whole = seconds(device, flops=flops, bytes_moved=nbytes, dtype="float32", launches=few)
     split = seconds(device, flops=flops, bytes_moved=nbytes, dtype="float32", launches=few + extra)
     assert whole < split
-
-
-@given(DEVICES, WORK, WORK, st.integers(1, 8))
-def test_calls_of_equal_parts_add_up(device, flops, nbytes, parts):
-    assume(flops == 0 or flops > 1e-200)
-    assume(nbytes == 0 or nbytes > 1e-200)
-    together = seconds(device, flops=flops, bytes_moved=nbytes, dtype="float32", launches=parts)
-    one = seconds(device, flops=flops / parts, bytes_moved=nbytes / parts, dtype="float32")
-    assert together == pytest.approx(parts * one)
 
 
 @together(

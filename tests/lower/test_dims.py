@@ -93,17 +93,6 @@ def test_dims_follow_from_plain_extents_first_and_then_from_linear_ones():
     assert read.read(args) == {"T": 2, "B": 5, "C": 9}
 
 
-def test_a_shape_that_was_seen_is_looked_up():
-    read = reader(sized("B", "T"))
-    first = read.read([torch.empty(2, 3)])
-    assert read.read([torch.empty(2, 3)]) is first
-    assert read.read([torch.empty(3, 2)]) == {"B": 3, "T": 2}
-
-
-def test_a_graph_without_dims_looks_at_nothing():
-    assert reader(sized(4, 2)).read([None]) == {}
-
-
 def test_arguments_whose_shapes_do_not_belong_together_are_refused():
     read = reader(sized("B", 4), sized("B", 2))
     with pytest.raises(

@@ -19,6 +19,7 @@ from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.symbolic.size_expr import SizeExpr
+from timeline_meter import TimelineMeter
 
 HERE = Source("model.py", 7, "y = relu(x @ w)", "block", "forward")
 STEP = SizeExpr.const
@@ -85,7 +86,7 @@ def test_loop_holds_the_bytes_of_its_body_on_top(length, step):
     profile = memory_profile(graph, Schedule.program_order(graph))
     x, w = whole(length, 4), whole(4, 4)
     executable = Executable(lower(graph, Schedule.program_order(graph), registry()), name="loop")
-    with LiveBytesMeter([x, w], keep_timeline=True) as meter:
+    with TimelineMeter([x, w]) as meter:
         outputs = executable.run([x, w])
     assert meter.peak_bytes == profile.peak_with_workspace_bytes
     assert meter.timeline[-1] == ("aten.add.Scalar", profile.bytes_at[-1])

@@ -16,7 +16,7 @@ from neaptide.lower.places import Place, StepPlaces
 from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.runtime.arena.block import Arena
+from neaptide.runtime.arena.tensors_by_shape import Arena
 from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from torch_programs import Recorder, bits
@@ -101,27 +101,6 @@ def test_several_results_some_of_them_outside():
         assert [bits(o) for o in found.outputs] == [bits(rec.data[v]) for v in (values, indices)]
         assert torch.equal(found.arena.tensor(place), rec.data[indices])
         assert found.outputs[0].untyped_storage().nbytes() == 4 * 2 * 4, "the other has bytes of its own"
-
-
-def test_a_copy_with_another_dtype_and_other_strides():
-    rec = Recorder()
-    x = rec.input(torch.randn(4, 4), "x")
-    wide = rec.call("aten.clone.default", rec.call("aten.t.default", x))
-    graph = rec.finish([wide])
-    place = Place(256, "float32", (4, 4), tuple(rec.data[wide].stride()))
-    found = run(graph, rec.fresh_inputs(), {1: StepPlaces((place,), out_variants("aten.clone.default")[0])})
-    assert "aten_copy__default(place_of_clone, t)" in found.program.source
-    assert found.outputs[0].stride() == rec.data[wide].stride()
-    assert bits(found.outputs[0]) == bits(rec.data[wide])
-
-
-def test_keywords_of_a_fresh_result_are_left_out():
-    b = GraphBuilder("zeros", registry())
-    (z,) = b.node("aten.zeros.default", [4, 4], outputs=["z: f32[4, 4]"], kwargs={"pin_memory": False})
-    b.output(z)
-    found = run(b.finish(), [], {0: written("aten.zeros.default")})
-    assert "aten_zeros_out([4, 4], out=place_of_z)" in found.program.source
-    assert torch.equal(found.outputs[0], torch.zeros(4, 4))
 
 
 def test_each_repetition_has_a_place_of_its_own():

@@ -11,7 +11,9 @@ from example_counts import examples
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.dependencies import needed_inputs
-from neaptide.lower.point_program import held_values, point_program
+from neaptide.ir.schedule import Schedule
+from neaptide.lower.program import Points
+from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.script import Kind
@@ -20,7 +22,9 @@ from symbolic_steps import for_all_shapes
 COST = EstimatedCost(get_device("rtx3090"), registry())
 GRAPH = for_all_shapes(layers=2)
 PLAN = point_plan(GRAPH, COST, range(len(GRAPH.nodes)), {"B": 2, "T": 3}, least_budget_bytes=0)
-HELD = held_values(GRAPH, PLAN.repeatable, PLAN.evictable)
+ORDER = Schedule.from_nodes(GRAPH, PLAN.shaped.units.order)
+LAST_USE = PLAN.shaped.units.last_use
+HELD = Points((), PLAN.repeatable, PLAN.evictable, LAST_USE).held(GRAPH)
 
 
 def named_by(action):
@@ -42,16 +46,10 @@ def test_every_value_that_an_action_names_is_held(batch, tokens, share):
 
 
 def test_only_held_values_are_in_the_list():
-    made = point_program(
-        GRAPH,
-        PLAN.shaped.units.order,
-        registry(),
-        points=PLAN.points,
-        repeatable=PLAN.repeatable,
-        evictable=PLAN.evictable,
-        last_use=PLAN.shaped.units.last_use,
+    program = lower(
+        GRAPH, ORDER, registry(), points=Points(PLAN.points, PLAN.repeatable, PLAN.evictable, LAST_USE)
     )
-    body = made.program.source.split("def program(")[1]
+    body = program.source.split("def program(")[1]
     indices = {int(number) for number in re.findall(r"held\w*\[(\d+)\]", body)}
     assert indices <= HELD
     made_by_nodes = {value for node in GRAPH.nodes for value in node.outputs}
@@ -60,22 +58,14 @@ def test_only_held_values_are_in_the_list():
 
 
 def test_a_program_that_decides_nothing_holds_nothing():
-    assert held_values(GRAPH, (), ()) == frozenset()
+    assert Points((), (), (), LAST_USE).held(GRAPH) == frozenset()
 
 
 def test_a_view_of_an_input_does_not_stay_to_the_end():
-    made = point_program(
-        GRAPH,
-        PLAN.shaped.units.order,
-        registry(),
-        points=(),
-        repeatable=(),
-        evictable=(),
-        last_use=PLAN.shaped.units.last_use,
-    )
-    lines = [line.strip() for line in made.program.source.splitlines()]
+    program = lower(GRAPH, ORDER, registry(), points=Points((), (), (), LAST_USE))
+    lines = [line.strip() for line in program.source.splitlines()]
     turned = [line.split(" = ")[0] for line in lines if "aten_t_default(w0)" in line]
     assert turned
     for name in turned:
         mentions = [line for line in lines if re.search(rf"\b{name}\b", line)]
-        assert mentions[-1].endswith("= None")
+        assert mentions[-1].startswith("del ")

@@ -8,7 +8,7 @@ from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draw
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
-from neaptide.runtime.measuring.meter import LiveBytesMeter
+from timeline_meter import TimelineMeter
 from torch_programs import Recorder, check_run
 
 
@@ -45,9 +45,9 @@ def test_the_generator_is_put_back_when_the_draw_fails():
 
 
 def test_taking_and_putting_a_state_is_no_operation_of_the_step():
-    with LiveBytesMeter([], keep_timeline=True) as meter:
+    with TimelineMeter([]) as meter:
         set_random_state("cpu", random_state("cpu"))
-    assert meter.timeline == ()
+    assert meter.timeline == []
 
 
 def test_a_draw_is_noted_once_and_forgotten_behind_its_last_repetition():

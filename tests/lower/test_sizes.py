@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.errors import LoweringError
-from neaptide.lower.sizes import size_text
+from neaptide.lower.names import size_text
 from neaptide.symbolic.size_expr import SizeExpr
 from size_expressions import expressions
 

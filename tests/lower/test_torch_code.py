@@ -9,7 +9,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Access, Effects, Named, Source
@@ -36,23 +35,6 @@ def executable(graph, schedule, **options):
 
 def code(graph, schedule=None, **options):
     return lower(graph, schedule or Schedule.program_order(graph), registry(), **options).source
-
-
-@SLOW_DRAWS
-@given(st.data())
-def test_random_program_in_program_order(data):
-    recorder, graph = random_program(data.draw)
-    schedule = Schedule.program_order(graph)
-    check_run(recorder, graph, schedule, executable(graph, schedule))
-
-
-@SLOW_DRAWS
-@given(st.data())
-def test_random_program_in_a_random_order(data):
-    recorder, graph = random_program(data.draw)
-    schedule = Schedule.from_nodes(graph, random_order(data.draw, graph))
-    check_schedule(graph, schedule, registry())
-    check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
 @SLOW_DRAWS

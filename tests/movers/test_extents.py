@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.movers.extents import Extents
+from neaptide.movers.mover import Extents
 
 
 def bytes_of(extents):

@@ -7,7 +7,7 @@ import torch
 
 from neaptide.cost.allocator_events import record
 from neaptide.movers.host_pool import HostPool, make_mover
-from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.mover import SlowMemory
 
 NBYTES = 4 * 5000
 

@@ -7,7 +7,7 @@ import torch
 
 from neaptide.errors import TransferError
 from neaptide.movers.host_pool import HostPool, make_mover
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY
 
 pytestmark = [
     pytest.mark.gpu,

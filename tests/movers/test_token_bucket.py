@@ -4,7 +4,7 @@ import pytest
 
 from neaptide.errors import UsageError
 from neaptide.movers.file_mover import TokenBucket
-from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.mover import SlowMemory
 from together import together
 
 

@@ -31,8 +31,8 @@ from neaptide.report.model import Comparison, ComparisonRow
 from neaptide.report.profiling import over_budget
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.contestants import Measuring
+from neaptide.runtime.steps.planned_graph import StepPlan
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.runtime.steps.step_plan import StepPlan
 from programs.program import Factory, Program
 from programs.reachable import Snapshot
 

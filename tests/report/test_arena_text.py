@@ -29,7 +29,6 @@ REPORT = ArenaReport(
     peak_with_workspace_bytes=15 * MIB,
     plain_peak_bytes=13 * MIB,
     predicted_reserved_bytes=2 << 20,
-    plan_seconds=0.5,
 )
 
 

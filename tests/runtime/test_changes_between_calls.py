@@ -14,7 +14,6 @@ import torch
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from neaptide.runtime.steps.planned_step import PlannedStep
-from runtime import code_changes, mode_changes, model_changes, value_changes
 from runtime.changes import KINDS
 from runtime.changing_case import Case
 from step_checks import as_variant, planned
@@ -24,9 +23,6 @@ from together import together
 def batch():
     torch.manual_seed(7)
     return torch.randn(5, 3)
-
-
-WRITTEN_IN = (code_changes, value_changes, model_changes, mode_changes)
 
 
 def run(call):
@@ -88,8 +84,7 @@ def test_after_a_change_the_numbers_are_those_of_eager(name):
 
 
 def test_there_are_enough_kinds():
-    assert len(KINDS) >= 60
-    assert {change.__module__ for change, _ in KINDS.values()} == {one.__name__ for one in WRITTEN_IN}
+    assert len(KINDS) >= 120
 
 
 def test_nothing_that_does_not_change_is_planned_again():

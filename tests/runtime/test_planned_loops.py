@@ -22,8 +22,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
-from neaptide.lower.node_functions import FunctionWriter
-from neaptide.lower.torch_code import lower
+from neaptide.lower.torch_code import FunctionWriter, lower
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch
@@ -31,10 +30,10 @@ from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.runtime.arena.block import Arena
 from neaptide.runtime.arena.out_probe import probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.arena.planning import plan_arena
+from neaptide.runtime.arena.tensors_by_shape import Arena
 from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay

@@ -31,7 +31,8 @@ from neaptide.planner.points.parts import numbers_of_parts, part_lengths
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from neaptide.runtime.shapes.point_executable import PointExecutable
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
+from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
@@ -168,7 +169,7 @@ LIMIT = peak_in(points(0), 4, {"B": HIGH, "T": HIGH})
 
 def test_each_call_runs_in_the_parts_that_its_shape_needs():
     plan = points(LIMIT)
-    program = PointExecutable(plan, registry(), LIMIT, name="points")
+    program = PointExecutable(PointProgram(PointsWithin(plan, LIMIT), "points"))
     trips = {}
     for shape in ({"B": 2, "T": 3}, {"B": HIGH, "T": HIGH}, {"B": 5, "T": HIGH}, {"B": 2, "T": 3}):
         inputs = inputs_at(shape)

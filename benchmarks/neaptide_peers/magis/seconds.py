@@ -12,7 +12,7 @@ from typing import Final
 
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
-from neaptide.cost.loops import loop_seconds
+from neaptide.cost.model import loop_seconds
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import ADD_OP, COPY_OP, PUT_OP, Node
 from neaptide.ir.registry import Call, OpRegistry

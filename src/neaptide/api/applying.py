@@ -28,11 +28,10 @@ from neaptide.policy.plan_matching import fits, matched, warn_of_left_out
 from neaptide.policy.points.for_all_shapes import evicting_variant, for_all_shapes, for_seen_shapes, varies
 from neaptide.policy.points.seen_sizes import SeenDims, SeenSizes
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.steps.arguments import check_on_mismatch, check_plan
+from neaptide.runtime.steps.arguments import OnMismatch, Remake, check_on_mismatch, check_plan
 from neaptide.runtime.steps.capturing import capture_for_call
 from neaptide.runtime.steps.planned_graph import PlannedVariant
-from neaptide.runtime.steps.planned_step import OnMismatch, PlannedStep, Replanner
-from neaptide.runtime.steps.step_copies import Remake
+from neaptide.runtime.steps.planned_step import PlannedStep, Replanner
 from neaptide.settings import DEFAULTS, check_setting, verified_calls
 
 Step = Callable[..., Any]

@@ -24,7 +24,7 @@ from neaptide.budget import Budget, check_unit
 from neaptide.errors import UsageError
 from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.frontends.programs.captured import CapturedStep
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.options import check_names
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import check_strategy
@@ -43,8 +43,7 @@ from neaptide.runtime.arena.plan import ArenaOptions, arena_options
 from neaptide.runtime.comparing.open_choice import OpenChoice
 from neaptide.runtime.comparing.trials import TrialLimit
 from neaptide.runtime.steps.arguments import check_arena
-from neaptide.runtime.steps.planned_graph import PlannedVariant
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rules import check_rules
 

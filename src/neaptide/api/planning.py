@@ -23,7 +23,7 @@ from neaptide.runtime.comparing.contestants import Factory
 from neaptide.runtime.comparing.open_choice import OpenChoice
 from neaptide.runtime.comparing.trials import TrialLimit
 from neaptide.runtime.steps.arguments import check_no_batch, check_plan
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import StepPlan
 
 Step = Callable[..., Any]
 

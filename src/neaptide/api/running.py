@@ -18,10 +18,10 @@ from neaptide.policy.plan_matching import matched
 from neaptide.report.model import RunReport
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.comparing.contestants import Factory
+from neaptide.runtime.steps.arena_report import predicted_at
 from neaptide.runtime.steps.arguments import check_plan
 from neaptide.runtime.steps.capturing import capture
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.runtime.steps.predictions import predicted_at
 from neaptide.settings import DEFAULTS, check_setting
 
 _AFTER_DIFFERENCE: Final = {

@@ -58,7 +58,7 @@ def options_of(settings: Settings, kind: type[Any]) -> dict[str, Any]:
     Raises:
         UsageError: no device of that name.
     """
-    from neaptide.movers.slow_memory import SlowMemory
+    from neaptide.movers.mover import SlowMemory
 
     folder = None if settings.host_folder is None else Path(settings.host_folder)
     known = {

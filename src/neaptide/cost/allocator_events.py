@@ -33,16 +33,11 @@ _session = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class AllocatorEvent:
-    """Bytes that begin (positive) or end (negative) to be allocated.
-
-    Attributes:
-        region: index in `AllocatorTrace.regions` of the innermost region, or None outside of all.
-    """
+    """Bytes that begin (positive) or end (negative) to be allocated; address zero for the death of a resident storage."""
 
     time_ns: int
     address: int
     signed_bytes: int
-    region: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +46,10 @@ class RegionBytes:
 
     Attributes:
         peak_bytes: most bytes above those live at the start, at least zero.
-        net_bytes: bytes live at the end minus those live at the start.
     """
 
     name: str
     peak_bytes: int
-    net_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +70,6 @@ class AllocatorTrace:
             live += event.signed_bytes
             peak = max(peak, live)
         return peak
-
-    @property
-    def net_bytes(self) -> int:
-        """Bytes live at the end minus those live at the start."""
-        return sum(event.signed_bytes for event in self.events)
 
 
 @contextmanager
@@ -127,6 +115,17 @@ def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -
     return _build_trace(_torch_private.read_events(profiler, _PREFIX))
 
 
+def region_peaks(fn: Callable[[], object]) -> dict[str, int]:
+    """Runs `fn` as `record` does; the peak of each region by name, the least where a name occurs more than once.
+
+    The first run of a kind may fill caches that stay; the least of the runs is what a step sees.
+    """
+    peaks: dict[str, int] = {}
+    for seen in record(fn).regions:
+        peaks[seen.name] = min(peaks.get(seen.name, seen.peak_bytes), seen.peak_bytes)
+    return peaks
+
+
 def note_leaving(storage: torch.UntypedStorage) -> None:
     """Say that a storage is about to give its bytes up, and lives on.
 
@@ -146,9 +145,7 @@ def cuda_region(fn: Callable[[], object], name: str = "") -> RegionBytes:
     with _collector_off():
         fn()
     torch.cuda.synchronize()
-    stats = torch.cuda.memory_stats()
-    peak_bytes = stats["requested_bytes.all.peak"] - start
-    return RegionBytes(name, max(0, peak_bytes), stats["requested_bytes.all.current"] - start)
+    return RegionBytes(name, max(0, torch.cuda.memory_stats()["requested_bytes.all.peak"] - start))
 
 
 @contextmanager
@@ -199,25 +196,22 @@ def _build_trace(raw: list[_torch_private.RawEvent]) -> AllocatorTrace:
     open_regions: list[int] = []
     start_live = [0] * len(spans)
     peak_live = [0] * len(spans)
-    end_live = [0] * len(spans)
     for time_ns, rank, index in borders:
         if rank == 0:
             start_live[index] = peak_live[index] = live
             open_regions.append(index)
             continue
         if rank == 2:
-            end_live[index] = live
             open_regions.remove(index)
             continue
         for address, signed_bytes in _changes_of(changes[index], blocks):
-            innermost = open_regions[-1] if open_regions else None
-            events.append(AllocatorEvent(time_ns, address, signed_bytes, innermost))
+            events.append(AllocatorEvent(time_ns, address, signed_bytes))
             live += signed_bytes
         for opened in open_regions:
             peak_live[opened] = max(peak_live[opened], live)
     regions = tuple(
-        RegionBytes(span.name.removeprefix(_REGION), peak - start, end - start)
-        for span, start, peak, end in zip(spans, start_live, peak_live, end_live, strict=True)
+        RegionBytes(span.name.removeprefix(_REGION), peak - start)
+        for span, start, peak in zip(spans, start_live, peak_live, strict=True)
     )
     return AllocatorTrace(tuple(events), regions)
 

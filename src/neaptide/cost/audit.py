@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import CostModel
-from neaptide.cost.op_record import OutputFacts
+from neaptide.cost.op_key import OutputFacts
 from neaptide.errors import CaptureError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -54,7 +54,6 @@ def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:
 def _differences(
     graph: Graph, node: Node, position: int, facts: OutputFacts, sizes: Mapping[int, int]
 ) -> Iterator[tuple[str, str]]:
-    """Kind of difference, and the difference in words."""
     value = graph.values[node.outputs[position]]
     if value.storage is None:
         return

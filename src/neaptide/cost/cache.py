@@ -6,7 +6,6 @@ and one warning, and nothing else. Several processes may use one directory at th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -21,29 +20,25 @@ from typing import Any, Final, Self, TypeVar
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 # SQLite builds of the last decade take 999 bound values per statement; stay below.
 _KEYS_PER_QUERY: Final = 500
 _BUSY_TIMEOUT_S: Final = 3.0
 """A transaction takes milliseconds: whoever holds the file for longer hangs, and costs are measured without it."""
 _BUSY_PAUSE_S: Final = 0.01
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-# What says nothing about the file itself, only about the place it is in and the processes beside this one.
-_SURROUNDINGS: Final = _BUSY | {
-    sqlite3.SQLITE_AUTH,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOLFS,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_TOOBIG,
+# What says that the file itself is at fault, or has other tables; the rest is about its place and the processes beside this one.
+_DAMAGE: Final = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_SCHEMA,
 }
 # SQLite quotes from the schema in its messages; where that is damaged, the driver cannot decode them.
 _FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
-_SEAL_CHARS: Final = 16
 
 
 def cache_dir() -> Path:
@@ -64,8 +59,7 @@ def cache_dir() -> Path:
 class OpCostCache:
     """Costs by operator key, kept in one SQLite file that several processes may write at once.
 
-    Keys are strings that name everything a cost depends on; values are JSON objects, each under a seal that shows
-    damage. A file of another schema version is emptied; a damaged one is set aside with a warning and started anew.
+    Keys are strings that name everything a cost depends on; values are JSON objects. A file of another schema version is emptied; a damaged one is set aside with a warning and started anew.
     Where there is no place for a file (a full or read-only disk, no permission, something else of that name), nothing
     is found and nothing is kept, after one warning. An instance belongs to the thread that made it.
     """
@@ -91,14 +85,14 @@ class OpCostCache:
                 marks = ",".join("?" * len(chunk))
                 # Only question marks are put into the text; the keys are bound.
                 query = f"SELECT key, value FROM op_costs WHERE key IN ({marks})"  # noqa: S608
-                found.update(_unsealed(connection.execute(query, chunk).fetchall(), self.path))
+                found.update(_decoded(connection.execute(query, chunk).fetchall(), self.path))
             return found
 
         return self._with_repair(read) or {}
 
     def put_many(self, values: Mapping[str, Mapping[str, Any]]) -> None:
         """Stores values under their keys in one transaction; a key that is there already is overwritten."""
-        rows = [(key, _sealed(key, value)) for key, value in values.items()]
+        rows = [(key, json.dumps(dict(value), sort_keys=True)) for key, value in values.items()]
 
         def write(connection: sqlite3.Connection) -> None:
             with connection:
@@ -169,7 +163,6 @@ class OpCostCache:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
     def _give_up(self, error: Exception) -> None:
-        """Goes on without a file."""
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         _LOG.warning(
             "measured costs are not kept in %s (%s); NEAPTIDE_CACHE_DIR names another folder", self.path, why
@@ -179,29 +172,15 @@ class OpCostCache:
         self._connection = None
 
 
-def _sealed(key: str, value: Mapping[str, Any]) -> str:
-    """The text that is stored: a seal, and the value as JSON."""
-    text = json.dumps(dict(value), sort_keys=True)
-    return _seal(key, text) + text
-
-
-def _seal(key: str, text: str) -> str:
-    return hashlib.sha256(f"{key}\0{text}".encode()).hexdigest()[:_SEAL_CHARS]
-
-
-def _unsealed(rows: Iterable[tuple[Any, Any]], path: Path) -> dict[str, dict[str, Any]]:
-    """The values of rows whose seal is whole."""
+def _decoded(rows: Iterable[tuple[Any, Any]], path: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     damaged = 0
     for key, value in rows:
         # SQLite checks no types, so whatever was written comes back, text as bytes.
-        if isinstance(key, bytes) and isinstance(value, bytes):
-            name, stored = key.decode("utf-8", "replace"), value.decode("utf-8", "replace")
-            seal, text = stored[:_SEAL_CHARS], stored[_SEAL_CHARS:]
-            if seal == _seal(name, text):
-                found[name] = json.loads(text)
-                continue
-        damaged += 1
+        try:
+            found[key.decode()] = dict(json.loads(value.decode()))
+        except (AttributeError, ValueError, TypeError):
+            damaged += 1
     if damaged:
         _LOG.warning("%d entries of the cost cache %s are damaged; measuring again", damaged, path)
     return found
@@ -225,8 +204,7 @@ def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """Whether the file is at fault (broken, or with other tables), as opposed to locked, full or read-only."""
     if isinstance(error, UnicodeDecodeError):
         return True
-    code = _result_code(error)
-    return code is not None and code not in _SURROUNDINGS
+    return _result_code(error) in _DAMAGE
 
 
 def _open_patiently(path: Path) -> sqlite3.Connection:

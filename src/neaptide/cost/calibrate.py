@@ -18,7 +18,7 @@ import torch
 
 from neaptide.cost import cache, host
 from neaptide.cost.devices import HOST_SPACE, Device, MemorySpace
-from neaptide.cost.fresh_pages import seconds_per_fresh_byte, smallest_fresh_bytes
+from neaptide.cost.used_memory import seconds_per_fresh_byte, smallest_fresh_bytes
 from neaptide.errors import UsageError
 from neaptide.reading import read_bytes
 from neaptide.writing import write_atomic

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.loops import Binding, trips
-from neaptide.cost.call_key import call_key
 from neaptide.cost.model import is_host_arithmetic
-from neaptide.cost.op_key import OpCall, digest, has_opaque_operand, op_call
-from neaptide.cost.op_record import OpRecord, OutputFacts
+from neaptide.cost.op_key import OpCall, OpRecord, OutputFacts, call_key, digest, has_opaque_operand, op_call
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Loop, Node
 from neaptide.ir.values import Value

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, trips
-from neaptide.analysis.profile_bytes import loop_workspace_bytes
-from neaptide.cost.loops import known_in_loop, loop_seconds
+from neaptide.analysis.loops import Binding, trips
 from neaptide.cost.model import CostModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -19,10 +17,10 @@ Sizes = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class KnownNodes:
-    """Seconds and workspace of the nodes of a graph, or of a body, under some sizes.
+    """Seconds, scratch bytes and storages of another size than the graph says, of a graph or a body under some sizes.
 
     Attributes:
-        seconds: by node id; zero for loops, whose seconds depend on the order of their bodies.
+        seconds: by node id; zero for loops, as `workspace` is: they depend on the order of their bodies.
     """
 
     graph: Graph
@@ -33,22 +31,27 @@ class KnownNodes:
 
 
 @dataclass(frozen=True)
-class KnownCost:
+class KnownCost(CostModel):
     """The numbers of another cost model for one graph and for the bodies in it; it knows no other graph.
 
     Attributes:
-        sizes: values of symbolic dims around all loops; in the body of a loop those of a trip.
+        known: of the graph, and of each body under the sizes of each kind of trip.
     """
 
     known: tuple[KnownNodes, ...]
-    sizes: Sizes
-    call_s: float
+    binding: Binding
+    empty_call_s: float
     is_measured: bool
     description: str
 
     def __reduce__(self) -> tuple[type[KnownCost], tuple[object, ...]]:
         """Graphs are looked up by their ids, which are other ones in another process."""
         return KnownCost, tuple(getattr(self, made.name) for made in fields(self))
+
+    @property
+    def call_s(self) -> float:
+        """Seconds of a call that computes nothing."""
+        return self.empty_call_s
 
     @cached_property
     def _by_graph(self) -> Mapping[tuple[int, Sizes], KnownNodes]:
@@ -58,36 +61,21 @@ class KnownCost:
     def of(cost: CostModel, graph: Graph, binding: Binding) -> KnownCost:
         """What a cost model says of a graph. O(nodes, those in bodies for each kind of trip)."""
         known = {(id(nodes.graph), nodes.sizes): nodes for nodes in _levels(cost, graph, binding)}
-        return KnownCost(
-            tuple(known.values()),
-            _key(binding),
-            cost.call_s,
-            cost.is_measured,
-            cost.describe(),
-        )
+        return KnownCost(tuple(known.values()), dict(binding), cost.call_s, cost.is_measured, cost.describe())
 
-    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Seconds of one execution; of a loop, of all its trips, whose order is that of `bodies`."""
-        if node.regions:
-            binding = dict(self.sizes)
-            return loop_seconds(graph, node, binding, self._seconds, bodies, call_s=self.call_s)
-        return self._by_graph[id(graph), self.sizes].seconds[node.id]
+    def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
+        """Seconds of one execution of a node that is no loop."""
+        return self._of(graph, sizes).seconds[node.id]
 
-    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Most bytes allocated during one execution; of a loop what its body holds at its peak."""
-        if node.regions:
-            binding = dict(self.sizes)
-            known = known_in_loop(graph, node, binding, self._workspace, self._storages)
-            return loop_workspace_bytes(graph, node, binding, known, bodies)
-        return self._by_graph[id(graph), self.sizes].workspace[node.id]
+    def node_workspace(self, graph: Graph, node: Node, sizes: Binding) -> int:
+        """Most bytes that such a node allocates beyond the storages of its operands and results."""
+        return self._of(graph, sizes).workspace[node.id]
 
-    def under(self, sizes: Binding) -> KnownCost:
-        """The same for the body of a loop in a trip."""
-        return replace(self, sizes=_key(sizes))
-
-    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
+    def real_sizes(
+        self, graph: Graph, sizes: Binding, nodes: Iterable[Node] | None = None
+    ) -> Mapping[int, int]:
         """Bytes, by storage id, of those storages of the graph whose real size is not what the graph says."""
-        known = self._by_graph[id(graph), self.sizes].storages
+        known = self._of(graph, sizes).storages
         if nodes is None:
             return known
         created = {storage for node in nodes for storage in graph.created_storages(node)}
@@ -97,18 +85,11 @@ class KnownCost:
         """Where the numbers come from."""
         return self.description
 
-    def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
-        return self._by_graph[id(graph), _key(binding)].seconds[node.id]
-
-    def _workspace(self, graph: Graph, node: Node, binding: Binding) -> int:
-        return self._by_graph[id(graph), _key(binding)].workspace[node.id]
-
-    def _storages(self, graph: Graph, binding: Binding) -> Mapping[int, int]:
-        return self._by_graph[id(graph), _key(binding)].storages
+    def _of(self, graph: Graph, sizes: Binding) -> KnownNodes:
+        return self._by_graph[id(graph), _key(sizes)]
 
 
 def _levels(cost: CostModel, graph: Graph, binding: Binding) -> Iterator[KnownNodes]:
-    """The numbers of a graph, and of all bodies in it."""
     yield KnownNodes(
         graph,
         _key(binding),

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
-from neaptide.analysis.profile_bytes import loop_workspace_bytes
+from neaptide.analysis.loops import Binding
 from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, ResolvedCalls, keyed_call
-from neaptide.cost.loops import known_in_loop, loop_seconds
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
-from neaptide.cost.op_key import OpCall, digest
-from neaptide.cost.op_record import OpRecord
+from neaptide.cost.op_key import OpCall, OpRecord, digest
 from neaptide.cost.op_runner import is_on_cuda
 from neaptide.cost.op_session import (
     cache_share_bytes,
     environment,
     is_out_of_memory,
-    never,
     run_calls,
     undisturbed,
     why_not_run,
 )
-from neaptide.cost.program_timing import is_short, seconds_in_program
+from neaptide.cost.program_timing import seconds_in_program
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -70,7 +67,7 @@ class _Remembered:
     by_node: ResolvedCalls
 
 
-class MeasuredCost:
+class MeasuredCost(CostModel):
     """Seconds, workspace and true storage sizes from running each distinct call alone. Call `prepare` first.
 
     What was not run, or could not be, is estimated and reported. Not for use by several threads at once.
@@ -81,6 +78,8 @@ class MeasuredCost:
         refresh: measure what is in the cache again, and keep the new results there.
         in_program: time short calls where they stand in the program; else alone, to see what that is worth.
     """
+
+    is_measured = True
 
     def __init__(
         self,
@@ -95,9 +94,11 @@ class MeasuredCost:
     ) -> None:
         self._registry = registry
         self._cache = cache
-        self._fallback = fallback
+        # Shared by the models of trips: the machine is calibrated once.
+        self._estimate = functools.cache(lambda: fallback or EstimatedCost(this_machine(), registry))
         self._max_bytes = max_bytes
-        self._binding: Binding = dict(binding or {})
+        self._whole: Binding = dict(binding or {})
+        self.binding = self._whole
         self._refresh = refresh
         self._in_program = in_program
         self._records: dict[str, OpRecord] = {}
@@ -107,14 +108,9 @@ class MeasuredCost:
         self._clocks: dict[str, CallClock] = {}
 
     @property
-    def is_measured(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def call_s(self) -> float:
         """That of the device by which what was not run is estimated."""
-        return self._estimate(self._binding).call_s
+        return self._estimate().call_s
 
     @property
     def registry(self) -> OpRegistry:
@@ -169,42 +165,13 @@ class MeasuredCost:
         self._store(settled)
         self._graphs.clear()
 
-    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Median seconds of the call; an estimate where it was not run."""
-        return self.seconds_under(self._binding, graph, node, bodies)
-
-    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Most bytes that the call allocated beyond operands and results; a formula's where it was not run."""
-        return self.workspace_under(self._binding, graph, node, bodies)
-
-    def seconds_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """The same as `seconds` under other values of dims."""
-        if node.regions:
-            return loop_seconds(graph, node, sizes, self._seconds, bodies, call_s=self.call_s)
-        return self._seconds(graph, node, sizes)
-
-    def workspace_under(self, sizes: Binding, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """The same as `workspace_bytes` under other values of dims."""
-        if node.regions:
-            known = known_in_loop(graph, node, sizes, self._workspace_bytes, self.storage_bytes_under)
-            return loop_workspace_bytes(graph, node, sizes, known, bodies)
-        return self._workspace_bytes(graph, node, sizes)
-
-    def under(self, sizes: Binding) -> CostModel:
-        """What was measured of the calls in the body of a loop, as they are in a trip."""
-        return _InTrip(self, sizes)
-
-    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
-        """Sizes of storages created by some nodes, by default all, that are not what the graph says. O(nodes)."""
-        return self.storage_bytes_under(graph, self._binding, nodes)
-
-    def storage_bytes_under(
-        self, graph: Graph, binding: Binding, nodes: Iterable[Node] | None = None
+    def real_sizes(
+        self, graph: Graph, sizes: Binding, nodes: Iterable[Node] | None = None
     ) -> Mapping[int, int]:
-        """The same as `storage_bytes` under other values of dims."""
-        sizes: dict[int, int] = {}
+        """Bytes, by storage id, of those storages whose real size is not what the graph says. O(nodes)."""
+        found: dict[int, int] = {}
         for node in graph.nodes if nodes is None else nodes:
-            record = self._record(graph, node, binding)
+            record = self._record(graph, node, sizes)
             if record is None:
                 continue
             created = graph.created_storages(node)
@@ -212,13 +179,13 @@ class MeasuredCost:
                 storage = graph.values[value].storage
                 if storage is None or storage not in created or facts is None or facts.operand is not None:
                     continue
-                if facts.nbytes != graph.storages[storage].nbytes.evaluate(binding):
-                    sizes[storage] = facts.nbytes
-        return sizes
+                if facts.nbytes != graph.storages[storage].nbytes.evaluate(sizes):
+                    found[storage] = facts.nbytes
+        return found
 
     def record(self, graph: Graph, node: Node) -> OpRecord | None:
         """What was seen of a node's call; None where it was not run."""
-        return self._record(graph, node, self._binding)
+        return self._record(graph, node, self.binding)
 
     def skipped(self, graph: Graph) -> Skipped:
         """Calls of a graph that are estimated, because they were not run or failed."""
@@ -277,7 +244,7 @@ class MeasuredCost:
         known = self._calls.setdefault(here, {})
         if len(known) >= _CALLS_REMEMBERED:
             known.clear()
-        return GraphCalls(graph, here, self._binding, known)
+        return GraphCalls(graph, here, self._whole, known)
 
     def _remember(self, calls: GraphCalls) -> _Remembered:
         while len(self._graphs) >= _GRAPHS_REMEMBERED:
@@ -288,7 +255,7 @@ class MeasuredCost:
         return known
 
     def _record(self, graph: Graph, node: Node, binding: Binding) -> OpRecord | None:
-        if binding is self._binding:
+        if binding is self._whole:
             keyed = self._remembered(graph).by_node[node.id]
         else:  # in the body of a loop, whose sizes are those of a trip
             keyed = keyed_call(graph, node, environment(), binding)
@@ -329,8 +296,7 @@ class MeasuredCost:
     def _run(self, calls: Mapping[str, OpCall], guard: LimitGuard) -> None:
         largest_first = sorted(calls, key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
         ordered = {key: calls[key] for key in largest_first}
-        again = is_short if self._in_program else never
-        seen = run_calls(ordered, guard, self._registry, self.clock(), again)
+        seen = run_calls(ordered, guard, self._registry, self.clock(), short_once=self._in_program)
         pace_s = self.clock().pace_s
         found = {
             key: record if is_on_cuda(calls[key]) else replace(record, pace_s=pace_s)
@@ -369,51 +335,18 @@ class MeasuredCost:
 
     # -- numbers
 
-    def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
+    def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
+        """Median seconds of the call; an estimate where it was not run."""
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
-        record = self._record(graph, node, binding)
-        if record is None:
-            return self._estimate(binding).seconds(graph, node)
-        return record.seconds
+        record = self._record(graph, node, sizes)
+        return self._estimate().node_seconds(graph, node, sizes) if record is None else record.seconds
 
-    def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
-        record = self._record(graph, node, binding)
+    def node_workspace(self, graph: Graph, node: Node, sizes: Binding) -> int:
+        """Most bytes that the call allocated beyond operands and results; a formula's where it was not run."""
+        record = self._record(graph, node, sizes)
         if record is not None:
             return record.workspace_bytes
         # Without a row there is no formula, so no reason to calibrate the machine for one.
         known = self._registry.find(node.op) is not None
-        return self._estimate(binding).workspace_bytes(graph, node) if known else 0
-
-    def _estimate(self, binding: Binding) -> EstimatedCost:
-        if self._fallback is None:
-            self._fallback = EstimatedCost(this_machine(), self._registry)
-        return replace(self._fallback, binding=binding)
-
-
-@dataclass(frozen=True, slots=True)
-class _InTrip:
-    """The measured cost of the body of a loop under the sizes of a trip."""
-
-    whole: MeasuredCost
-    sizes: Binding
-    is_measured: bool = True
-
-    @property
-    def call_s(self) -> float:
-        return self.whole.call_s
-
-    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        return self.whole.seconds_under(self.sizes, graph, node, bodies)
-
-    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        return self.whole.workspace_under(self.sizes, graph, node, bodies)
-
-    def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
-        return self.whole.storage_bytes_under(graph, self.sizes, nodes)
-
-    def under(self, sizes: Binding) -> CostModel:
-        return _InTrip(self.whole, sizes)
-
-    def describe(self) -> str:
-        return self.whole.describe()
+        return self._estimate().node_workspace(graph, node, sizes) if known else 0

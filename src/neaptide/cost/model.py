@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from neaptide.analysis.alias import is_pure_view
-from neaptide.analysis.loops import NO_BODIES, Binding, Bodies
+from neaptide.analysis.loops import (
+    NO_BODIES,
+    NOTHING_IN_BODIES,
+    Binding,
+    Bodies,
+    InBodies,
+    body_schedule,
+    trips,
+)
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost import roofline
 from neaptide.cost.devices import Device
-from neaptide.cost.loops import known_in_loop, loop_seconds
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
@@ -22,50 +31,118 @@ HOST_SCALAR_S: Final = 2e-7
 """Arithmetic on Python numbers: a few interpreter instructions."""
 
 
-class CostModel(Protocol):
+class CostModel(ABC):
     """Time and scratch memory of the nodes of a graph.
 
     What is said of a node follows from its call alone; where it is measured, from the calls that make its operands
-    as well.
+    as well. A model says what single nodes take; what loops take is put together here.
+
+    Attributes:
+        binding: values of symbolic dims; in the body of a loop those of a trip.
+        is_measured: whether the numbers were taken on a real machine.
     """
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether the numbers were taken on a real machine."""
-        ...
+    binding: Binding
+    is_measured: bool
 
     @property
+    @abstractmethod
     def call_s(self) -> float:
         """Seconds of a call that computes nothing, such as each call of the body of a loop."""
-        ...
+
+    @abstractmethod
+    def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
+        """Seconds of one execution of a node that is no loop."""
+
+    @abstractmethod
+    def node_workspace(self, graph: Graph, node: Node, sizes: Binding) -> int:
+        """Most bytes that such a node allocates beyond the storages of its operands and results."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for reports: where the numbers come from."""
+
+    def real_sizes(
+        self,
+        graph: Graph,  # noqa: ARG002 - without running an operation, the graph is the best knowledge there is
+        sizes: Binding,  # noqa: ARG002
+        nodes: Iterable[Node] | None = None,  # noqa: ARG002
+    ) -> Mapping[int, int]:
+        """Bytes, by storage id, of those storages whose real size is not what the graph says."""
+        return {}
 
     def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
         """Seconds of one execution; of a loop, of all its trips, whose order is that of `bodies`."""
-        ...
+        if node.regions:
+            return loop_seconds(graph, node, self.binding, self.node_seconds, bodies, call_s=self.call_s)
+        return self.node_seconds(graph, node, self.binding)
 
     def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Most bytes allocated during one execution beyond the storages of its operands and results."""
-        ...
-
-    def under(self, sizes: Binding) -> CostModel:
-        """The same for the body of a loop in a trip: dims have these values, and storages the sizes of the graph."""
-        ...
+        """Most bytes allocated during one execution; of a loop what its body holds at its peak."""
+        if node.regions:
+            known = self._known_in_loop(graph, node, self.binding)
+            return loop_workspace_bytes(graph, node, self.binding, known, bodies)
+        return self.node_workspace(graph, node, self.binding)
 
     def storage_bytes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> Mapping[int, int]:
-        """Bytes, by storage id, of those storages whose real size is not what the graph says.
+        """Bytes of storages whose real size is not what the graph says; only of what `nodes` create, by default of all."""
+        return self.real_sizes(graph, self.binding, nodes)
 
-        Args:
-            nodes: only of what these create; by default of all.
-        """
-        ...
+    def under(self, sizes: Binding) -> CostModel:
+        """The same for the body of a loop in a trip: dims have these values."""
+        inside = copy.copy(self)
+        object.__setattr__(inside, "binding", sizes)
+        return inside
 
-    def describe(self) -> str:
-        """One line for reports: where the numbers come from."""
-        ...
+    def _known_in_loop(self, graph: Graph, node: Node, sizes: Binding) -> InBodies:
+        """What is known of bytes in a loop's body and in the bodies inside it, of any trip the most, by path from the body."""
+        found = NOTHING_IN_BODIES
+        for loop in node.regions:
+            body = loop.body
+            for _, within in trips(graph, node, loop, sizes):
+                scratch = {
+                    part.id: nbytes
+                    for part in body.nodes
+                    if not part.regions and (nbytes := self.node_workspace(body, part, within))
+                }
+                found = found.most(InBodies.here(scratch, self.real_sizes(body, within)))
+                for part in body.nodes:
+                    if part.regions:
+                        found = found.most(self._known_in_loop(body, part, within).around(part.id))
+        return found
+
+
+def loop_seconds(
+    graph: Graph,
+    node: Node,
+    binding: Binding,
+    inner: Callable[[Graph, Node, Binding], float],
+    bodies: Bodies = NO_BODIES,
+    *,
+    call_s: float,
+) -> float:
+    """Seconds of all trips, one after another, repetitions in the body included.
+
+    A trip is one call of the body, and one call for each part that it is handed: of an input, or of a result to fill.
+    """
+    total = 0.0
+    for loop in node.regions:
+        order = body_schedule(node, bodies)
+        calls = 1 + len(loop.slices) + sum(merge.how == "concat" for merge in loop.merges)
+        for count, sizes in trips(graph, node, loop, binding):
+            total += count * calls * call_s
+            for step in order.node_steps():
+                part = loop.body.nodes[step.target]
+                total += count * (
+                    loop_seconds(loop.body, part, sizes, inner, order.bodies, call_s=call_s)
+                    if part.regions
+                    else inner(loop.body, part, sizes)
+                )
+    return total
 
 
 @dataclass(frozen=True, slots=True)
-class EstimatedCost:
+class EstimatedCost(CostModel):
     """Cost by the roofline and the formulas of the op table; nothing is run.
 
     An operation without a row is taken to move its operands and results once and to need no workspace.
@@ -75,56 +152,29 @@ class EstimatedCost:
     registry: OpRegistry
     binding: Binding = field(default_factory=dict)
 
-    @property
-    def is_measured(self) -> bool:
-        """False."""
-        return False
+    is_measured = False
 
     @property
     def call_s(self) -> float:
         """That of the device."""
         return self.device.host_call_s
 
-    def seconds(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> float:
-        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory."""
-        if node.regions:
-            return loop_seconds(graph, node, self.binding, self._seconds, bodies, call_s=self.call_s)
-        return self._seconds(graph, node, self.binding)
-
-    def workspace_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Workspace by the row's formula; a loop's is what its body holds at its peak."""
-        if node.regions:
-            known = known_in_loop(graph, node, self.binding, self._workspace_bytes)
-            return loop_workspace_bytes(graph, node, self.binding, known, bodies)
-        return self._workspace_bytes(graph, node, self.binding)
-
-    def under(self, sizes: Binding) -> EstimatedCost:
-        """The same with other values of dims."""
-        return replace(self, binding=sizes)
-
-    def storage_bytes(
-        self,
-        graph: Graph,  # noqa: ARG002 - the protocol's signature
-        nodes: Iterable[Node] | None = None,  # noqa: ARG002 - likewise
-    ) -> Mapping[int, int]:
-        """Nothing: without running an operation, the graph is the best knowledge there is."""
-        return {}
-
     def describe(self) -> str:
         """The device and where its numbers come from."""
         return f"estimated for {self.device.name} ({self.device.source})"
 
-    def _seconds(self, graph: Graph, node: Node, binding: Binding) -> float:
+    def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
+        """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory."""
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
         if is_pure_view(graph, node):
             return self.device.host_call_s
         work = node_work(graph, node, self.registry)
-        made = [nbytes.evaluate(binding) for nbytes in work.made]
+        made = [nbytes.evaluate(sizes) for nbytes in work.made]
         return sum(map(self.device.fresh_seconds, made)) + roofline.seconds(
             self.device,
-            flops=work.flops.evaluate(binding),
-            bytes_moved=work.moved.evaluate(binding),
+            flops=work.flops.evaluate(sizes),
+            bytes_moved=work.moved.evaluate(sizes),
             dtype=work.dtype,
         )
 
@@ -133,8 +183,9 @@ class EstimatedCost:
         row = self.registry.find(node.op)
         return SizeExpr.const(0) if row is None else row.workspace(Call(graph, node))
 
-    def _workspace_bytes(self, graph: Graph, node: Node, binding: Binding) -> int:
-        return self.workspace_size(graph, node).evaluate(binding)
+    def node_workspace(self, graph: Graph, node: Node, sizes: Binding) -> int:
+        """Workspace by the row's formula."""
+        return self.workspace_size(graph, node).evaluate(sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class LoopOfShapes:
         self._bytes = LoopBytes(graph, node, cost.workspace_size, bodies)
 
     def seconds(self, binding: Mapping[str, int]) -> float:
-        """Seconds of all trips, as `cost.loops.loop_seconds`. O(nodes of the body)."""
+        """Seconds of all trips, as `cost.model.loop_seconds`. O(nodes of the body)."""
         total = 0.0
         for count, sizes in trips(self._graph, self._node, self._loop, binding):
             total += count * (

@@ -8,10 +8,12 @@ follow from the call itself (`index_limits`), so they need no place in the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Any, Final, Self
+
+import msgspec
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.ir.dependencies import needed_inputs
@@ -300,3 +302,104 @@ def _arg_text(arg: Arg) -> str:
     if isinstance(arg, tuple):
         return f"({','.join(_arg_text(item) for item in arg)})"
     return arg.name if isinstance(arg, Named) else repr(arg)
+
+
+def call_key(graph: Graph, node: Node) -> Hashable:
+    """Equal for calls of equal cost, whatever the ids. O(size of the node), without making text or numbers of sizes.
+
+    It covers the operation and its arguments, and of operands and results dtype, shape, strides, offset, device, size of
+    the storage, and which of them share one.
+    """
+    values, storages, effects = graph.values, graph.storages, node.effects
+    group_of: dict[int, int] = {}
+    facts: list[Hashable] = []
+    for number in (*node.inputs, *node.outputs):
+        value = values[number]
+        storage = value.storage
+        if storage is None:
+            facts.append(value.dtype)
+            continue
+        group = group_of.setdefault(storage, len(group_of))
+        block = storages[storage]
+        facts.append(
+            (value.dtype, value.shape, value.strides, value.offset, group, block.nbytes, block.device)
+        )
+    used = (
+        tuple([group_of.get(access.storage) for access in effects.reads]),
+        tuple([group_of.get(access.storage) for access in effects.writes]),
+        effects.rng,
+        effects.collective,
+        effects.host,
+    )
+    types = tuple(map(type, node.args))
+    args = _typed(node.args) if tuple in types else (types, node.args)
+    kwargs = tuple([(name, _typed(arg)) for name, arg in node.kwargs])
+    return node.op, args, kwargs, node.results, len(node.inputs), tuple(facts), used, node.regions
+
+
+def _typed(arg: Arg) -> Hashable:
+    """An argument that is unlike another of another type: 1, 1.0 and True are equal to Python."""
+    if isinstance(arg, tuple):
+        return tuple([_typed(item) for item in arg])
+    return arg.__class__, arg
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """What a run returned at one output.
+
+    Attributes:
+        operand: slot of the operand whose storage it is in; None for bytes of its own.
+        twin: an earlier output whose storage it shares; None for none.
+    """
+
+    nbytes: int
+    operand: int | None
+    twin: int | None
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """A call that was run alone.
+
+    Attributes:
+        seconds: median of a few runs, of a short call where it stands in a program; in memory that was touched before.
+        workspace_bytes: most bytes allocated beyond operands and results.
+        outputs: by position in the node's outputs; None for host scalars.
+        failure: why it could not be run; empty when it was. The numbers mean nothing then.
+        pace_s: of the processor, that the seconds are told at (`cost.call_clock`); 0 where they are told at none.
+    """
+
+    op: str
+    seconds: float = 0.0
+    workspace_bytes: int = 0
+    outputs: tuple[OutputFacts | None, ...] = ()
+    failure: str = ""
+    pace_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self | None:
+        """From plain data; None when it is none of ours, which costs a new measurement."""
+        try:
+            return msgspec.convert(dict(plain), cls)
+        except msgspec.ValidationError:
+            return None
+
+    def at_pace(self, pace_s: float) -> Self:
+        """The same with its seconds at another pace of the processor."""
+        if not self.pace_s or not pace_s or self.pace_s == pace_s:
+            return self
+        return replace(self, seconds=self.seconds * pace_s / self.pace_s, pace_s=pace_s)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Bytes of the storages that the call made, each once."""
+        return sum(f.nbytes for f in self.outputs if f is not None and f.operand is None and f.twin is None)

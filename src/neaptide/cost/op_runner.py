@@ -13,8 +13,7 @@ import torch
 from neaptide.cost import generator_ops  # noqa: F401 - registers them
 from neaptide.cost._torch_private import direct_call, has_argument, storage_identity
 from neaptide.cost.call_clock import CallClock
-from neaptide.cost.op_key import OpCall, Operand, index_limits, lengths
-from neaptide.cost.op_record import OutputFacts
+from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
 

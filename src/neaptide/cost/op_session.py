@@ -6,17 +6,17 @@ time, and none afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Final
 
 import torch
 
 from neaptide.cost import host
-from neaptide.cost.allocator_events import cuda_region, record, region
+from neaptide.cost.allocator_events import cuda_region, region, region_peaks
 from neaptide.cost.call_clock import CallClock
-from neaptide.cost.op_key import OpCall
-from neaptide.cost.op_record import OpRecord, OutputFacts
+from neaptide.cost.op_key import OpCall, OpRecord, OutputFacts
 from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op, is_on_cuda
 from neaptide.cost.used_memory import used_memory
 from neaptide.ir.registry import OpRegistry, Trait
@@ -30,13 +30,17 @@ _SEED: Final = 0
 _LARGE: Final = 64.0
 
 
-IsTimedAgain = Callable[[OpCall, float], bool]
-"""Of a call that took so many seconds, whether it will be timed among others, so that here once is enough."""
+SHORT_S: Final = 1e-2
+"""Calls that take less are timed in the program. A convolutional step of 137 ms in 1, 2 and 4 parts was predicted at 1.02,
+1.00 and .98 of what it took; with a limit of 1 ms and 4 MiB at .95, .99 and .98, so parts looked slower than they are."""
+_SHORT_BYTES: Final = 24 * 2**20
+"""Operands and results of such a call at most; those of all calls are held at the same time."""
 
 
-def never(_call: OpCall, _seconds: float) -> bool:
-    """No call is timed again."""
-    return False
+def is_short(call: OpCall, alone_s: float) -> bool:
+    """Whether a call is timed in the program, by its seconds when it is run alone."""
+    is_small = call.is_view or call.operand_bytes + call.output_bytes <= _SHORT_BYTES
+    return is_small and alone_s < SHORT_S and not is_on_cuda(call)
 
 
 def run_calls(
@@ -44,7 +48,8 @@ def run_calls(
     guard: LimitGuard,
     registry: OpRegistry,
     clock: CallClock,
-    is_timed_again: IsTimedAgain = never,
+    *,
+    short_once: bool = False,
 ) -> dict[str, OpRecord]:
     """Runs calls alone and returns what was seen of each; those that the guard left no time for are missing.
 
@@ -52,7 +57,7 @@ def run_calls(
 
     Args:
         registry: says whose scratch bytes depend on the numbers; of those the most of small and large ones counts.
-        is_timed_again: whose times need not be exact.
+        short_once: short calls will be timed among others, so that here once is enough.
     """
     seen: dict[str, OpRecord] = {}
     devices = sorted({d for call in calls.values() for d in call.devices if d.startswith("cuda")})
@@ -63,7 +68,7 @@ def run_calls(
             if audited.failure:
                 seen[key] = audited
             elif guard.check_now() is None:
-                seen[key] = _timed(audited, calls[key], maker, clock, is_timed_again)
+                seen[key] = _timed(audited, calls[key], maker, clock, short_once=short_once)
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
                 seen[key] = _audit_on_cuda(call, maker, clock)
@@ -149,21 +154,15 @@ def _audit_on_host(
             if row is not None and row.is_a(Trait.DATA_SIZED) and not found[key].failure:
                 _audited(_large(key), call, OperandMaker(_LARGE), clock)
 
-    trace = record(run_all)
-    peaks: dict[str, int] = {}
-    for seen in trace.regions:
-        # The first run of a kind may fill caches that stay; the least of the runs is what a step sees.
-        peaks[seen.name] = min(peaks.get(seen.name, seen.peak_bytes), seen.peak_bytes)
-    return {
-        key: _with_workspace(seen, max(peaks[key], peaks.get(_large(key), 0)) - seen.fresh_bytes)
-        if not seen.failure
-        else seen
-        for key, seen in found.items()
-    }
+    peaks = region_peaks(run_all)
+    for key, seen in found.items():
+        if not seen.failure:
+            peak = max(peaks[key], peaks.get(_large(key), 0))
+            found[key] = replace(seen, workspace_bytes=max(0, peak - seen.fresh_bytes))
+    return found
 
 
 def _large(key: str) -> str:
-    """Names the runs of a call on large numbers."""
     return f"{key} on large numbers"
 
 
@@ -199,35 +198,27 @@ def _audit_on_cuda(call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRec
         spent_s = first_s if first_s > LONG_RUN_S else prepared.median_seconds(clock, prepared.seconds(clock))
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
-    found = OpRecord(call.op, spent_s, 0, facts)
-    return _with_workspace(found, seen.peak_bytes - found.fresh_bytes)
-
-
-def _with_workspace(seen: OpRecord, nbytes: int) -> OpRecord:
-    return OpRecord(seen.op, seen.seconds, max(0, nbytes), seen.outputs)
+    found = OpRecord(call.op, spent_s, outputs=facts)
+    return replace(found, workspace_bytes=max(0, seen.peak_bytes - found.fresh_bytes))
 
 
 def _timed(
-    seen: OpRecord, call: OpCall, maker: OperandMaker, clock: CallClock, is_timed_again: IsTimedAgain
+    seen: OpRecord, call: OpCall, maker: OperandMaker, clock: CallClock, *, short_once: bool
 ) -> OpRecord:
     """The time of a call, away from the recorder, which would slow down the clock's own work as well."""
     try:
         prepared = PreparedCall(call, maker.operands(call))
         spent_s = prepared.seconds(clock)
-        if not is_timed_again(call, spent_s):
+        if not (short_once and is_short(call, spent_s)):
             spent_s = prepared.median_seconds(clock, spent_s)
     except _RUN_ERRORS as error:
         return OpRecord(call.op, failure=_text_of(error))
-    return OpRecord(seen.op, spent_s, seen.workspace_bytes, seen.outputs)
+    return replace(seen, seconds=spent_s)
 
 
 def _text_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
-
-
-def _on_cuda(call: OpCall) -> bool:
-    return any(device.startswith("cuda") for device in call.devices)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ Not in any data sheet, and estimated here for all of them:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from neaptide.cost.devices import HOST_SPACE, Device, Link, MemorySpace
@@ -37,19 +38,40 @@ _CUDA_ALIGNMENT_BYTES: Final = 512
 _PCIE_X16_BYTES_PER_S: Final = {3: 15.75e9, 4: 31.5e9, 5: 63.0e9}
 
 
-def _cuda(
-    name: str,
-    *,
-    gib: int,
-    gigabytes_per_s: float,
-    tflops: dict[str, float],
-    pcie: int,
-    source: str,
-    ecc_in_memory: bool = False,
-) -> Device:
-    capacity_bytes = gib * _GIB
-    bandwidth = gigabytes_per_s * _GIGA
-    link_rate = _PCIE_X16_BYTES_PER_S[pcie]
+_A100: Final = {"float32": 19.5, "tf32": 156.0, "bfloat16": 312.0, "float16": 312.0, "float64": 9.7}
+_HOPPER: Final = {"float32": 67.0, "tf32": 494.7, "bfloat16": 989.4, "float16": 989.4, "float64": 34.0} | {
+    "float8_e4m3fn": 1978.9,
+    "float8_e5m2": 1978.9,
+}
+# Dense rates in TFLOP/s.
+_TFLOPS: Final[Mapping[str, Mapping[str, float]]] = {
+    "rtx3090": {"float32": 35.6, "tf32": 35.6, "bfloat16": 71.0, "float16": 71.0, "float64": 0.556},
+    "rtx4090": {"float32": 82.6, "tf32": 82.6, "bfloat16": 165.2, "float16": 165.2, "float64": 1.29},
+    "a100-40g": _A100,
+    "a100-80g": _A100,
+    "h100": _HOPPER,
+    "h200": _HOPPER,
+    "l4": {"float32": 30.3, "tf32": 60.0, "bfloat16": 121.0, "float16": 121.0, "float64": 0.47},
+    "t4": {"float32": 8.1, "float16": 65.0, "float64": 0.253},
+}
+# Name, memory in GiB, printed bandwidth in GB/s, generation of PCIe, the source.
+_ROWS: Final = (
+    ("rtx3090", 24, 936, 4, "GA102 GPU architecture whitepaper, GeForce RTX 3090, dense rates"),
+    ("rtx4090", 24, 1008, 4, "Ada GPU architecture whitepaper, GeForce RTX 4090, dense rates"),
+    ("a100-40g", 40, 1555, 4, "A100 tensor core GPU data sheet, 40 GB, dense rates"),
+    ("a100-80g", 80, 2039, 4, "A100 tensor core GPU data sheet, 80 GB SXM, dense rates"),
+    ("h100", 80, 3350, 5, "H100 tensor core GPU data sheet and Hopper whitepaper, 80 GB SXM5, dense rates"),
+    ("h200", 141, 4800, 5, "H200 tensor core GPU data sheet, 141 GB SXM, dense rates"),
+    ("l4", 24, 300, 4, "L4 tensor core GPU data sheet, dense rates (half of the printed sparse ones)"),
+    ("t4", 16, 320, 3, "T4 tensor core GPU data sheet"),
+)
+_ECC_IN_MEMORY: Final = ("l4", "t4")
+
+
+def _cuda(name: str, gib: int, gigabytes_per_s: float, pcie: int, source: str) -> Device:
+    tflops = _TFLOPS[name]
+    capacity_bytes, bandwidth = gib * _GIB, gigabytes_per_s * _GIGA
+    ends = ("device", HOST_SPACE), (HOST_SPACE, "device")
     return Device(
         name=name,
         kind="cuda",
@@ -58,97 +80,14 @@ def _cuda(
         launch_s=_LAUNCH_S,
         half_flops=tflops["float32"] * _TERA * _HALF_S,
         half_bytes=bandwidth * _HALF_S,
-        links=(
-            Link("device", HOST_SPACE, link_rate, _COPY_LATENCY_S),
-            Link(HOST_SPACE, "device", link_rate, _COPY_LATENCY_S),
-        ),
-        source=f"{source}; not yet checked against it",
-        reserved_bytes=_CONTEXT_BYTES + (capacity_bytes // 16 if ecc_in_memory else 0),
+        links=tuple(Link(*way, _PCIE_X16_BYTES_PER_S[pcie], _COPY_LATENCY_S) for way in ends),
+        source=f"NVIDIA {source}; not yet checked against it",
+        reserved_bytes=_CONTEXT_BYTES + (capacity_bytes // 16 if name in _ECC_IN_MEMORY else 0),
         fall=_FALL,
     )
 
 
-_A100_TFLOPS: Final = {"float32": 19.5, "tf32": 156.0, "bfloat16": 312.0, "float16": 312.0, "float64": 9.7}
-_HOPPER_TFLOPS: Final = {
-    "float32": 67.0,
-    "tf32": 494.7,
-    "bfloat16": 989.4,
-    "float16": 989.4,
-    "float64": 34.0,
-    "float8_e4m3fn": 1978.9,
-    "float8_e5m2": 1978.9,
-}
-
-_DEVICES: Final = (
-    _cuda(
-        "rtx3090",
-        gib=24,
-        gigabytes_per_s=936,
-        tflops={"float32": 35.6, "tf32": 35.6, "bfloat16": 71.0, "float16": 71.0, "float64": 0.556},
-        pcie=4,
-        source="NVIDIA GA102 GPU architecture whitepaper, GeForce RTX 3090, dense rates",
-    ),
-    _cuda(
-        "rtx4090",
-        gib=24,
-        gigabytes_per_s=1008,
-        tflops={"float32": 82.6, "tf32": 82.6, "bfloat16": 165.2, "float16": 165.2, "float64": 1.29},
-        pcie=4,
-        source="NVIDIA Ada GPU architecture whitepaper, GeForce RTX 4090, dense rates",
-    ),
-    _cuda(
-        "a100-40g",
-        gib=40,
-        gigabytes_per_s=1555,
-        tflops=_A100_TFLOPS,
-        pcie=4,
-        source="NVIDIA A100 tensor core GPU data sheet, 40 GB, dense rates",
-    ),
-    _cuda(
-        "a100-80g",
-        gib=80,
-        gigabytes_per_s=2039,
-        tflops=_A100_TFLOPS,
-        pcie=4,
-        source="NVIDIA A100 tensor core GPU data sheet, 80 GB SXM, dense rates",
-    ),
-    _cuda(
-        "h100",
-        gib=80,
-        gigabytes_per_s=3350,
-        tflops=_HOPPER_TFLOPS,
-        pcie=5,
-        source="NVIDIA H100 tensor core GPU data sheet and Hopper whitepaper, 80 GB SXM5, dense rates",
-    ),
-    _cuda(
-        "h200",
-        gib=141,
-        gigabytes_per_s=4800,
-        tflops=_HOPPER_TFLOPS,
-        pcie=5,
-        source="NVIDIA H200 tensor core GPU data sheet, 141 GB SXM, dense rates",
-    ),
-    _cuda(
-        "l4",
-        gib=24,
-        gigabytes_per_s=300,
-        tflops={"float32": 30.3, "tf32": 60.0, "bfloat16": 121.0, "float16": 121.0, "float64": 0.47},
-        pcie=4,
-        source="NVIDIA L4 tensor core GPU data sheet, dense rates (half of the printed sparse ones)",
-        ecc_in_memory=True,
-    ),
-    _cuda(
-        "t4",
-        gib=16,
-        gigabytes_per_s=320,
-        tflops={"float32": 8.1, "float16": 65.0, "float64": 0.253},
-        pcie=3,
-        source="NVIDIA T4 tensor core GPU data sheet",
-        ecc_in_memory=True,
-    ),
-)
-
-PRESETS: Final[dict[str, Device]] = {device.name: device for device in _DEVICES}
+PRESETS: Final[dict[str, Device]] = {row[0]: _cuda(*row) for row in _ROWS}
 
 
 def get_device(name: str) -> Device:

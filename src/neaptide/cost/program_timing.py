@@ -18,16 +18,11 @@ import torch
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.graph_calls import PlacedCall
 from neaptide.cost.op_key import OpCall
-from neaptide.cost.op_runner import OperandMaker, PreparedCall, is_on_cuda
-from neaptide.cost.op_session import most_bytes
+from neaptide.cost.op_runner import OperandMaker, PreparedCall
+from neaptide.cost.op_session import SHORT_S, is_short, most_bytes
 from neaptide.cost.used_memory import used_memory
 from neaptide.outcome import LimitGuard, Stopwatch
 
-SHORT_S: Final = 1e-2
-"""Calls that take less are timed in the program. A convolutional step of 137 ms in 1, 2 and 4 parts was predicted at 1.02,
-1.00 and .98 of what it took; with a limit of 1 ms and 4 MiB at .95, .99 and .98, so parts looked slower than they are."""
-_SHORT_BYTES: Final = 24 * 2**20
-"""Operands and results of such a call at most; those of all calls are held at the same time."""
 _ALL_BYTES: Final = 512 * 2**20
 # Of each stretch of the program that is played, calls in front of the first that is wanted.
 _LEAD: Final = 16
@@ -92,12 +87,6 @@ def seconds_in_program(
     return {key: seconds for key, seconds in found.items() if key in wanted}
 
 
-def is_short(call: OpCall, alone_s: float) -> bool:
-    """Whether a call is timed in the program, by its seconds when it is run alone."""
-    is_small = call.is_view or call.operand_bytes + call.output_bytes <= _SHORT_BYTES
-    return is_small and alone_s < SHORT_S and not is_on_cuda(call)
-
-
 def _rounds(
     prepared: _Prepared, plays: Sequence[_Play], clock: CallClock, guard: LimitGuard
 ) -> dict[str, float]:
@@ -123,7 +112,6 @@ def _rounds(
 
 
 def _short_calls(order: Sequence[PlacedCall], alone_s: Mapping[str, float]) -> dict[str, OpCall]:
-    """Calls that are timed in the program, the first ones where not all fit."""
     short: dict[str, OpCall] = {}
     left = _ALL_BYTES
     for keyed in (placed.keyed for placed in order):
@@ -138,7 +126,6 @@ def _short_calls(order: Sequence[PlacedCall], alone_s: Mapping[str, float]) -> d
 
 
 def _played(order: Sequence[PlacedCall], wanted: Collection[str]) -> list[PlacedCall]:
-    """What is wanted, and the calls in front of it."""
     near, distance = [], _LEAD + 1
     for placed in reversed(order):
         distance = 0 if placed.keyed.key in wanted else distance + 1
@@ -161,7 +148,6 @@ class _Prepared:
         self._kept = [(block, block.clone()) for block in blocks.values()]
 
     def play(self, placed: PlacedCall, alone_s: float) -> _Play:
-        """A call, or what stands in for it."""
         key = placed.keyed.key
         if key not in self._prepared:
             part = self._swept if alone_s >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
@@ -171,7 +157,6 @@ class _Prepared:
         return _Play(key, call.run, near, placed.times)
 
     def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> _Spans:
-        """Seconds of each call, by key."""
         self._reset()
         found: _Spans = defaultdict(list)
         for play in plays:
@@ -227,13 +212,11 @@ def _touched_blocks(prepared: PreparedCall, slots: tuple[int, ...]) -> tuple[tor
 
 
 def _touch(blocks: Iterable[torch.Tensor]) -> None:
-    """Brings blocks into the caches as a call does that has just written them."""
     for block in blocks:
         block.add_(0)
 
 
 def _block_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes that a tensor lies in, each once."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 

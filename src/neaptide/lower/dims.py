@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -46,20 +47,13 @@ class DimReader:
         self.dims = tuple(told.dim.dim for told in self._told)
         self._declared, self._relations = graph.dims, graph.relations
         self.chosen = tuple(dim for dim in chosen_dims(graph) if dim not in self.dims)
-        self._seen: dict[tuple[Any, ...], Binding] = {}
+        self._seen = lru_cache(_SHAPES_REMEMBERED)(self._read)
 
     def read(self, args: Sequence[Any]) -> Binding:
         """Values of the dims. O(symbolic inputs) for shapes that were seen, else O(extents of these inputs)."""
         if not self._inputs:
             return _NO_DIMS
-        shapes = tuple([args[position].shape for position, _ in self._inputs])
-        found = self._seen.get(shapes)
-        if found is None:
-            found = self._read(shapes)
-            if len(self._seen) >= _SHAPES_REMEMBERED:
-                self._seen.clear()
-            self._seen[shapes] = found
-        return found
+        return self._seen(tuple([args[position].shape for position, _ in self._inputs]))
 
     def _read(self, shapes: Sequence[torch.Size]) -> Binding:
         by_position = dict(zip((position for position, _ in self._inputs), shapes, strict=True))

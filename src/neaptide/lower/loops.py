@@ -11,7 +11,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import own_length, part_dim
 from neaptide.ir.nodes import Arg, Loop, MergeMap, Node
 from neaptide.ir.values import Value
-from neaptide.lower.sizes import grouped
+from neaptide.lower.names import grouped
 from neaptide.lower.torch_calls import CallWriter
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -122,7 +122,6 @@ def part_lengths(body: Graph, calls: CallWriter) -> Iterator[tuple[str, str]]:
 
 
 def _used_dims(graph: Graph) -> set[str]:
-    """Dims in the shapes and arguments of a graph and of the bodies in it."""
     found = {dim for value in graph.values for size in (*value.shape, *value.strides) for dim in size.dims()}
     for node in graph.nodes:
         for arg in (*node.args, *(arg for _, arg in node.kwargs)):

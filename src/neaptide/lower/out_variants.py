@@ -13,9 +13,10 @@ from typing import Any, Final
 import torch
 
 from neaptide.errors import LoweringError
+from neaptide.ir.nodes import LOOP_OP
 from neaptide.lower import _torch_private as private
 from neaptide.lower.places import OutVariant
-from neaptide.lower.torch_ops import resolve_operation
+from neaptide.ops.structural import KERNELS
 
 _COPY: Final = "aten.copy_.default"
 # They return their operand's numbers in a tensor of their own, whatever their other arguments say of its geometry.
@@ -94,3 +95,27 @@ def reads_whole_storage(op: str) -> bool:
     except LoweringError:
         return True
     return not private.is_overload(operation) or private.has_argument(operation, "storage_offset")
+
+
+def resolve_operation(op: str, location: str = "") -> Any:
+    """The callable of a registry name such as `aten.add.Tensor`."""
+    if op == LOOP_OP:
+        raise LoweringError("a loop is not a single call", where=location or None)
+    found: Any = torch.ops
+    parts = KERNELS.get(op, op).split(".")
+    try:
+        for part in parts:
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise LoweringError(
+            f"torch {torch.__version__} has no operation {op}",
+            where=location or None,
+            next_step="import the library that registers it, or plan with the torch that runs the plan",
+        ) from error
+    if len(parts) != 3:
+        raise LoweringError(
+            f"{op!r} names no overload of an operation",
+            where=location or None,
+            next_step="such as aten.add.Tensor",
+        )
+    return found

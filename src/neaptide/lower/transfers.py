@@ -14,7 +14,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.lower.torch_calls import CallWriter
 from neaptide.movers.host_pool import DEVICES, HostPool, make_mover
-from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.mover import SlowMemory
 from neaptide.movers.waiting_state import WaitingState
 
 

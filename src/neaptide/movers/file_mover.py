@@ -19,8 +19,7 @@ import torch
 
 from neaptide.errors import TransferError
 from neaptide.movers.copy_thread import CopyJob, CopyThread, Pieces
-from neaptide.movers.extents import Extent
-from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.mover import Extent, SlowMemory
 from neaptide.units import format_bytes
 
 _PIECE_BYTES: Final = 1 << 20
@@ -90,11 +89,11 @@ class _File:
         weakref.finalize(self, _close, self.process, self._number, self._threads)
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
-        pieces = self._pieces(_write, storage, extents, self._rates[0])
+        pieces = self._pieces(write_piece, storage, extents, self._rates[0])
         return self._threads[0].put(CopyJob(pieces, "storing", storage.nbytes()))
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
-        pieces = self._pieces(_read, storage, extents, self._rates[1])
+        pieces = self._pieces(read_piece, storage, extents, self._rates[1])
         return self._threads[1].put(CopyJob(pieces, "loading", storage.nbytes()))
 
     def _pieces(
@@ -155,7 +154,7 @@ def _pieces(
     # To write behind the end of a file that was cut fills it with zeros, which would be read as bytes that were stored.
     if os.fstat(number).st_size < capacity_bytes:
         raise OSError(_CUT)
-    whole = memoryview((ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())).cast("B")
+    whole = memory_of(storage)
     done = 0
     for extent in extents:
         at, end = extent.start, extent.end
@@ -166,11 +165,18 @@ def _pieces(
             yield rate.pay(moved)
 
 
-def _write(number: int, piece: memoryview[int], at: int) -> int:
+def memory_of(storage: torch.UntypedStorage) -> memoryview[int]:
+    """The bytes of a storage of the CPU, where they lie."""
+    if not storage.nbytes():
+        return memoryview(b"")
+    return memoryview((ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())).cast("B")
+
+
+def write_piece(number: int, piece: memoryview[int], at: int) -> int:
     return os.pwrite(number, piece, at)
 
 
-def _read(number: int, piece: memoryview[int], at: int) -> int:
+def read_piece(number: int, piece: memoryview[int], at: int) -> int:
     moved = os.preadv(number, [piece], at)
     if not moved:
         raise OSError(_CUT)

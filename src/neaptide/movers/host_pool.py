@@ -11,14 +11,12 @@ from typing import Final
 
 import torch
 
+from neaptide.cost._torch_private import storage_identity
 from neaptide.cost.allocator_events import note_leaving
 from neaptide.errors import TransferError
-from neaptide.movers._torch_private import storage_identity
-from neaptide.movers.extents import Extent, Extents
 from neaptide.movers.file_mover import FileMover
-from neaptide.movers.mover import Copying, Mover
+from neaptide.movers.mover import Copying, Extent, Extents, Mover, SlowMemory
 from neaptide.movers.pinned_mover import PinnedMover
-from neaptide.movers.slow_memory import SlowMemory
 from neaptide.units import format_bytes
 
 _RESIZE: Final = "neaptide::resize_storage_"

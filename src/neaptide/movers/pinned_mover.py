@@ -7,8 +7,7 @@ from collections.abc import Callable
 import torch
 
 from neaptide.errors import TransferError
-from neaptide.movers._torch_private import new_stream
-from neaptide.movers.extents import Extent
+from neaptide.movers.mover import Extent
 from neaptide.units import format_bytes
 
 
@@ -61,7 +60,10 @@ class PinnedMover:
                     why=str(error).splitlines()[0],
                     next_step="allow fewer bytes on the host, or raise the limit of locked memory (ulimit -l)",
                 ) from error
-            self._streams = new_stream(self._device), new_stream(self._device)
+            self._streams = (
+                torch.cuda.Stream(self._device),  # type: ignore[no-untyped-call]
+                torch.cuda.Stream(self._device),  # type: ignore[no-untyped-call]
+            )
         return self._block, self._streams
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from neaptide.movers._torch_private import storage_identity
+from neaptide.cost._torch_private import storage_identity
 from neaptide.movers.host_pool import HostCopy, HostPool, OwnedCopies
 
 

@@ -10,8 +10,8 @@ from neaptide.analysis.loops import NO_BODIES, NOTHING_IN_BODIES, Binding, Bodie
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.analysis.replay import Repeat, repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.cost.call_key import call_key
 from neaptide.cost.model import CostModel
+from neaptide.cost.op_key import call_key
 from neaptide.ir.body_orders import BodyOrder, body_orders
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph

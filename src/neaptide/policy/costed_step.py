@@ -12,7 +12,7 @@ from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.budget import Budget
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
-from neaptide.cost.call_clock import CallClock
+from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import EstimatedCost
@@ -21,7 +21,7 @@ from neaptide.frontends.guards.fact_words import user_names
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
 from neaptide.ir.graph import Graph
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.planner.body_copies import Links
 from neaptide.planner.objective import PlannedSequence
@@ -30,7 +30,6 @@ from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
-from neaptide.runtime.measuring.pace import Pace
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite

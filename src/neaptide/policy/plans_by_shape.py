@@ -21,10 +21,9 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.calls.way_through import way_through
+from neaptide.runtime.shapes.limit_by_shape import way_through
 from neaptide.runtime.shapes.plans import ShapePlan, ShapePlans
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan
 from neaptide.units import format_bytes
 
 _PLANS: Final = 4  # that are searched for; program order stands beside them

@@ -36,8 +36,7 @@ from neaptide.policy.searched_variant import (
     with_results_on_operands,
 )
 from neaptide.runtime.steps.capturing import capture_for_call
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, with_rewrites
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan, with_rewrites
 from neaptide.transform.rewrite import Rewrite
 
 # Of the time for a plan, what the search for the usual program gets. The first steps are run once.

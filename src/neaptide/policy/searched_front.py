@@ -18,8 +18,7 @@ from neaptide.planner.variants.variant import Division
 from neaptide.plans import PlannedProgram
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing.trials import described_limit, other_budgets
-from neaptide.runtime.steps.planned_graph import PlannedGraph
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 
 # Of what a search for the usual program alone gets, what one gets that has the first steps to plan as well.
 _WITH_FIRST_STEPS: Final = 1.5

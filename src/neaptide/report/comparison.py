@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from neaptide.cost.call_clock import CallClock
+from neaptide.cost.call_clock import CallClock, Pace, PaceReadings
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.host_bytes import bytes_behind
@@ -22,16 +22,13 @@ from neaptide.report.device_notes import predicted_only
 from neaptide.report.model import ComparedShape, Comparison, ComparisonRow, ShapesComparison
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.comparing import contestants
-from neaptide.runtime.comparing.contestant_messages import CapturedFor
-from neaptide.runtime.comparing.contestant_process import rivals
+from neaptide.runtime.comparing.contestant_process import CapturedFor, rivals
 from neaptide.runtime.comparing.contestants import Factory, Measured, Measuring, Rival
 from neaptide.runtime.comparing.shape_batches import FactoryOfShape
 from neaptide.runtime.comparing.trials import Clock, clock_of
 from neaptide.runtime.comparing.verification import Verification, verify_eager, verify_planned
-from neaptide.runtime.measuring.pace import Pace, PaceReadings
-from neaptide.runtime.steps.planned_graph import PlannedVariant
-from neaptide.runtime.steps.predictions import predicted_at, predicted_seconds_at
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.arena_report import predicted_at, predicted_seconds_at
+from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds
 

@@ -13,8 +13,7 @@ from neaptide.policy.plan_facts import versions
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.device_notes import not_counted
 from neaptide.report.model import AliveRow, ProfileReport
-from neaptide.runtime.steps.planned_graph import PlannedGraph
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 from neaptide.units import format_bytes, format_seconds
 
 _NAMED_ALIVE = 5  # of the values alive at the peak, how many an error message names

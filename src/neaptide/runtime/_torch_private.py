@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neaptide.cost._torch_private import direct_call
+from neaptide.cost._torch_private import direct_call, storage_identity
 from neaptide.frontends._torch_private import new_fake, resolve
 
 __all__ = [
@@ -65,11 +65,6 @@ def load_dispatch_machinery() -> None:
     """
     with _PassThrough():
         torch.empty(0)
-
-
-def storage_identity(storage: Any) -> int:
-    """The address of the storage object: one number per storage while it lives, unchanged by a resize."""
-    return int(storage._cdata)
 
 
 @cache

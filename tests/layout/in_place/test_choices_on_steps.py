@@ -8,7 +8,7 @@ import torch
 from neaptide.ir.nodes import Named, Ref
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.in_place.choices import choose_in_place
-from neaptide.lower.torch_ops import resolve_operation
+from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.in_place import listed
 from neaptide.ops.structural import CONSTANT_OP, host_function

@@ -19,9 +19,9 @@ from neaptide.planner.points.plan import Decisions
 from neaptide.policy.points.for_all_shapes import for_all_shapes
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.measuring.meter import LiveBytesMeter
+from neaptide.runtime.steps.arena_report import predicted_at
 from neaptide.runtime.steps.planned_graph import PlannedVariant
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.runtime.steps.predictions import predicted_at
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims

@@ -19,7 +19,8 @@ from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.strategies import early_updates
 from neaptide.runtime.calls.binding import Binding, state_tensors
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from neaptide.runtime.shapes.point_executable import PointExecutable
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
+from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.zoo.spec import factory
 from varying_dims import needs_varying_dims
 
@@ -42,7 +43,7 @@ class Pair:
         # Gradients that wait for their updates cannot be evicted.
         order = early_updates.solve(PlanningProblem(problem, 0), Limits()).require().sequence
         self.plan = point_plan(self.graph, cost, order, sample, least_budget_bytes=0)
-        self.points = PointExecutable(self.plan, registry(), EVERYTHING, name=spec)
+        self.points = PointExecutable(PointProgram(PointsWithin(self.plan, EVERYTHING), spec))
         self.step(self.batch)
         self.state = find_state(self.step)
         self.binding = Binding(captured.steady, self.graph, self.state)

@@ -22,14 +22,14 @@ from neaptide.outcome import Limits
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.instances import FIRST, script_instances
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.runtime.arena.block import Arenas
 from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
 from neaptide.runtime.arena.out_probe import probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.arena.results_by_shape import arena_results
-from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
+from neaptide.runtime.arena.tensors_by_shape import Arenas, ShapePlaces
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from neaptide.runtime.shapes.point_executable import PointExecutable
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
+from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import SEED, bits
@@ -78,7 +78,7 @@ def runner(arena):
         executable.let_go()
 
     places = ShapePlaces(arena, Arenas(forget), lasting=True)
-    executable = PointExecutable(arena.plan, registry(), MANY, name="test", places=places)
+    executable = PointExecutable(PointProgram(PointsWithin(arena.plan, MANY), "test", places=places))
     return executable
 
 
@@ -240,8 +240,8 @@ def test_a_budget_that_changes_on_the_way_counts_from_the_next_run_on():
     executable, sizes = runner(ARENAS["all"]), {"B": 4, "T": 9}
     check(executable, sizes)
     whole = executable.totals
-    scope = executable._function.__globals__
-    name = next(n for n in executable.program.names if n.startswith("begin"))
+    scope = executable.current.scope
+    name = executable.program.begin
     begin = scope[name]
 
     def lower(held, dims):
@@ -275,7 +275,9 @@ def test_values_are_watched_where_they_lie():
     inside = [GRAPH.nodes[node].outputs[one.inside.index(True)] for node, one in told.items()]
     watches = [Watch(f"v{v}", v, GRAPH.values[v].version) for v in (*inside[::5], GRAPH.outputs[0])]
     places = ShapePlaces(ARENAS["all"], Arenas(lambda: None), lasting=True)
-    executable = PointExecutable(PLAN, registry(), MANY, name="test", watches=watches, places=places)
+    executable = PointExecutable(
+        PointProgram(PointsWithin(PLAN, MANY), "test", watches=watches, places=places)
+    )
     recorder, _ = attention(3, 5, layers=2)
     seen = {}
     inputs = list(recorder.fresh_inputs())

@@ -17,10 +17,10 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.prices import Prices
-from neaptide.runtime.arena.block import Arena
 from neaptide.runtime.arena.out_probe import probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.arena.planning import plan_arena
+from neaptide.runtime.arena.tensors_by_shape import Arena
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 from torch_programs import SEED, Recorder, bits, random_order, random_program, with_recomputation
@@ -166,15 +166,6 @@ def test_results_on_top_of_operands_make_the_arena_smaller(cache):
     shared, _ = check(rec, graph, schedule, cache, ArenaOptions(in_place=True))
     assert apart.report.arena_bytes == 2 * 32 * 32 * 4
     assert shared.report.arena_bytes == 32 * 32 * 4
-
-
-def test_a_program_without_results_of_its_own(cache):
-    rec = Recorder()
-    x = rec.input(torch.randn(4), "x")
-    graph = rec.finish([rec.call("aten.exp.default", x)])
-    plan, _ = check(rec, graph, Schedule.program_order(graph), cache, ArenaOptions())
-    assert (plan.report.arena_bytes, plan.places) == (0, {})
-    assert plan.report.peak_bytes == plan.report.plain_peak_bytes
 
 
 @pytest.mark.parametrize("options", [{"copies": "some"}, {"copy_share": -1.0}, {"copy_share": float("nan")}])

@@ -17,7 +17,6 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget, StepInterrupted, TransferError, UsageError
 from neaptide.movers import file_mover
-from neaptide.movers.host_pool import HostCopy
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
@@ -122,59 +121,9 @@ def test_who_asks_for_state_inside_of_the_context_gets_it_and_the_next_step_has_
     module.state_dict()
 
 
-def fails_at(monkeypatch, method, number, *, for_good=False):
-    """Copies fail at the so-many-th call of a method, and from then on if it is for good."""
-    count = 0
-    whole = getattr(HostCopy, method)
-
-    def failing(self):
-        nonlocal count
-        count += 1
-        if count == number or (for_good and count > number):
-            raise TransferError("the file is gone")
-        return whole(self)
-
-    monkeypatch.setattr(HostCopy, method, failing)
-
-
-@pytest.mark.parametrize("method", ["leave", "arrive"])
-@pytest.mark.parametrize("number", [1, 3])
-def test_a_copy_that_fails_in_a_step_brings_all_state_back(mlp, monkeypatch, method, number):
-    runner, batch, module, optimizer = fresh(mlp)
-    with runner.state_on_host():
-        runner(batch)
-        with monkeypatch.context() as patch:
-            fails_at(patch, method, number)
-            with pytest.raises(TransferError, match="the file is gone") as failed:
-                runner(batch)
-        assert not away(module, optimizer)
-        told = "".join(failed.value.__notes__)
-        if "the step can be called again" in told:
-            runner(batch)
-            expected = after(mlp, 2)
-            runner.bring_state_back()
-            assert all(map(torch.equal, module.parameters(), expected))
-        else:
-            assert "already updated" in told
-
-
-def test_state_that_cannot_come_back_is_named(mlp, monkeypatch):
-    runner, batch, _, _ = fresh(mlp)
-    with monkeypatch.context() as patch:
-        context = runner.state_on_host()
-        context.__enter__()
-        runner(batch)
-        fails_at(patch, "arrive", 1, for_good=True)
-        with pytest.raises(StepInterrupted) as lost:
-            context.__exit__(None, None, None)
-        assert lost.value.updated
-    with pytest.raises(StepInterrupted, match="died"), runner.state_on_host():
-        runner(batch)
-
-
 def pool_of(runner):
     """Where the state of a runner waits."""
-    (pool,) = runner._variants[0].runnable(0).executable._pools
+    (pool,) = runner._variants[0].runnable(0).executable.current.pools
     return pool
 
 
@@ -201,7 +150,7 @@ def calls_again(runner, batch, module, optimizer, mlp, steps, told):
     return True
 
 
-@pytest.mark.parametrize("late", ["_write", "_read"])
+@pytest.mark.parametrize("late", ["write_piece", "read_piece"])
 def test_late_copies_change_no_bits_of_state_between_steps(mlp, monkeypatch, late):
     expected = after(mlp, 2)
     chance, access = random.Random(7), getattr(file_mover, late)
@@ -222,7 +171,7 @@ def test_late_copies_change_no_bits_of_state_between_steps(mlp, monkeypatch, lat
 @pytest.mark.parametrize("writes_before", [0, 1])
 def test_a_disk_that_fills_up_loses_no_state(mlp, monkeypatch, steps_before, writes_before):
     runner, batch, module, optimizer = fresh(mlp)
-    left, write = [writes_before], file_mover._write
+    left, write = [writes_before], file_mover.write_piece
 
     def until_full(*args):
         left[0] -= 1
@@ -232,7 +181,7 @@ def test_a_disk_that_fills_up_loses_no_state(mlp, monkeypatch, steps_before, wri
         for _ in range(steps_before):
             runner(batch)
         with monkeypatch.context() as patch:
-            patch.setattr(file_mover, "_write", until_full)
+            patch.setattr(file_mover, "write_piece", until_full)
             with pytest.raises(TransferError, match="No space left") as failed:
                 runner(batch)
         told = "".join(failed.value.__notes__)
@@ -256,7 +205,7 @@ def test_state_comes_back_from_a_disk_that_fails_for_a_moment(mlp, monkeypatch):
     context = runner.state_on_host()
     context.__enter__()
     runner(batch)
-    failed, read = [], file_mover._read
+    failed, read = [], file_mover.read_piece
 
     def fails_once(*args):
         if not failed:
@@ -264,7 +213,7 @@ def test_state_comes_back_from_a_disk_that_fails_for_a_moment(mlp, monkeypatch):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(*args)
 
-    monkeypatch.setattr(file_mover, "_read", fails_once)
+    monkeypatch.setattr(file_mover, "read_piece", fails_once)
     context.__exit__(None, None, None)
     assert failed
     assert not away(module, optimizer)
@@ -282,7 +231,7 @@ def test_state_that_cannot_be_read_is_told_as_lost_and_training_goes_on_from_sav
     saved = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
     runner(batch)
     with monkeypatch.context() as patch:
-        patch.setattr(file_mover, "_read", no_space)
+        patch.setattr(file_mover, "read_piece", no_space)
         if noticed_by == "the next step":
             with pytest.raises(TransferError, match="No space left") as failed:
                 runner(batch)

@@ -15,8 +15,7 @@ from neaptide.errors import PlanMismatch, ProgramError, StepInterrupted, UsageEr
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestant_worker, contestants
-from neaptide.runtime.comparing.contestant_messages import SentVariant, Wanted
-from neaptide.runtime.comparing.contestant_process import rivals
+from neaptide.runtime.comparing.contestant_process import SentVariant, Wanted, rivals
 from neaptide.runtime.steps.capturing import capture
 from steps_elsewhere import unruly_factory
 

@@ -10,23 +10,24 @@ from hypothesis import strategies as st
 
 from neaptide.budget import Budget
 from neaptide.errors import PlanError, UsageError
-from neaptide.plans import Plan
+from neaptide.plans import Plan, TrialRow
 from neaptide.runtime.comparing.trials import (
-    Trial,
     TrialLimit,
-    TrialResult,
+    decide,
     described_limit,
     other_budgets,
+    seconds_by,
+    tried,
 )
-from neaptide.runtime.measuring.timing import RatioEstimate, StepTimes
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.measuring.timing import StepTimes
+from neaptide.runtime.steps.planned_graph import StepPlan
 from neaptide.settings import MOST_TRIALS
 from test_plans import PROGRAM
 from together import together
 
 
 def trial(peak, ratio, seconds=1.0):
-    return Trial(peak, RatioEstimate(ratio, ratio, ratio, 0.95), seconds)
+    return TrialRow("a limit", peak, 1.25, ratio, ratio, ratio, seconds)
 
 
 TRIALS = st.lists(
@@ -40,7 +41,7 @@ TRIALS = st.lists(
 def test_nothing_that_measured_within_a_limit_of_time_is_lower_than_the_choice(trials, longest, by_ratio):
     limit = TrialLimit(longest_ratio=longest) if by_ratio else TrialLimit(longest_seconds=longest)
     index, reason = limit.choose(trials)
-    took = [one.measured.ratio if by_ratio else one.measured_seconds for one in trials]
+    took = [one.measured_ratio if by_ratio else one.measured_seconds for one in trials]
     within = [one for one, time in zip(trials, took, strict=True) if time <= longest]
     if within:
         assert reason == "least_peak"
@@ -48,14 +49,14 @@ def test_nothing_that_measured_within_a_limit_of_time_is_lower_than_the_choice(t
         assert trials[index].predicted_peak_bytes == min(one.predicted_peak_bytes for one in within)
     else:
         assert reason == "none_within"
-        assert trials[index].measured.ratio == min(one.measured.ratio for one in trials)
+        assert trials[index].measured_ratio == min(one.measured_ratio for one in trials)
 
 
 @given(TRIALS)
 def test_for_a_limit_of_bytes_the_fastest_is_taken(trials):
     index, reason = TrialLimit().choose(trials)
     assert reason == "fastest"
-    assert trials[index].measured.ratio == min(one.measured.ratio for one in trials)
+    assert trials[index].measured_ratio == min(one.measured_ratio for one in trials)
 
 
 def test_of_equal_peaks_the_faster_is_taken():
@@ -101,9 +102,8 @@ def test_a_limit_in_words():
 def test_ratios_are_taken_within_rounds_by_one_clock(clock, ratio):
     beside = StepTimes(wall_s=(1.0, 2.0, 4.0), cpu_s=(1.0, 1.0, 1.0))
     times = StepTimes(wall_s=(3.0, 6.0, 12.0), cpu_s=(2.0, 1.0, 3.0))
-    found = Trial.of(7, times, beside, clock, 0)
-    assert found.measured.ratio == ratio
-    assert found.predicted_peak_bytes == 7
+    row = tried(step_plan(7), "a limit", seconds_by(times, clock), seconds_by(beside, clock), 0)
+    assert (row.measured_ratio, row.predicted_peak_bytes) == (ratio, 7)
 
 
 def step_plan(peak):
@@ -123,8 +123,7 @@ class Variant:
 def decided():
     plans = [step_plan(900), step_plan(700), step_plan(500)]
     trials = trial(900, 0.9), trial(700, 1.05), trial(500, 1.3)
-    result = TrialResult(trials, "the step as it is", "processor", 3)
-    return result.decide(plans, ["a", "b", "c"], TrialLimit(1.1))
+    return decide(plans, trials, TrialLimit(1.1), beside="the step as it is", clock="processor", rounds=3)
 
 
 def test_the_plan_says_what_was_tried_and_survives_its_file(decided, tmp_path):

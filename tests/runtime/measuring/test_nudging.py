@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from example_counts import examples
-from neaptide.runtime.comparing.verification import _MAGNIFIED, _SAMPLES
 from neaptide.runtime.measuring.nudging import NudgedRoundings, nudge, nudged_copy
-from neaptide.runtime.measuring.tolerance import Tolerance, largest_number
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -109,89 +104,3 @@ def test_a_copy_is_nudged_and_the_batch_itself_is_not():
     assert not torch.equal(made["x"], before)
     assert torch.allclose(made["x"], before)
     assert (made["name"], made["y"].tolist()) == ("batch", [0, 1, 2])
-
-
-class Bounded:
-    """Numbers in float64, and how far those of a dtype may be from them: to first order, with all roundings against us."""
-
-    def __init__(self, exact, off, unit):
-        self.exact, self.off, self.unit = exact, off, unit
-
-    def _made(self, exact, carried, terms, sizes):
-        return Bounded(exact, carried + terms * self.unit * sizes, self.unit)
-
-    def __matmul__(self, other):
-        mine, theirs = self.exact.abs(), other.exact.abs()
-        carried = mine @ other.off + self.off @ theirs
-        return self._made(self.exact @ other.exact, carried, self.exact.shape[-1], mine @ theirs)
-
-    def __mul__(self, other):
-        mine, theirs = self.exact.abs(), other.exact.abs()
-        return self._made(self.exact * other.exact, mine * other.off + self.off * theirs, 1, mine * theirs)
-
-    def __add__(self, other):
-        exact = self.exact + other.exact
-        return self._made(exact, self.off + other.off, 1, exact.abs())
-
-    def sum(self, dim):
-        sizes = self.exact.abs().sum(dim)
-        return self._made(self.exact.sum(dim), self.off.sum(dim), self.exact.shape[dim], sizes)
-
-    def t(self):
-        return Bounded(self.exact.t(), self.off.t(), self.unit)
-
-
-def program(kinds):
-    """Sums and products; what it makes is a sum over rows, as a gradient is."""
-
-    def made(x, w, v):
-        h = x
-        for kind in kinds:
-            h = {"product": lambda h: h @ w, "square": lambda h: h * h, "residual": lambda h: h * v + x}[
-                kind
-            ](h)
-        return [(h * v).sum(0), x.t() @ h]
-
-    return made
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(
-    st.lists(st.sampled_from(["product", "square", "residual"]), max_size=4),
-    st.sampled_from([torch.float32, torch.bfloat16]),
-    st.integers(3, 40),
-    st.integers(2, 4),
-    st.booleans(),
-    st.integers(0, 2**16),
-)
-def test_parts_differ_by_no_more_and_the_worst_case_is_not_left_far_behind(
-    kinds, dtype, rows, parts, cancels, seed
-):
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(rows, 8, generator=draw, dtype=torch.float64)
-    # Sums over rows are then roundings and nothing else, of terms that are not small.
-    x = x - x.mean(0) if cancels else x
-    w = torch.randn(8, 8, generator=draw, dtype=torch.float64) / 3
-    v = torch.randn(8, generator=draw, dtype=torch.float64)
-    given_ = [one.to(dtype) for one in (x, w, v)]
-    run = program(kinds)
-    whole = run(*given_)
-    pieces = [run(part, *given_[1:]) for part in given_[0].tensor_split(parts)]
-    split = pieces[0]
-    for piece in pieces[1:]:
-        split = [one + other for one, other in zip(split, piece, strict=True)]
-    nudged = []
-    for sample in range(_SAMPLES):
-        near = nudged_copy(given_, sample)
-        with NudgedRoundings(sample):
-            nudged.append(run(*near))
-    told = torch.finfo(dtype)
-    exact = [Bounded(one.double(), torch.zeros_like(one.double()), told.eps / 2) for one in given_]
-    tolerance = Tolerance(told.eps, max(rows, 8))
-    for number, bound in enumerate(run(*exact)):
-        distance = float((split[number].double() - whole[number].double()).abs().max())
-        moved = max(float((one[number].double() - whole[number].double()).abs().max()) for one in nudged)
-        allowed = max(_MAGNIFIED * moved, tolerance.noise(largest_number([whole[number]])))
-        worst = float(bound.off.max())
-        assert distance <= allowed
-        assert allowed <= 100 * worst

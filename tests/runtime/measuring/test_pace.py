@@ -7,10 +7,9 @@ import pytest
 import neaptide
 from deep_step import QUICK, deep_factory
 from neaptide.budget import Budget
-from neaptide.cost.call_clock import CallClock
+from neaptide.cost.call_clock import CallClock, Pace, PaceReadings
 from neaptide.errors import InfeasibleBudget
 from neaptide.report.comparison_text import comparison_document
-from neaptide.runtime.measuring.pace import Pace, PaceReadings
 
 SLOWER = 2.0
 

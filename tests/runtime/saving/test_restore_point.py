@@ -5,7 +5,7 @@ import weakref
 
 import torch
 
-from neaptide.runtime.saving.restore_point import RestorePoint
+from neaptide.runtime.calls.state_copy import RestorePoint
 
 
 def test_whole_storages_are_put_back_through_any_view():

@@ -20,9 +20,11 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.decide import POLICIES, least_cost_cover, policy
 from neaptide.planner.points.plan import point_plan
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from neaptide.runtime.shapes.point_executable import PointExecutable
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
+from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
+from timeline_meter import TimelineMeter
 from torch_programs import SEED, bits, random_program
 
 MANY, HOST = 1 << 40, 1 << 20
@@ -44,8 +46,12 @@ def plan_of(graph, sample, *, least=0, host_bytes=None):
     return point_plan(graph, cost, order, sample, least_budget_bytes=least, host=host)
 
 
+def program_of(plan, budget=MANY, *, watches=(), **how):
+    return PointExecutable(PointProgram(PointsWithin(plan, budget, **how), "test", watches=watches))
+
+
 def runner(graph, sample, budget=MANY, *, chosen=least_cost_cover, **options):
-    return PointExecutable(plan_of(graph, sample, **options), registry(), budget, name="test", policy=chosen)
+    return program_of(plan_of(graph, sample, **options), budget, policy=chosen)
 
 
 def check(executable, recorder, graph):
@@ -140,7 +146,7 @@ def test_both_ways_back():
     assert not recomputed.reloaded
     plan = plan_of(graph, sizes, host_bytes=HOST)
     fixed = tuple(replace(c, again=(), sources=()) for c in plan.candidates)
-    only_host = PointExecutable(replace(plan, candidates=fixed), registry(), whole * 8 // 10, name="test")
+    only_host = program_of(replace(plan, candidates=fixed), whole * 8 // 10)
     _, reloaded = check(only_host, recorder, graph)
     assert reloaded.reloaded == reloaded.evicted > 0
     assert not reloaded.repeated
@@ -165,7 +171,7 @@ def test_watched_values_are_copied_whatever_is_evicted():
     (probabilities, *_) = (n.outputs[0] for n in graph.nodes if n.op == "aten.native_dropout.default")
     watches = [Watch("probabilities", probabilities, 0), Watch("x", graph.inputs[0], 0)]
     plan = plan_of(graph, sizes)
-    executable = PointExecutable(plan, registry(), MANY, name="test", watches=watches)
+    executable = program_of(plan, watches=watches)
     executable.budget_bytes = tight(executable, sizes)
     torch.manual_seed(SEED)
     copies = {}
@@ -175,7 +181,7 @@ def test_watched_values_are_copied_whatever_is_evicted():
     assert torch.equal(copies["probabilities"], recorder.data[probabilities])
     assert torch.equal(copies["x"], inputs[0])
     with pytest.raises(LoweringError, match="never made"):
-        PointExecutable(plan, registry(), MANY, name="test", watches=[Watch("x", probabilities, 1)])
+        program_of(plan, watches=[Watch("x", probabilities, 1)])
 
 
 # -- memory is taken away on the way
@@ -208,7 +214,7 @@ def test_memory_that_is_taken_away_in_mid_run_is_given_up_at_the_next_point(numb
 
     torch.manual_seed(SEED)
     inputs = recorder.fresh_inputs()
-    with LiveBytesMeter(inputs, keep_timeline=True) as meter, At(number, take):
+    with TimelineMeter(inputs) as meter, At(number, take):
         outputs = executable.run(list(inputs))
     assert [bits(o) for o in outputs] == [bits(recorder.data[v]) for v in graph.outputs]
     totals = executable.totals
@@ -254,7 +260,7 @@ def test_points_that_no_shape_in_range_needs_are_not_in_the_program():
     assert (none.counts.kept, none.counts.points) == (0, 0)
     some = plan_of(graph, {"B": 1, "T": 1}, least=most * 8 // 10)
     assert 0 < some.counts.kept < all_points.counts.kept
-    program = PointExecutable(some, registry(), most * 8 // 10, name="test")
+    program = program_of(some, most * 8 // 10)
     assert program.program.source.count("point.act(") == some.counts.points
     check(program, attention(4, 4, layers=2)[0], graph)
     assert program.totals.evicted

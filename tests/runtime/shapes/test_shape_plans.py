@@ -18,8 +18,7 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
 from neaptide.policy.plans_by_shape import plan_shapes
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.shapes.plan_executable import ShapeExecutable
-from neaptide.runtime.shapes.plans import ShapePlan, ShapePlans
+from neaptide.runtime.shapes.plans import ShapeExecutable, ShapePlan, ShapePlans
 from symbolic_steps import attention, for_all_shapes
 from torch_programs import check_run
 from varying_dims import needs_varying_dims

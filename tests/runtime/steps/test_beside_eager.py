@@ -19,16 +19,15 @@ from neaptide.cost import allocator_events
 from neaptide.errors import NumericsError, NumericsWarning, UsageError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.graph import Graph
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.measuring.meter import storage_bytes
 from neaptide.runtime.saving.digests import digest, result_digests, state_digests
 from neaptide.runtime.saving.eager_bytes import EagerBytes
-from neaptide.runtime.saving.saved_in_file import SavedInFile, storages_of
-from neaptide.runtime.saving.scratch_file import ScratchFile
+from neaptide.runtime.saving.scratch_file import SavedInFile, ScratchFile, storages_of
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.settings import verified_calls
-from step_checks import as_variant
+from step_checks import as_variant, captured_once
 
 QUICK = {"time_limit_s": 0.3, "work_limit": 200}
 
@@ -87,7 +86,7 @@ def wrong(graph: Graph) -> Graph:
 
 def with_wrong_program(trainer, x, **options):
     """A planned step whose programs round the activation of the forward in another way."""
-    variant = as_variant(capture_step(trainer.step, (x,)))
+    variant = as_variant(captured_once((type(trainer), trainer.step.__name__), trainer.step, x))
     graphs = tuple(replace(planned, graph=wrong(planned.graph)) for planned in variant.graphs)
     return PlannedStep(
         trainer.step, lambda *_: replace(variant, graphs=graphs), on_mismatch="error", **options
@@ -95,7 +94,7 @@ def with_wrong_program(trainer, x, **options):
 
 
 def right(trainer, x, **options):
-    variant = as_variant(capture_step(trainer.step, (x,)))
+    variant = as_variant(captured_once((type(trainer), trainer.step.__name__), trainer.step, x))
     return PlannedStep(trainer.step, lambda *_: variant, on_mismatch="error", **options)
 
 

@@ -23,8 +23,9 @@ from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.steps import planned_step
+from neaptide.runtime.steps.call_counts import CallCounts
 from neaptide.runtime.steps.planned_graph import PlannedVariant
-from neaptide.runtime.steps.planned_step import CallCounts, PlannedStep
+from neaptide.runtime.steps.planned_step import PlannedStep
 from step_checks import planned
 
 LIMITS = Limits(work=200)
@@ -303,7 +304,7 @@ def test_a_gradient_that_nobody_knows_about_is_captured_again_rather_than_guesse
 
 def test_mismatches_are_counted_by_reason_and_replanned_once():
     made = plain()
-    runner = planned(made.step, made.batch)
+    runner = planned(made.step, made.batch, key=plain)
     for batch in (made.batch, made.batch[:3], made.batch, made.batch[:3]):
         runner(batch)
     assert (runner.counts.planned, runner.counts.eager, runner.counts.replans) == (4, 0, 1)
@@ -315,13 +316,13 @@ def test_mismatches_are_counted_by_reason_and_replanned_once():
 
 def test_eager_calls_and_errors_are_counted_too():
     made = plain()
-    eager = planned(made.step, made.batch, on_mismatch="eager")
+    eager = planned(made.step, made.batch, key=plain, on_mismatch="eager")
     eager(made.batch)
     for _ in range(2):
         eager(made.batch[:3])
     assert (eager.counts.planned, eager.counts.eager) == (1, 2)
     assert list(eager.counts.mismatches.values()) == [2]
-    strict = planned(made.step, made.batch, on_mismatch="error")
+    strict = planned(made.step, made.batch, key=plain, on_mismatch="error")
     before = made.state()
     with pytest.raises(StepMismatch, match=r"\(3, 4\)") as caught:
         strict(made.batch[:3])
@@ -333,7 +334,7 @@ def test_eager_calls_and_errors_are_counted_too():
 @pytest.mark.parametrize("change", ["mode", "hyper", "frozen", "dtype"])
 def test_flags_hyper_parameters_and_requires_grad_are_guarded(change):
     made = plain()
-    runner = planned(made.step, made.batch, on_mismatch="error")
+    runner = planned(made.step, made.batch, key=plain, on_mismatch="error")
     runner(made.batch)
     batch, told = made.batch, ""
     if change == "mode":
@@ -353,7 +354,7 @@ def test_flags_hyper_parameters_and_requires_grad_are_guarded(change):
 
 def test_the_learning_rate_is_no_mismatch():
     made, twin = plain(), plain()
-    runner = planned(made.step, made.batch, on_mismatch="error")
+    runner = planned(made.step, made.batch, key=plain, on_mismatch="error")
     torch.manual_seed(1)
     for rate in (0.01, 0.5):
         made.optimizer.param_groups[0]["lr"] = rate
@@ -368,7 +369,7 @@ def test_the_learning_rate_is_no_mismatch():
 def test_the_least_recently_used_plan_goes_when_there_are_many(monkeypatch, caplog):
     monkeypatch.setattr(planned_step, "MOST_VARIANTS", 2)
     made = plain()
-    runner = planned(made.step, made.batch)
+    runner = planned(made.step, made.batch, key=plain)
     with caplog.at_level(logging.WARNING):
         for size in (5, 4, 5, 3, 5):
             runner(made.batch[:size])
@@ -415,7 +416,7 @@ def test_reasons_without_end_are_counted_together():
 
 def test_an_argument_that_cannot_be_guarded_is_refused():
     made = plain()
-    runner = planned(made.step, made.batch)
+    runner = planned(made.step, made.batch, key=plain)
     with pytest.raises(CaptureError, match="object"):
         runner(object())
 

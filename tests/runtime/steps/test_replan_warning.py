@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from frontends.steps import batch, net, sgd, simple
-from neaptide.runtime.steps.replan_warning import ReplanWarning
+from neaptide.runtime.steps.call_counts import ReplanWarning
 from step_checks import planned
 
 

@@ -22,7 +22,7 @@ from neaptide.runtime.arena.out_probe import OutFacts, probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.arena.planning import plan_arena
 from neaptide.runtime.arena.results_by_shape import arena_results
-from neaptide.runtime.calls.way_through import way_through
+from neaptide.runtime.shapes.limit_by_shape import way_through
 from neaptide.runtime.steps.arena_report import arena_on_the_way
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.units import format_bytes

@@ -30,8 +30,8 @@ from neaptide.planner.strategies import early_updates
 from neaptide.policy.plans_by_shape import plan_shapes
 from neaptide.policy.points.leaked_sizes import check_sizes
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.shapes.limit_by_shape import LimitByShape, written_peak
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, PointsWithin
+from neaptide.runtime.shapes.limit_by_shape import LimitByShape, PointsWithin, written_peak
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.units import format_bytes
 
 _MOST_REGIONS: Final = 6  # in parts that are looked at

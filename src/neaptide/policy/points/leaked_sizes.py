@@ -20,7 +20,7 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
 from neaptide.ir.with_sizes import with_sizes
-from neaptide.lower.node_functions import FunctionWriter
+from neaptide.lower.torch_code import FunctionWriter
 from neaptide.runtime._torch_private import new_asking_mode, new_fake, quiet_fakes
 from neaptide.symbolic.dims import Dim
 
@@ -106,7 +106,7 @@ class _Fakes:
         try:
             function = writer.function(graph.nodes[node.id], again=False)
             scope: dict[str, Any] = dict(writer.calls.globals)
-            exec("\n".join(writer.lines[written:]), scope)  # noqa: S102
+            exec("\n".join(line.text for line in writer.lines[written:]), scope)  # noqa: S102
             with self._mode, quiet_fakes():
                 made = scope[function.name](*(self._fake(graph.values[v]) for v in function.arguments))
         except (LoweringError, *_FAKE_ERRORS) as error:

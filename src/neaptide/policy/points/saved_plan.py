@@ -37,9 +37,9 @@ from neaptide.plans import (
 from neaptide.policy.plan_facts import plan_of
 from neaptide.policy.points.for_all_shapes import for_all_shapes, host_space
 from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
 from neaptide.runtime.shapes.plans import ShapePlan, ShapePlans
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PointsWithin
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 
 
 def plan_for_all_shapes(prepared: PreparedStep, ask: Ask) -> StepPlan:

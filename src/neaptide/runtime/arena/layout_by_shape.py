@@ -6,25 +6,24 @@ met gets a layout of its own, which is remembered.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import torch
 
 from neaptide.errors import UsageError
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.heuristics.followed import follow
 from neaptide.layout.problem import ANYWHERE, Buffer, Ints, LayoutProblem
-from neaptide.layout.result import LayoutResult
 from neaptide.lower.places import Place
 from neaptide.outcome import Limits
 from neaptide.planner.points.instances import FIRST, Instances, script_instances
 from neaptide.planner.points.plan import Decision, Decisions, PointPlan
 from neaptide.planner.points.script import Eviction, ScriptWriter
 from neaptide.runtime.arena.plan import ArenaOptions
-from neaptide.runtime.arena.results_by_shape import ArenaResults
+from neaptide.runtime.arena.results_by_shape import ArenaResults, run_spans
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.symbolic.stacked import StackedSizes
 
@@ -59,7 +58,6 @@ class ArenaAtShape:
     resident_bytes: int
     peak_bytes: int
     peak_with_workspace_bytes: int
-    seconds: float
 
     @property
     def fragmentation(self) -> float:
@@ -68,15 +66,16 @@ class ArenaAtShape:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlaces:
-    """Where the results of one run lie.
+class RunTensors:
+    """Tensors in the arena for one run.
 
     Attributes:
-        again: by repetition, its results that have places, in order of the node's outputs.
+        first: by value, for first executions; None for what is outside.
+        again: by repetition, for its results that have places, in order of the node's outputs.
     """
 
-    first: Mapping[int, Place]
-    again: tuple[tuple[Place, ...], ...]
+    first: list[torch.Tensor | None]
+    again: list[tuple[torch.Tensor, ...]]
 
 
 class ArenaOfShapes:
@@ -118,7 +117,6 @@ class ArenaOfShapes:
         return known[evictions]
 
     def _known(self, sizes: Shape) -> dict[Evictions, ArenaAtShape]:
-        """The arenas that were laid out for a shape."""
         key = tuple([sizes[dim] for dim in self._dims])
         if key not in self._shapes:
             if len(self._shapes) >= _SHAPES_REMEMBERED:
@@ -145,9 +143,9 @@ class ArenaOfShapes:
             asked = min(asked, decision.script.peak_bytes) - excess
         return min(self._known(sizes).values(), key=lambda made: made.peak_with_workspace_bytes)
 
-    def places(self, made: ArenaAtShape) -> RunPlaces:
-        """Where the results of a run lie. O(results)."""
-        return self._geometry.places(made)
+    def tensors(self, made: ArenaAtShape, at: Callable[[Place], torch.Tensor]) -> RunTensors:
+        """The results of a run at their places. O(results)."""
+        return self._geometry.tensors(made, at)
 
     # -- laying out
 
@@ -159,7 +157,6 @@ class ArenaOfShapes:
         return found
 
     def _inside(self, instances: Instances, nbytes: Ints) -> Ints:
-        """Instances that have a place at a shape."""
         results = self.results
         has_place = results.written(instances) | results.copied(instances)
         return np.flatnonzero(has_place & (nbytes > 0))
@@ -167,7 +164,7 @@ class ArenaOfShapes:
     def _refer(self, decision: Decision, limits: Limits) -> None:
         """Lay out with the sizes of a shape, for others to begin with its order of addresses."""
         instances = self._made(decision)
-        nbytes = instance_bytes(instances, decision)
+        nbytes = run_spans(instances, decision).nbytes
         inside = self._inside(instances, nbytes)
         layout = best_layout(instance_problem(instances, nbytes, inside), limits).require().layout
         assert layout is not None
@@ -178,18 +175,20 @@ class ArenaOfShapes:
         self._by_storage[instances.storages[::-1]] = addresses[::-1]
 
     def _laid_out(self, sizes: Shape, decision: Decision) -> ArenaAtShape:
-        began = time.perf_counter()
         instances = self._made(decision)
-        nbytes = instance_bytes(instances, decision)
-        inside = self._inside(instances, nbytes)
+        spans = run_spans(instances, decision)
+        inside = self._inside(instances, spans.nbytes)
         before = self._orders.get(decision.script.evictions)
         addresses = self._by_storage[instances.storages] if before is None else before
-        result = _lay_out(instance_problem(instances, nbytes, inside), addresses[inside], self._limits)
+        problem = instance_problem(instances, spans.nbytes, inside)
+        start = follow(problem, addresses[inside])
+        result = best_layout(problem, self._limits, start=start).require()
         layout = result.layout
         assert layout is not None
-        offsets = np.full(len(nbytes), ANYWHERE, dtype=np.int64)
+        offsets = np.full(len(spans.nbytes), ANYWHERE, dtype=np.int64)
         offsets[inside] = layout.offsets
-        outside = self._outside(instances, nbytes, offsets)
+        is_inside = offsets != ANYWHERE
+        outside = spans.outside_at(is_inside, is_inside & self.results.copied(instances))
         alone, workspace = self._workspaces(sizes, decision, instances)
         resident = self.plan.shaped.resident_size.evaluate(sizes)
         base = resident + layout.arena_bytes
@@ -205,20 +204,7 @@ class ArenaOfShapes:
             resident,
             base + int((outside + alone).max(initial=0)),
             base + int((outside + workspace).max(initial=0)),
-            time.perf_counter() - began,
         )
-
-    def _outside(self, instances: Instances, nbytes: Ints, offsets: Ints) -> Ints:
-        """By step, bytes of what is not in the arena, and of what is copied there."""
-        change = np.zeros(len(instances.nodes) + 1, dtype=np.int64)
-        is_out = offsets == ANYWHERE
-        np.add.at(change, instances.starts[is_out], nbytes[is_out])
-        np.add.at(change, instances.ends[is_out], -nbytes[is_out])
-        is_source = ~is_out & self.results.copied(instances)
-        np.add.at(change, instances.starts[is_source], nbytes[is_source])
-        np.add.at(change, instances.starts[is_source] + 1, -nbytes[is_source])
-        found: Ints = np.cumsum(change)[:-1]
-        return found
 
     def _workspaces(self, sizes: Shape, decision: Decision, instances: Instances) -> tuple[Ints, Ints]:
         """By step, bytes of the storages in a body, and what an operation allocates inside itself."""
@@ -244,13 +230,12 @@ class _Geometry:
             numbers += (*value.shape, *value.strides)
         self._stack = StackedSizes(numbers)
 
-    def places(self, made: ArenaAtShape) -> RunPlaces:
+    def tensors(self, made: ArenaAtShape, at: Callable[[Place], torch.Tensor]) -> RunTensors:
         numbers = self._stack.at(made.shape).tolist()
         instances = made.instances
         instance_at = instances.made_at()
         offsets = made.offsets.tolist()
-        first: dict[int, Place] = {}
-        again: list[tuple[Place, ...]] = []
+        made_of = RunTensors([None] * len(self.graph.values), [])
         for step, (node, run) in enumerate(
             zip(instances.nodes.tolist(), instances.runs.tolist(), strict=True)
         ):
@@ -264,23 +249,16 @@ class _Geometry:
                 # What has no bytes at this shape has no address: any will do.
                 offset = max(offsets[instance_at[step, value.storage]], 0)
                 shape, strides = numbers[begin : begin + axes], numbers[begin + axes : begin + 2 * axes]
-                place = Place(offset, value.dtype, tuple(shape), tuple(strides))
-                found.append(place)
+                found.append(at(Place(offset, value.dtype, tuple(shape), tuple(strides))))
                 if run == FIRST:
-                    first[value.id] = place
+                    made_of.first[value.id] = found[-1]
             if run != FIRST:
-                again.append(tuple(found))
-        return RunPlaces(first, tuple(again))
+                made_of.again.append(tuple(found))
+        return made_of
 
 
 def _slots(inside: tuple[bool, ...]) -> list[int]:
     return [slot for slot, has in enumerate(inside) if has]
-
-
-def instance_bytes(instances: Instances, decision: Decision) -> Ints:
-    """Bytes of each instance at the shape of a decision."""
-    found: Ints = np.array(decision.sizes.storage_bytes, dtype=np.int64)[instances.storages]
-    return found
 
 
 def instance_problem(instances: Instances, nbytes: Ints, inside: Ints) -> LayoutProblem:
@@ -298,10 +276,6 @@ def instance_problem(instances: Instances, nbytes: Ints, inside: Ints) -> Layout
             Buffer(f"{storage}@{n}", start, end, size, ALIGNMENT) for n, storage, start, end, size in columns
         )
     )
-
-
-def _lay_out(problem: LayoutProblem, addresses: Ints, limits: Limits) -> LayoutResult:
-    return best_layout(problem, limits, start=follow(problem, addresses)).require()
 
 
 def _check(plan: PointPlan, options: ArenaOptions) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Final
 import torch
 
 from neaptide.cost import host
-from neaptide.cost.allocator_events import cuda_region, record, region
+from neaptide.cost.allocator_events import cuda_region, region, region_peaks
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.graph_calls import keyed_call
 from neaptide.cost.op_key import OpCall, Operand
-from neaptide.cost.op_runner import OperandMaker, PreparedCall, find_op, flat_results
+from neaptide.cost.op_runner import OperandMaker, PreparedCall, find_op, flat_results, is_on_cuda
 from neaptide.cost.op_session import environment, undisturbed, why_not_run
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -33,8 +33,9 @@ _SUFFIX: Final = ":out"
 _POISON: Final = 0xFF
 _SHARE_OF_FREE_MEMORY: Final = 0.5
 _RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
+_PLAIN: Final = -1
 Measured = Callable[[int, Callable[[], object]], None]
-"""Runs a function and notes what it allocates, under the number of an overload; -1 is the plain call."""
+"""Runs a function and notes what it allocates, under the number of an overload, or `_PLAIN`."""
 NO_OVERLOAD: Final = "it has no overload that writes to a given tensor"
 
 
@@ -45,6 +46,10 @@ class OutFacts:
     variant: OutVariant | None
     workspace_bytes: int = 0
     reason: str = ""
+
+
+NO_FACTS: Final = OutFacts(None)
+"""Of a node that makes no bytes."""
 
 
 def probe_outs(
@@ -69,7 +74,7 @@ def probe_outs(
         else:
             open_nodes[node.id] = keyed.key
             tried[keyed.key] = _Trial(keyed.call, variants)
-    known = _Kept(cache).complete(tried)
+    known = _complete(tried, cache)
     return facts | {node: known[key] for node, key in open_nodes.items()}
 
 
@@ -95,29 +100,20 @@ def _why_not(graph: Graph, node: Node, registry: OpRegistry) -> str:
 
 @dataclass(slots=True)
 class _Trial:
-    """A call to be tried; `plain` and `into` are the fewest bytes that it allocated, by the overload's position."""
+    """A call to be tried; `peaks` are the fewest bytes that a run allocated, by the overload's position."""
 
     call: OpCall
     variants: tuple[OutVariant, ...]
     failures: dict[int, str] = field(default_factory=dict)
-    plain: int | None = None
-    into: dict[int, int] = field(default_factory=dict)
+    peaks: dict[int, int] = field(default_factory=dict)
     result_bytes: int = 0
-
-    def note(self, which: int, nbytes: int) -> None:
-        """Bytes of one run; the first may fill caches that stay, so the least counts."""
-        if which < 0:
-            self.plain = nbytes if self.plain is None else min(self.plain, nbytes)
-        else:
-            self.into[which] = min(self.into.get(which, nbytes), nbytes)
 
     def facts(self) -> OutFacts:
         for which, variant in enumerate(self.variants):
-            if which in self.failures or which not in self.into or self.plain is None:
+            if which in self.failures or which not in self.peaks or _PLAIN not in self.peaks:
                 continue
-            saved = self.plain - self.into[which]
-            if saved >= self.result_bytes:
-                return OutFacts(variant, self.into[which])
+            if self.peaks[_PLAIN] - self.peaks[which] >= self.result_bytes:
+                return OutFacts(variant, self.peaks[which])
             self.failures[which] = f"{variant.op} allocates its result all the same"
         return OutFacts(None, reason="; ".join(self.failures.values()) or NO_OVERLOAD)
 
@@ -131,7 +127,7 @@ class _Trial:
             for _ in range(2):
                 expected.clear()
                 operands.put_back()
-                measured(-1, lambda: expected.append(prepared.run()))
+                measured(_PLAIN, lambda: expected.append(prepared.run()))
             results = flat_results(self.call, expected.pop())
             operands.note()
         except _RUN_ERRORS as error:
@@ -200,84 +196,66 @@ class _Operands:
         return all(torch.equal(now, then) for (now, _), then in zip(self._watched, self._noted, strict=True))
 
 
-class _Kept:
-    """Answers of earlier processes, and the running of what they lack."""
-
-    def __init__(self, cache: OpCostCache | None) -> None:
-        self._cache = cache
-
-    def complete(self, trials: Mapping[str, _Trial]) -> dict[str, OutFacts]:
-        if not trials:
-            return {}
-        if self._cache is None:
-            self._cache = OpCostCache()
-        stored = self._cache.get_many(key + _SUFFIX for key in trials)
-        found = {
-            key: facts
-            for key, trial in trials.items()
-            if (facts := _from_plain(stored.get(key + _SUFFIX), trial.variants)) is not None
-        }
-        missing = {key: trial for key, trial in trials.items() if key not in found}
-        if missing:
-            _run(missing)
-            fresh = {key: trial.facts() for key, trial in missing.items()}
-            self._cache.put_many({key + _SUFFIX: _plain(one) for key, one in fresh.items()})
-            found |= fresh
-        return found
+def _complete(trials: Mapping[str, _Trial], cache: OpCostCache | None) -> dict[str, OutFacts]:
+    """Answers of earlier processes; what they lack is run now."""
+    if not trials:
+        return {}
+    kept = OpCostCache() if cache is None else cache
+    stored = kept.get_many(key + _SUFFIX for key in trials)
+    found: dict[str, OutFacts] = {}
+    for key, trial in trials.items():
+        if (facts := _from_plain(stored.get(key + _SUFFIX), trial.variants)) is not None:
+            found[key] = facts
+    missing = {key: trial for key, trial in trials.items() if key not in found}
+    if missing:
+        _run(missing)
+        fresh = {key: trial.facts() for key, trial in missing.items()}
+        kept.put_many({key + _SUFFIX: _plain(one) for key, one in fresh.items()})
+        found |= fresh
+    return found
 
 
 def _plain(facts: OutFacts) -> dict[str, Any]:
-    """An answer as it is stored."""
-    return {
-        "op": "" if facts.variant is None else facts.variant.op,
-        "workspace_bytes": facts.workspace_bytes,
-        "reason": facts.reason,
-    }
+    op = "" if facts.variant is None else facts.variant.op
+    return {"op": op, "workspace_bytes": facts.workspace_bytes, "reason": facts.reason}
 
 
 def _from_plain(plain: Mapping[str, Any] | None, variants: tuple[OutVariant, ...]) -> OutFacts | None:
     """An answer as it was stored; None when it is none, or about overloads that this torch has not."""
-    if plain is None:
-        return None
-    op, nbytes, reason = plain.get("op"), plain.get("workspace_bytes"), plain.get("reason")
+    op, nbytes, reason = map((plain or {}).get, ("op", "workspace_bytes", "reason"))
     if not (isinstance(op, str) and isinstance(nbytes, int) and isinstance(reason, str)):
         return None
     variant = next((v for v in variants if v.op == op), None)
-    if op and variant is None:
-        return None
-    return OutFacts(variant, nbytes, reason)
+    return None if op and variant is None else OutFacts(variant, nbytes, reason)
 
 
 def _run(trials: Mapping[str, _Trial]) -> None:
-    devices = sorted({d for trial in trials.values() for d in trial.call.devices if d.startswith("cuda")})
-    on_host = {k: t for k, t in trials.items() if not any(d.startswith("cuda") for d in t.call.devices)}
+    on_cuda = [key for key, trial in trials.items() if is_on_cuda(trial.call)]
+    others = [key for key in trials if key not in on_cuda]
+    devices = sorted({d for key in on_cuda for d in trials[key].call.devices if d.startswith("cuda")})
+
+    def in_region(key: str, which: int, run: Callable[[], object]) -> None:
+        with region(f"{key}/{which}"):
+            run()
+
+    def counted(trial: _Trial, which: int, run: Callable[[], object]) -> None:
+        peak = cuda_region(run).peak_bytes
+        trial.peaks[which] = min(trial.peaks.get(which, peak), peak)
+
     with undisturbed(devices), warnings.catch_warnings():
         # An overload that resizes what it is given warns of it; it is refused for that.
         warnings.simplefilter("ignore")
         maker = OperandMaker()
-        if on_host:
-            _run_on_host(on_host, maker)
-        for key, trial in trials.items():
-            if key not in on_host:
-                trial.run(maker, partial(_on_cuda, trial))
 
+        def on_host() -> None:
+            for key in others:
+                trials[key].run(maker, partial(in_region, key))
 
-def _run_on_host(trials: Mapping[str, _Trial], maker: OperandMaker) -> None:
-    def measured(key: str, which: int, run: Callable[[], object]) -> None:
-        with region(f"{key}/{which}"):
-            run()
-
-    def run_all() -> None:
-        for key, trial in trials.items():
-            trial.run(maker, partial(measured, key))
-
-    for seen in record(run_all).regions:
-        key, _, which = seen.name.rpartition("/")
-        trials[key].note(int(which), seen.peak_bytes)
-
-
-def _on_cuda(trial: _Trial, which: int, run: Callable[[], object]) -> None:
-    trial.note(which, cuda_region(run).peak_bytes)
+        for name, peak in (region_peaks(on_host) if others else {}).items():
+            key, _, which = name.rpartition("/")
+            trials[key].peaks[int(which)] = peak
+        for key in on_cuda:
+            trials[key].run(maker, partial(counted, trials[key]))
 
 
 def _geometry(tensor: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
@@ -292,6 +270,5 @@ def _empty(output: Operand) -> torch.Tensor:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor's storage."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)

@@ -97,7 +97,6 @@ class ArenaReport:
         plain_peak_bytes: of the same schedule without an arena, storages alone.
         predicted_reserved_bytes: what PyTorch's CUDA caching allocator would reserve for all that the schedule makes,
             in the arena or not, by simulation; not measured.
-        plan_seconds: time that it took to make all this.
     """
 
     arena_bytes: int
@@ -115,7 +114,6 @@ class ArenaReport:
     peak_with_workspace_bytes: int
     plain_peak_bytes: int
     predicted_reserved_bytes: int
-    plan_seconds: float = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

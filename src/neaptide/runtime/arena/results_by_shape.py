@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neaptide.cost.devices import Device
 from neaptide.ir.nodes import Node
@@ -15,13 +14,12 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.lower.places import ToldPlaces
 from neaptide.planner.points.instances import FIRST, Instances
 from neaptide.planner.points.plan import Decision, PointPlan
-from neaptide.runtime.arena.copies import Span, choose_copies
 from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
 from neaptide.runtime.arena.out_probe import OutFacts
 from neaptide.runtime.arena.plan import ArenaOptions
+from neaptide.runtime.arena.spans import Flags, Spans
 from neaptide.symbolic.size_expr import SizeExpr
 
-Flags = NDArray[np.bool_]
 _ZERO: Final = SizeExpr.const(0)
 
 
@@ -165,33 +163,19 @@ def _cheap(
     decision: Decision,
     instances: Instances,
 ) -> list[int]:
-    """Storages whose copies are cheap at a shape: each is copied once in a run, behind its first execution."""
-    sizes = np.array(decision.sizes.storage_bytes, dtype=np.int64)[instances.storages]
-    spans = [
-        Span(start, end, nbytes)
-        for start, end, nbytes in zip(
-            instances.starts.tolist(), instances.ends.tolist(), sizes.tolist(), strict=True
-        )
-    ]
-    is_first = (instances.runs[instances.starts] == FIRST).tolist()
-    written = _of(instances, first.written, again.written).tolist()
-    storages = instances.storages.tolist()
-    open_ones = {
-        number: spans[number]
-        for number, storage in enumerate(storages)
-        if is_first[number] and storage in first.is_open and spans[number].nbytes
-    }
-    inside = [span for span, has in zip(spans, written, strict=True) if has]
-    outside = [span for n, span in enumerate(spans) if not written[n] and n not in open_ones]
-    chosen = choose_copies(
-        open_ones,
-        inside,
-        outside,
-        step_count=len(instances.nodes),
-        device=device,
-        seconds=options.copy_share * run_seconds(decision),
-    )
-    return [storages[number] for number in chosen]
+    """Storages whose copies are cheap at a shape: each is copied once in a run, after its first execution."""
+    spans, storages = run_spans(instances, decision), instances.storages
+    could = np.isin(storages, list(first.is_open)) & (spans.nbytes > 0)
+    is_open = could & (instances.runs[instances.starts] == FIRST)
+    written = _of(instances, first.written, again.written)
+    seconds = options.copy_share * run_seconds(decision)
+    return storages[spans.cheap_copies(is_open, written, device, seconds)].tolist()  # type: ignore[no-any-return]
+
+
+def run_spans(instances: Instances, decision: Decision) -> Spans:
+    """What a run makes, with its bytes at the shape of a decision."""
+    nbytes = np.array(decision.sizes.storage_bytes, dtype=np.int64)[instances.storages]
+    return Spans(instances.starts, instances.ends, nbytes, len(instances.nodes))
 
 
 def run_seconds(decision: Decision) -> float:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.errors import StepMismatch
 from neaptide.frontends.objects.batch_objects import content_of, leaves_of
 from neaptide.frontends.objects.places import Place
 from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.frontends.recording.host_part import HostPart
 from neaptide.frontends.state.argument_changes import Call, part_at
 from neaptide.frontends.state.step_slots import OutputSlot, hyper_parameters
 from neaptide.frontends.state.step_state import StepState, TensorSlot
@@ -18,8 +20,6 @@ from neaptide.frontends.watch.first_writes import NO_WRITES, FirstWrites
 from neaptide.frontends.watch.trace_watch import LeftTensor
 from neaptide.ir.graph import Graph
 from neaptide.runtime import _torch_private as private
-from neaptide.runtime.calls.attached import attached
-from neaptide.runtime.calls.input_readers import Reader, input_reader
 
 
 class Binding:
@@ -80,7 +80,6 @@ class Binding:
         ]
 
     def _reader(self, key: tuple[Any, ...], value: int) -> Reader:
-        """How one input is read."""
         if key[0] == "held":
             return lambda _leaves: part_at(self._call, key[1])
         now = input_reader(key, self._state, self._slots)
@@ -196,3 +195,86 @@ def state_tensors(state: StepState) -> list[torch.Tensor]:
 def _nothing(_leaves: list[Any]) -> None:
     """The program does not use this input."""
     return
+
+
+Reader = Callable[[list[Any]], Any]
+"""Takes the leaves of a call's arguments and gives the input."""
+
+
+def input_reader(key: tuple[Any, ...], state: StepState, slots: dict[str, TensorSlot]) -> Reader:
+    """The reader of one input."""
+    kind = key[0]
+    if kind == "tensor":
+        return _TensorReader(slots[key[1]])
+    if kind == "gradient":
+        slot = slots[key[1]]
+        return lambda _leaves: slot.current().grad
+    if kind == "state":
+        _, label, name, entry = key
+        optimizer, slot = state.optimizers[label], slots[name]
+        return lambda _leaves: optimizer.state[slot.current()][entry]
+    if kind == "rate":
+        _, label, index, entry, item = key
+        optimizer = state.optimizers[label]
+        if item is None:
+            return lambda _leaves: optimizer.param_groups[index][entry]
+        return lambda _leaves: optimizer.param_groups[index][entry][item]
+    if kind in {"scalar", "object", "unread"}:
+        known = {"scalar": state.scalars, "object": state.objects, "unread": state.unread}[kind]
+        place = next(place for place in known if place.name == key[1])
+        return lambda _leaves: place.get()
+    position = key[1]
+    return lambda leaves: leaves[position]
+
+
+class _TensorReader:
+    """The tensor that is in a place now."""
+
+    __slots__ = ("_slot",)
+
+    def __init__(self, slot: TensorSlot) -> None:
+        self._slot = slot
+
+    def __call__(self, _leaves: list[Any]) -> Any:
+        return self._slot.current()
+
+
+def attached(tensor: torch.Tensor, *, is_leaf: bool) -> torch.Tensor:
+    """The same bytes as a tensor that requires a gradient.
+
+    Args:
+        is_leaf: whether it is a leaf in eager; a backward pass through any other is refused.
+    """
+    leaf = tensor.detach().requires_grad_()
+    if is_leaf:
+        return leaf
+    result: torch.Tensor = _NoWayBack.apply(leaf)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _NoWayBack(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        # Not a view: host code may add to a running loss in place.
+        return tensor.new_empty(0).set_(tensor)  # type: ignore[call-overload, no-any-return]
+
+    @staticmethod
+    def backward(_ctx: Any, *_gradients: Any) -> Any:
+        raise StepMismatch(
+            "a backward pass outside of the planned program goes through one of its results",
+            why="the program has done its own backward, and has let go of what another one needs",
+            next_step="put loss and backward inside the step, in front of what counts, logs or prints; or use .detach()",
+        )
+
+
+class Decided:
+    """The branches of one program, tied to the user's objects."""
+
+    def __init__(self, part: HostPart, state: StepState) -> None:
+        self._part = part
+        slots = {slot.name: slot for slot in state.tensors}
+        self._readers: list[Reader] = [input_reader(key, state, slots) for key in part.keys]
+
+    def hold(self, leaves: list[Any]) -> bool:
+        """Whether a call whose arguments have these leaves takes the same branches. O(numbers that decide)."""
+        return self._part.holds([reader(leaves) for reader in self._readers])

@@ -8,7 +8,7 @@ import linecache
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -43,81 +43,31 @@ class Interruption:
     written: tuple[str, ...]
 
 
-class Executable:
-    """A program, compiled and ready to run. Its lines show up in tracebacks.
+class Compiled:
+    """A program, ready to be called. Its lines show up in tracebacks.
 
     Attributes:
-        interruption: what the last run left half done; None when it came to its end, or died before its first write
-            to anything that the caller owns.
+        file_name: pseudo file under which Python knows the source.
     """
 
-    def __init__(
-        self, program: Program, *, name: str, places: Mapping[str, torch.Tensor] = MappingProxyType({})
-    ) -> None:
-        self.program = program
-        self.name = name
+    def __init__(self, program: Program, name: str, places: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.program, self.name = program, name
         self.file_name = f"<neaptide {name} {next(_NUMBERS)}>"
-        self.interruption: Interruption | None = None
         source = program.source
         # Without a modification time the entry is never checked against the disk.
-        linecache.cache[self.file_name] = (
-            len(source),
-            None,
-            source.splitlines(keepends=True),
-            self.file_name,
-        )
+        lines = source.splitlines(keepends=True)
+        linecache.cache[self.file_name] = (len(source), None, lines, self.file_name)
         weakref.finalize(self, linecache.cache.pop, self.file_name, None)
-        scope: dict[str, Any] = {key: direct_call(thing) for key, thing in program.names.items()}
-        scope.update((key, places[key]) for key in program.places)
-        exec(compile(source, self.file_name, "exec"), scope)  # noqa: S102
-        self._function: Callable[..., tuple[Any, ...]] = scope["program"]
-        self._inputs = len(program.graph.inputs)
-        self._dims = DimReader(program.graph)
-        self._pools = [thing for thing in program.names.values() if isinstance(thing, HostPool)]
-        self._waiting = [thing for thing in program.names.values() if isinstance(thing, WaitingState)]
-        self._device_types = sorted({s.device.split(":")[0] for s in program.graph.storages})
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether it has state on the host when it begins, or when it ends."""
-        return bool(self._waiting)
-
-    def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
-        """Run once; gives the graph outputs.
-
-        Nothing is recorded for autograd: the inputs are handed on as detached aliases, which share their bytes.
-
-        Args:
-            inputs: one for each graph input. The list is emptied, so that it keeps nothing alive.
-        """
-        self._check(inputs, watched)
-        sizes = self._sizes(inputs)
-        self.interruption = None
-        outer = sys.exc_info()[1]
-        args = [item.detach() if isinstance(item, torch.Tensor) else item for item in inputs]
-        inputs.clear()
-        is_done = False
-        try:
-            # Not under no_grad: recurrent kernels return no workspace for their backward there.
-            with torch.enable_grad(), self._no_autocast():
-                taken = (args, watched) if self.program.watches else (args,)
-                outputs = self._function(*taken, **sizes)
-                is_done = True
-            return outputs  # noqa: TRY300 - an interrupt between the last operation and here counts
-        except BaseException as error:
-            args.clear()
-            lost = self._bring_back()
-            self._explain(error, outer, is_done=is_done)
-            if lost:
-                self._lose(lost, error)
-            raise
+        self.scope: dict[str, Any] = {key: direct_call(thing) for key, thing in program.names.items()}
+        self.scope.update(places)
+        exec(compile(source, self.file_name, "exec"), self.scope)  # noqa: S102
+        self.function: Callable[..., tuple[Any, ...]] = self.scope["program"]
+        self.pools = [thing for thing in program.names.values() if isinstance(thing, HostPool)]
+        self.waiting = [thing for thing in program.names.values() if isinstance(thing, WaitingState)]
+        self.device_types = sorted({s.device.split(":")[0] for s in program.graph.storages})
 
     def written(self, step: int | None = None) -> tuple[str, ...]:
-        """Names of the graph inputs that executions up to one write, in the order of the graph's inputs.
-
-        Args:
-            step: position of the execution in the schedule; None for the last.
-        """
+        """Names of the graph inputs that executions up to one write, by default all, in the order of the graph's inputs."""
         graph = self.program.graph
         executions = self.program.schedule.node_steps()
         storages = {
@@ -129,40 +79,110 @@ class Executable:
         inputs = (graph.values[v] for v in dict.fromkeys(graph.inputs))
         return tuple(value.name for value in inputs if value.storage in storages)
 
-    def _check(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None) -> None:
-        if len(inputs) != self._inputs:
-            raise UsageError(f"{self.name} takes {self._inputs} inputs, not {len(inputs)}")
-        if self.program.watches and watched is None:
+    def bring_back(self) -> tuple[str, ...]:
+        """Have the caller's storages that wait on the host on the device again; names of those that are lost."""
+        lost = [name for pool in self.pools for name in pool.bring_back()]
+        lost += [name for holder in self.waiting for name in holder.bring_back()]
+        return tuple(dict.fromkeys(lost))
+
+    def note(self, node: Node | None, line: int) -> str:
+        """Where a run died, for the error."""
+        rows = [f"while neaptide ran {self.name}"]
+        if node is not None:
+            source = node.source
+            rows[0] += f", at {node.op}"
+            if source.location:
+                rows.append(f"  where: {source.location}{'  ' + source.code.strip() if source.code else ''}")
+            if source.module or source.phase:
+                rows.append(
+                    f"  module: {' '.join(filter(None, (source.module, f'({source.phase})' * bool(source.phase))))}"
+                )
+        text = self.program.source.splitlines()[line - 1].strip()
+        rows.append(f"  program: line {line}: {text}")
+        return "\n".join(rows)
+
+
+class Executable:
+    """What runs for a graph: the program that `prepare` gives for the shapes of a call, for most graphs always the same.
+
+    Attributes:
+        interruption: what the last run left half done; None when it came to its end, or died before its first write
+            to anything that the caller owns.
+    """
+
+    def __init__(
+        self, program: Program, *, name: str, places: Mapping[str, torch.Tensor] = MappingProxyType({})
+    ) -> None:
+        self._start(Compiled(program, name, places))
+
+    def _start(self, first: Compiled) -> None:
+        self.name = first.name
+        self.current = first
+        self.interruption: Interruption | None = None
+        self._dims = DimReader(first.program.graph)
+
+    def prepare(self, _shape: Mapping[str, int]) -> Compiled:
+        """The program for a shape."""
+        return self.current
+
+    def bound(self, shape: Mapping[str, int]) -> Mapping[str, int]:
+        """Values of all dims that the program takes, of which the arguments tell `shape`."""
+        return shape
+
+    @property
+    def program(self) -> Program:
+        """That of the last call, or of the first one to come."""
+        return self.current.program
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it has state on the host when it begins, or when it ends."""
+        return bool(self.current.waiting)
+
+    def written(self, step: int | None = None) -> tuple[str, ...]:
+        """As `Compiled.written`, of the program of the last call."""
+        return self.current.written(step)
+
+    def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
+        """Run once; gives the graph outputs.
+
+        Nothing is recorded for autograd: the inputs are handed on as detached aliases, which share their bytes.
+
+        Args:
+            inputs: one for each graph input. The list is emptied, so that it keeps nothing alive.
+            watched: filled with the copies of a program that was lowered with watches.
+        """
+        self.interruption = None
+        expected = len(self.program.graph.inputs)
+        if len(inputs) != expected:
+            raise UsageError(f"{self.name} takes {expected} inputs, not {len(inputs)}")
+        shape = self._dims.read(inputs)
+        now = self.current = self.prepare(shape)
+        if now.program.watches and watched is None:
             raise UsageError(f"{self.name} copies values on the way, but was given no dict to put them in")
-
-    def _sizes(self, inputs: list[Input]) -> dict[str, int]:
-        """What the program takes for the dims of its graph, by keyword."""
-        keywords = self.program.dims
-        if not keywords:
-            return {}
-        binding = self._binding(inputs)
-        return {keyword: binding[dim] for dim, keyword in keywords.items()}
-
-    def _binding(self, inputs: list[Input]) -> Mapping[str, int]:
-        """Values of the dims of the graph at a call."""
-        return self._dims.read(inputs)
-
-    @contextlib.contextmanager
-    def _no_autocast(self) -> Iterator[None]:
-        """The casts of the captured program are operations of the graph; a second time would be once too often."""
-        with contextlib.ExitStack() as stack:
-            for kind in self._device_types:
-                if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-                    stack.enter_context(torch.autocast(kind, enabled=False))
-            yield
+        keywords = now.program.dims
+        binding = self.bound(shape) if keywords else shape
+        sizes = {keyword: binding[dim] for dim, keyword in keywords.items()}
+        outer = sys.exc_info()[1]
+        args = [item.detach() if isinstance(item, torch.Tensor) else item for item in inputs]
+        inputs.clear()
+        is_done = False
+        try:
+            # Not under no_grad: recurrent kernels return no workspace for their backward there.
+            with torch.enable_grad(), _no_autocast(now.device_types):
+                taken = (args, watched) if now.program.watches else (args,)
+                outputs = now.function(*taken, **sizes)
+                is_done = True
+            return outputs  # noqa: TRY300 - an interrupt between the last operation and here counts
+        except BaseException as error:
+            args.clear()
+            lost = now.bring_back()
+            self._explain(error, outer, is_done=is_done)
+            if lost:
+                self._lose(lost, error)
+            raise
 
     # -- when it dies
-
-    def _bring_back(self) -> tuple[str, ...]:
-        """Have the caller's storages that wait on the host on the device again; names of those that are lost."""
-        lost = [name for pool in self._pools for name in pool.bring_back()]
-        lost += [name for holder in self._waiting for name in holder.bring_back()]
-        return tuple(dict.fromkeys(lost))
 
     def _lose(self, lost: tuple[str, ...], error: BaseException) -> None:
         """What could not be brought back holds anything, as what a step has written in part."""
@@ -177,9 +197,9 @@ class Executable:
         lines = [
             line
             for frame, line in traceback.walk_tb(error.__traceback__)
-            if frame.f_code.co_filename == self.file_name
+            if frame.f_code.co_filename == self.current.file_name
         ]
-        if not lines:  # before the first line, or behind the last
+        if not lines:  # before the first line, or after the last
             if is_done and (everything := self.written()):
                 self.interruption = Interruption(None, everything)
             return
@@ -188,23 +208,18 @@ class Executable:
         written = self.written(reached)
         if written:
             self.interruption = Interruption(node, written)
-        error.add_note(self._note(node, lines[-1]))
+        error.add_note(self.current.note(node, lines[-1]))
         _clear_frames(error, outer)
 
-    def _note(self, node: Node | None, line: int) -> str:
-        rows = [f"while neaptide ran {self.name}"]
-        if node is not None:
-            source = node.source
-            rows[0] += f", at {node.op}"
-            if source.location:
-                rows.append(f"  where: {source.location}{'  ' + source.code.strip() if source.code else ''}")
-            if source.module or source.phase:
-                rows.append(
-                    f"  module: {' '.join(filter(None, (source.module, f'({source.phase})' * bool(source.phase))))}"
-                )
-        text = self.program.source.splitlines()[line - 1].strip()
-        rows.append(f"  program: line {line}: {text}")
-        return "\n".join(rows)
+
+@contextlib.contextmanager
+def _no_autocast(kinds: Iterable[str]) -> Iterator[None]:
+    """The casts of the captured program are operations of the graph; a second time would be once too often."""
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def _clear_frames(error: BaseException, outer: BaseException | None) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from neaptide.errors import UsageError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.objects.containers import copied, refill
@@ -16,20 +15,14 @@ from neaptide.frontends.state.argument_changes import containers_in
 from neaptide.frontends.watch.trace_watch import StateWatch
 from neaptide.lower.random_states import random_state, set_random_state
 from neaptide.runtime.calls.binding import state_tensors
-from neaptide.runtime.measuring.process import available_bytes
-from neaptide.runtime.saving.restore_point import whole_storage
 from neaptide.runtime.saving.scratch_file import ScratchFile
-from neaptide.units import format_bytes
 
 
 class StateCopy:
     """All that a captured step can change: tensors and gradients, optimizers, scalers, Python state, random numbers.
 
-    Bytes are copied to the host's memory, or to a file. What a step cannot change is not copied: it could not have been
-    captured.
-
-    Args:
-        file: for the bytes; it is open as long as they are needed. None: the host's memory.
+    Bytes are copied to a file, which is open as long as they are needed. What a step cannot change is not copied: it could
+    not have been captured.
     """
 
     def __init__(
@@ -37,7 +30,7 @@ class StateCopy:
         captured: CapturedStep,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        file: ScratchFile | None = None,
+        file: ScratchFile,
     ) -> None:
         state = captured.state
         slots = [*state.tensors, *state.unused]
@@ -55,12 +48,8 @@ class StateCopy:
         ]
         leaves = leaves_of((args, dict(kwargs)))
         there = [*state_tensors(state), *tensors, *(gradient for _, gradient, _ in self._gradients), *leaves]
-        wholes = _wholes(found for found in there if isinstance(found, torch.Tensor))
         self._file = file
-        self._on_host = _copies(wholes) if file is None else []
-        self._in_file = (
-            [] if file is None else [(s, file.put(s)) for s in (w.untyped_storage() for w in wholes)]
-        )
+        self._in_file = [(storage, file.put(storage)) for storage in _storages(there)]
         self._random = [(device, random_state(device)) for device in _random_devices()]
 
     def put_back(self) -> None:
@@ -77,11 +66,7 @@ class StateCopy:
             notes.clear()
             notes.update(content)
             private.set_scaler_notes(scaler, notes)
-        with torch.no_grad():
-            for whole, copy in self._on_host:
-                whole.copy_(copy)
         for storage, at in self._in_file:
-            assert self._file is not None
             self._file.get(at, storage)
         for device, numbers in self._random:
             set_random_state(device, numbers)
@@ -98,37 +83,52 @@ def _tables(captured: CapturedStep) -> Iterator[dict[Any, Any]]:
         yield vars(scaler)
 
 
-def _wholes(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Each storage of some tensors once, as a flat alias."""
-    wholes: dict[tuple[torch.device, int], torch.Tensor] = {}
+def _storages(tensors: Iterable[Any]) -> list[torch.UntypedStorage]:
+    """The storages of some tensors, each once; what is no tensor is left out."""
+    found: dict[tuple[torch.device, int], torch.UntypedStorage] = {}
     for tensor in tensors:
-        if tensor.device.type != "meta" and tensor.untyped_storage().nbytes():
-            wholes.setdefault((tensor.device, tensor.untyped_storage().data_ptr()), whole_storage(tensor))
-    return list(wholes.values())
-
-
-def _copies(wholes: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Whole storages, each with a copy on the host."""
-    needed = sum(whole.untyped_storage().nbytes() for whole in wholes)
-    free = available_bytes()
-    if free is not None and needed > free:
-        raise _too_large(needed, f"{format_bytes(free)} are free")
-    try:
-        with torch.no_grad():
-            return [(whole, whole.to("cpu", copy=True)) for whole in wholes]
-    except (MemoryError, RuntimeError) as error:
-        raise _too_large(needed, str(error).splitlines()[0]) from error
-
-
-def _too_large(needed: int, why: str) -> UsageError:
-    return UsageError(
-        f"plans cannot be tried on these objects: a copy of them takes {format_bytes(needed)}",
-        why=why,
-        next_step="leave out trials, or choose among plans with a factory (neaptide plan --trials) and apply that plan",
-    )
+        if isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
+            storage = tensor.untyped_storage()
+            if storage.nbytes():
+                found.setdefault((tensor.device, storage.data_ptr()), storage)
+    return list(found.values())
 
 
 def _random_devices() -> list[str]:
     """Devices whose default generators may be drawn from."""
     cuda = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
     return ["cpu", *(f"cuda:{index}" for index in cuda)]
+
+
+class RestorePoint:
+    """The state of a few tensors and random generators when a step begins.
+
+    A copy holds the whole storage, so that views of it need no copy of their own. Random states are kept outside of
+    tensors: they are not part of any peak.
+
+    Args:
+        tensors: one on each storage to copy.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor], random_devices: Sequence[str]) -> None:
+        with torch.no_grad():
+            self._copies = [(whole, whole.clone()) for whole in map(whole_storage, tensors)]
+        self._random = [(device, random_state(device)) for device in random_devices]
+
+    def put_back(self) -> None:
+        """Make everything what it was."""
+        with torch.no_grad():
+            for whole, copy in self._copies:
+                whole.copy_(copy)
+        for device, state in self._random:
+            set_random_state(device, state)
+
+    def let_go(self) -> None:
+        """Keep nothing alive any more."""
+        self._copies.clear()
+
+
+def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes that a tensor sees a part of, as a flat alias that is not recorded for autograd."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.detach().as_strided((count,), (1,), 0)

@@ -8,19 +8,26 @@ processes keep what is freed, unless the environment says otherwise.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 
 from neaptide.errors import NeaptideError, ProgramError, UsageError
+from neaptide.frontends.dims.dynamic_dims import Dynamic
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.ir.graph import Graph
+from neaptide.ir.serial import fingerprint
+from neaptide.movers.mover import SlowMemory
 from neaptide.planner.variants.processes.messages import read, write
-from neaptide.runtime.comparing.contestant_messages import CapturedFor, Failed, SentVariant, Wanted
 from neaptide.runtime.comparing.contestants import (
     Factory,
     Rival,
@@ -29,7 +36,7 @@ from neaptide.runtime.comparing.contestants import (
     rebind,
 )
 from neaptide.runtime.measuring.meter import StepMeasurement
-from neaptide.runtime.steps.planned_graph import PlannedVariant
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 
 MakeRival = Callable[[str, PlannedVariant | None], Rival]
 """A rival of a name for a variant; for None, the user's function as it is."""
@@ -99,26 +106,21 @@ class _RivalElsewhere:
         self._is_made = False
 
     def first_steps(self) -> int:
-        """Run until the usual step is next, at least once; how many steps that took."""
         number: int = self._ask("first_steps")
         return number
 
     def steps(self, count: int) -> None:
-        """Run so many steps."""
         self._ask("steps", count)
 
     def memory(self) -> StepMeasurement:
-        """Peaks of a step."""
         found: StepMeasurement = self._ask("memory")
         return found
 
     def timed(self) -> tuple[float, float]:
-        """(wall, processor) seconds of a step behind another one."""
         spent: tuple[float, float] = self._ask("timed")
         return spent
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -171,3 +173,102 @@ class _RivalElsewhere:
             why=text or "it wrote nothing to stderr",
             next_step="see whether memory suffices: each program has a model of its own",
         )
+
+
+@dataclass(frozen=True)
+class CapturedFor:
+    """How a step is captured whose programs are for a range of shapes."""
+
+    factory: Callable[[], Any]
+    dynamic: Dynamic
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A contestant that another process is to make.
+
+    Attributes:
+        captured_for: how the step is captured; None for with the factory's batch, for its shape.
+    """
+
+    name: str
+    factory: Callable[[], Any]
+    seed: int
+    threads: int
+    planned: SentVariant | None
+    captured_for: CapturedFor | None = None
+
+
+@dataclass(frozen=True)
+class SentVariant:
+    """A variant without the objects of the user."""
+
+    name: str
+    checkpoints: str
+    fingerprints: tuple[str, ...]
+    graphs: bytes
+    slow: SlowMemory
+
+    @staticmethod
+    def of(variant: PlannedVariant) -> SentVariant:
+        """A variant, packed. O(size)."""
+        programs = variant.captured.programs
+        block = io.BytesIO()
+        _Pickler(block, programs).dump(variant.graphs)
+        return SentVariant(
+            variant.captured.steady.graph.name,
+            variant.captured.checkpoints,
+            _fingerprints(programs),
+            block.getvalue(),
+            variant.slow,
+        )
+
+    def on(self, captured: CapturedStep) -> PlannedVariant | None:
+        """The variant on another capture; None where that is of another step. O(size)."""
+        if _fingerprints(captured.programs) != self.fingerprints:
+            return None
+        graphs: tuple[PlannedGraph, ...] = _Unpickler(io.BytesIO(self.graphs), captured.programs).load()
+        return PlannedVariant(captured, graphs, slow=self.slow)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why the other process has no answer."""
+
+    what: str
+    where: str
+
+
+def _fingerprints(programs: Sequence[CapturedProgram]) -> tuple[str, ...]:
+    return tuple(fingerprint(program.graph) for program in programs)
+
+
+def _read_only(content: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(content)  # the class itself has no name that could be written
+
+
+class _Pickler(pickle.Pickler):
+    """Writes the number of a captured program, or of its graph, in place of it."""
+
+    def __init__(self, block: io.BytesIO, programs: Sequence[CapturedProgram]) -> None:
+        super().__init__(block, pickle.HIGHEST_PROTOCOL)
+        self._numbers = {id(program): ("program", index) for index, program in enumerate(programs)}
+        self._numbers |= {id(program.graph): ("graph", index) for index, program in enumerate(programs)}
+
+    def persistent_id(self, one: Any) -> tuple[str, int] | None:
+        return self._numbers.get(id(one)) if isinstance(one, (CapturedProgram, Graph)) else None
+
+    def reducer_override(self, one: Any) -> Any:
+        """How a read-only view of a dict is made again; for all else, what pickle does."""
+        return (_read_only, (dict(one),)) if isinstance(one, MappingProxyType) else NotImplemented
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, block: io.BytesIO, programs: Sequence[CapturedProgram]) -> None:
+        super().__init__(block)
+        self._programs = programs
+
+    def persistent_load(self, number: Any) -> CapturedProgram | Graph:
+        kind, index = number
+        program: CapturedProgram = self._programs[index]
+        return program if kind == "program" else program.graph

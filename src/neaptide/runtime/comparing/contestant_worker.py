@@ -15,7 +15,7 @@ import traceback
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neaptide.runtime.comparing.contestant_messages import Wanted
+    from neaptide.runtime.comparing.contestant_process import Wanted
     from neaptide.runtime.comparing.contestants import Contestant
 
 
@@ -60,7 +60,7 @@ def _answer(output: IO[bytes], work: Any) -> bool:
     """Write what some work returns, or why it does not; whether it did."""
     from neaptide.errors import NeaptideError
     from neaptide.planner.variants.processes.messages import write
-    from neaptide.runtime.comparing.contestant_messages import Failed
+    from neaptide.runtime.comparing.contestant_process import Failed
 
     try:
         answer, is_done = work(), True

@@ -14,11 +14,11 @@ from neaptide.plans import NONE_WITHIN
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.comparing.contestant_process import rivals
 from neaptide.runtime.comparing.contestants import Factory, never_again, trial_times
-from neaptide.runtime.comparing.trials import ROUNDS, Trial, TrialLimit, TrialResult, clock_of
+from neaptide.runtime.comparing.trials import ROUNDS, TrialLimit, clock_of, decide, seconds_by, tried
 from neaptide.runtime.measuring.timing import Step, StepTimes, interleaved
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.runtime.saving.scratch_file import ScratchFile
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.runtime.steps.step_plan import StepPlan
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class OpenChoice:
         beside, other = self._beside(step, captured, args, kwargs)
         if other is not None:
             runs[_BESIDE] = other
-        with captured.first_writes.done():
-            copy = StateCopy(captured, args, kwargs)
+        with captured.first_writes.done(), ScratchFile(self.plans[0].variant.slow) as file:
+            copy = StateCopy(captured, args, kwargs, file)
             try:
                 times = interleaved(runs, self.rounds, before_each=1, synchronize=_synchronize(self.device))
             finally:
@@ -73,13 +73,12 @@ class OpenChoice:
     def _decided(self, times: Mapping[str, StepTimes], beside: str) -> StepPlan:
         """The plan that is taken, told in the log."""
         clock = clock_of(self.device)
-        reference = times.get(_BESIDE, times["0"])
-        peaks = [found.plan.programs[0].predictions.peak_with_workspace_bytes for found in self.plans]
-        trials = tuple(
-            Trial.of(peak, times[str(index)], reference, clock, self.seed) for index, peak in enumerate(peaks)
-        )
-        result = TrialResult(trials, beside, clock, self.rounds)
-        decided = result.decide(self.plans, self.planned_for, self.limit)
+        reference = seconds_by(times.get(_BESIDE, times["0"]), clock)
+        rows = [
+            tried(found, words, seconds_by(times[str(index)], clock), reference, self.seed)
+            for index, (found, words) in enumerate(zip(self.plans, self.planned_for, strict=True))
+        ]
+        decided = decide(self.plans, rows, self.limit, beside=beside, clock=clock, rounds=self.rounds)
         _tell(decided)
         return decided
 

@@ -16,8 +16,8 @@ import torch
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.plans import FASTEST, LEAST_PEAK, NONE_WITHIN, Reason, TrialRow, TrialsRecord
-from neaptide.runtime.measuring.timing import RatioEstimate, StepTimes, median_ratio
-from neaptide.runtime.steps.step_plan import StepPlan
+from neaptide.runtime.measuring.timing import StepTimes, median_ratio
+from neaptide.runtime.steps.planned_graph import StepPlan
 from neaptide.settings import MOST_TRIALS
 from neaptide.units import format_bytes
 
@@ -32,21 +32,6 @@ _PEAKS: Final = (1.0, 0.9, 0.8, 0.7, 0.95, 0.85, 0.6)
 assert len(_TIMES) == len(_PEAKS) == MOST_TRIALS
 
 Clock = Literal["processor", "wall"]
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What is known of a plan that was run."""
-
-    predicted_peak_bytes: int
-    measured: RatioEstimate
-    measured_seconds: float
-
-    @staticmethod
-    def of(predicted_peak_bytes: int, times: StepTimes, beside: StepTimes, clock: Clock, seed: int) -> Trial:
-        """A plan and what it ran beside, timed in the same rounds."""
-        own, other = _read(times, clock), _read(beside, clock)
-        return Trial(predicted_peak_bytes, median_ratio(own, other, seed=seed), statistics.median(own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,69 +65,61 @@ class TrialLimit:
         """Whether it limits time."""
         return self.longest_ratio is not None or self.longest_seconds is not None
 
-    def choose(self, trials: Sequence[Trial]) -> tuple[int, Reason]:
+    def choose(self, rows: Sequence[TrialRow]) -> tuple[int, Reason]:
         """Which of some plans to take, and why; at least one is needed. O(plans).
 
         Within a limit of time the least peak, and of equal ones the fastest; where none is within it, the fastest. For a
         limit of bytes the fastest. The first of equals.
         """
-        everything = range(len(trials))
-        fastest = min(everything, key=lambda index: trials[index].measured.ratio)
+        everything = range(len(rows))
+        fastest = min(everything, key=lambda index: rows[index].measured_ratio)
         if not self.is_of_time:
             return fastest, FASTEST
-        within = [index for index in everything if self._holds(trials[index])]
+        within = [index for index in everything if self._holds(rows[index])]
         if not within:
             return fastest, NONE_WITHIN
-        least = min(
-            within, key=lambda index: (trials[index].predicted_peak_bytes, trials[index].measured.ratio)
-        )
+        least = min(within, key=lambda index: (rows[index].predicted_peak_bytes, rows[index].measured_ratio))
         return least, LEAST_PEAK
 
-    def _holds(self, trial: Trial) -> bool:
+    def _holds(self, row: TrialRow) -> bool:
         if self.longest_ratio is not None:
-            return trial.measured.ratio <= self.longest_ratio
-        return self.longest_seconds is None or trial.measured_seconds <= self.longest_seconds
+            return row.measured_ratio <= self.longest_ratio
+        return self.longest_seconds is None or row.measured_seconds <= self.longest_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class TrialResult:
-    """The trials of some plans of one step, in the same rounds."""
-
-    trials: tuple[Trial, ...]
-    beside: str
-    clock: Clock
-    rounds: int
-
-    def decide(self, plans: Sequence[StepPlan], planned_for: Sequence[str], limit: TrialLimit) -> StepPlan:
-        """The plan to take, with a record of all of them."""
-        chosen, reason = limit.choose(self.trials)
-        record = TrialsRecord(
-            beside=self.beside,
-            clock=self.clock,
-            rounds=self.rounds,
-            rows=tuple(map(_row, plans, planned_for, self.trials)),
-            chosen=chosen,
-            reason=reason,
-            longest_ratio=limit.longest_ratio,
-            longest_seconds=limit.longest_seconds,
-        )
-        found = plans[chosen]
-        steady, *first = found.plan.programs
-        plan = replace(found.plan, programs=(replace(steady, trials=record), *first))
-        return StepPlan(plan, replace(found.variant, plan=plan))
-
-
-def _row(found: StepPlan, planned_for: str, trial: Trial) -> TrialRow:
-    made = found.plan.programs[0].predictions
+def tried(
+    found: StepPlan, planned_for: str, took: Sequence[float], beside: Sequence[float], seed: int
+) -> TrialRow:
+    """A plan that was run: its seconds, and those of what it ran beside, in the same rounds."""
+    made, measured = found.plan.programs[0].predictions, median_ratio(took, beside, seed=seed)
     return TrialRow(
         planned_for,
         made.peak_with_workspace_bytes,
         made.seconds / made.baseline_seconds if made.baseline_seconds else 1.0,
-        trial.measured.ratio,
-        trial.measured.low,
-        trial.measured.high,
-        trial.measured_seconds,
+        measured.ratio,
+        measured.low,
+        measured.high,
+        statistics.median(took),
     )
+
+
+def decide(
+    plans: Sequence[StepPlan],
+    rows: Sequence[TrialRow],
+    limit: TrialLimit,
+    *,
+    beside: str,
+    clock: Clock,
+    rounds: int,
+) -> StepPlan:
+    """The plan to take, with a record of all of them; `beside` is what ran with them, in words."""
+    chosen, reason = limit.choose(rows)
+    longest = limit.longest_ratio, limit.longest_seconds
+    record = TrialsRecord(beside, clock, rounds, tuple(rows), chosen, reason, *longest)
+    found = plans[chosen]
+    steady, *first = found.plan.programs
+    plan = replace(found.plan, programs=(replace(steady, trials=record), *first))
+    return StepPlan(plan, replace(found.variant, plan=plan))
 
 
 def clock_of(device: str) -> Clock:
@@ -172,5 +149,6 @@ def described_limit(budget: Budget, baseline_seconds: float) -> str:
     return f"{longest / baseline_seconds:.2f} of the time of program order"
 
 
-def _read(times: StepTimes, clock: Clock) -> tuple[float, ...]:
+def seconds_by(times: StepTimes, clock: Clock) -> tuple[float, ...]:
+    """Seconds of each timed step by one clock."""
     return times.cpu_s if clock == "processor" else times.wall_s

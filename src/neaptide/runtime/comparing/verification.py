@@ -262,7 +262,6 @@ class _Scale:
         self._known: dict[str, float] = {}
 
     def of(self, name: str) -> float:
-        """For one of the tensors."""
         key = self._key(name)
         if key not in self._known:
             self._known[key] = largest_number(t for n, t in self._tensors.items() if self._key(n) == key)

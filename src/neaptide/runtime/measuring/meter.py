@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from neaptide.cost import allocator_events
+from neaptide.cost import allocator_events, host
 from neaptide.errors import UsageError
 from neaptide.runtime._torch_private import (
     EagerMode,
@@ -24,7 +24,6 @@ from neaptide.runtime._torch_private import (
     load_dispatch_machinery,
     storage_identity,
 )
-from neaptide.runtime.measuring import process
 
 # Wraps a tensor that was just made from Python data: its argument is new, not something that was missed.
 _FRESH_INPUT: Final = frozenset(
@@ -60,7 +59,6 @@ class LiveBytesMeter(EagerMode):
         resident: Iterable[torch.Tensor] = (),
         *,
         device_type: str = "cpu",
-        keep_timeline: bool = False,
     ) -> None:
         super().__init__()
         self.live_bytes = 0
@@ -68,7 +66,6 @@ class LiveBytesMeter(EagerMode):
         self._storages: dict[int, _Tracked] = {}
         self._unregistered: list[Any] = []
         self._uncounted: list[Any] = []
-        self._timeline: list[tuple[Any, int]] | None = [] if keep_timeline else None
         self._peak_func: Any = None
         self._entered = False
         self._gc_was_on = False
@@ -79,15 +76,6 @@ class LiveBytesMeter(EagerMode):
     def peak_op(self) -> str | None:
         """The operator at which the peak was first reached; None if the start is the peak."""
         return None if self._peak_func is None else str(self._peak_func)
-
-    @property
-    def timeline(self) -> tuple[tuple[str, int], ...]:
-        """(operator, bytes live once its outputs exist) in order of execution."""
-        if self._timeline is None:
-            raise UsageError(
-                "the meter kept no timeline", next_step="make it with LiveBytesMeter(..., keep_timeline=True)"
-            )
-        return tuple((str(func), live_bytes) for func, live_bytes in self._timeline)
 
     @property
     def unregistered(self) -> tuple[str, ...]:
@@ -146,8 +134,6 @@ class LiveBytesMeter(EagerMode):
         if live > self.peak_bytes:
             self.peak_bytes = live
             self._peak_func = func
-        if self._timeline is not None:
-            self._timeline.append((func, live))
         return outputs
 
     def _visit(self, values: Iterable[Any], func: Any, *, reads: bool) -> None:
@@ -245,10 +231,10 @@ def measure_step(
         )
 
     tensors = resident if callable(resident) else list(resident).copy
-    was_reset = process.reset_high_water_mark()
+    was_reset = host.reset_high_water_mark()
     with LiveBytesMeter(tensors(), device_type=device_type) as meter:
         fn()
-    high_water_mark_bytes = process.high_water_mark_bytes()
+    high_water_mark_bytes = host.high_water_mark_bytes()
     if device_type == "cuda":
         allocator_peak_bytes = meter.resident_bytes + allocator_events.cuda_region(fn).peak_bytes
     else:

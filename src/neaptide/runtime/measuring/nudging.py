@@ -111,7 +111,6 @@ def _is_handed_on(made: torch.Tensor, given: list[torch.Tensor]) -> bool:
 
 
 def _rounded(tree: Any) -> Iterator[torch.Tensor]:
-    """Dense tensors of numbers that are rounded."""
     for leaf in pytree.tree_leaves(tree):
         is_dense = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
         if is_dense and not leaf.is_meta and (leaf.dtype in _BITS or leaf.is_complex()):

@@ -67,7 +67,6 @@ def largest_number(tensors: Iterable[torch.Tensor]) -> float:
 
 
 def _has_rounding(tensor: torch.Tensor) -> bool:
-    """Whether it has numbers, and they are rounded."""
     return tensor.numel() > 0 and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.runtime.saving.saved_in_file import LEAST_BYTES
+from neaptide.runtime.saving.scratch_file import LEAST_BYTES
 
 _TOGETHER: Final = 8
 """Operations of one formula of a backward, which has all that was saved for it from its beginning to its end."""
@@ -130,7 +130,6 @@ def _add(change: list[int], first: int, end: int, nbytes: int) -> None:
 
 
 def _uses(graph: Graph) -> dict[int, list[int]]:
-    """The positions at which each storage is made, read or written, in their order."""
     uses: dict[int, list[int]] = {}
     for position, node in enumerate(graph.nodes):
         for storage in _storages(graph, node):

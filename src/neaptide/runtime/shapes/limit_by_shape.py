@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.budget import Budget
+from neaptide.errors import SymbolicError, UsageError
 from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
+from neaptide.planner.points.decide import Policy, least_cost_cover
+from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.points.shaped import ShapedProgram
+from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
 from neaptide.schedule.checkpointed import checkpointed_sequence
+from neaptide.symbolic.relations import SizeRelations
 
 _REMEMBERED: Final = 1024  # shapes
 
@@ -27,25 +35,17 @@ class LimitByShape:
     """
 
     def __init__(self, budget: Budget, least_bytes: int, peak_bytes: Callable[[Shape], int]) -> None:
-        self._budget, self._peak_bytes = budget, peak_bytes
         self.least_bytes = least_bytes
         self.is_one = not (budget.is_share or budget.peak is None)
         if self.is_one:
             self.least_bytes = max(budget.limit(0), least_bytes)
-        self._known: dict[tuple[tuple[str, int], ...], int] = {}
+        self._at = lru_cache(_REMEMBERED)(lambda shape: budget.limit(peak_bytes(dict(shape))))
 
     def at(self, shape: Shape) -> int:
         """Highest peak with workspace at a shape. One look-up for a shape that was seen."""
         if self.is_one:
             return self.least_bytes
-        key = tuple(sorted(shape.items()))
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            asked = self._budget.limit(self._peak_bytes(shape))
-            found = self._known[key] = max(asked, self.least_bytes)
-        return found
+        return max(self._at(tuple(sorted(shape.items()))), self.least_bytes)
 
 
 def written_peak(program: CapturedProgram, in_order: ShapedProgram, shape: Shape) -> Callable[[Shape], int]:
@@ -61,3 +61,45 @@ def written_peak(program: CapturedProgram, in_order: ShapedProgram, shape: Shape
     workspace = dict(enumerate(in_order.at(shape).workspace))
     peaks = ShapePeaks(graph, Schedule.from_nodes(graph, sequence), shape, workspace)
     return lambda shape: min(plain(shape), peaks.peak_with_workspace_bytes(shape))
+
+
+@dataclass(frozen=True)
+class PointsWithin:
+    """Points at which a program decides what is evicted, and the bytes that it stays within.
+
+    Attributes:
+        limit: bytes by shape, at least `budget_bytes`; None where these are the limit of all shapes.
+    """
+
+    plan: PointPlan
+    budget_bytes: int
+    order_reason: str = "program order"
+    arena: ArenaOfShapes | None = None
+    limit: LimitByShape | None = None
+    policy: Policy = least_cost_cover
+
+
+_STEPS: Final = 64  # in which the way is looked at
+
+
+def way_through(graph: Graph) -> list[Mapping[str, int]]:
+    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations."""
+    if without := [dim.name for dim in graph.dims if dim.high is None]:
+        raise UsageError(
+            f"{', '.join(without)} may be as large as it likes",
+            why="a plan keeps to its bytes up to a largest shape",
+            next_step="give each range an upper end, such as (16, 4096)",
+        )
+    store = SizeRelations(graph.dims, graph.relations)
+    found: list[Mapping[str, int]] = []
+    for step in range(_STEPS + 1):
+        shape = {dim.name: dim.low + ((dim.high or 0) - dim.low) * step // _STEPS for dim in graph.dims}
+        try:
+            known = store.binding(shape)
+        except SymbolicError:
+            continue  # it breaks a relation, as one that sizes are even
+        if known not in found:
+            found.append(known)
+    if not found:
+        raise UsageError("no shape in the range keeps the relations between its dims")
+    return found

@@ -1,4 +1,4 @@
-"""The plans of one program: a call runs the fastest that keeps to the budget at its shape."""
+"""The plans of one program: a call runs the fastest that keeps to the budget at its shape, lowered when first needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.errors import InfeasibleBudget
+from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
+from neaptide.lower.torch_code import Watch, lower
+from neaptide.ops import registry
+from neaptide.runtime.calls.executor import Compiled, Executable
 from neaptide.units import format_bytes
 
 _SHAPES_REMEMBERED: Final = 4096
@@ -68,3 +72,34 @@ class ShapePlans:
             why=f"the lowest of {len(peaks)} plans has a peak of {format_bytes(min(peaks))} at this shape",
             next_step="allow more bytes, or give dynamic= a range that ends below this shape",
         )
+
+
+class ShapeExecutable(Executable):
+    """The plans of one program, each lowered when it is first needed; called like any other program.
+
+    Attributes:
+        runs: by position of a plan, how often it was prepared.
+    """
+
+    def __init__(
+        self, graph: Graph, plans: ShapePlans, *, name: str, watches: tuple[Watch, ...] = ()
+    ) -> None:
+        self._graph, self._plans, self._watches = graph, plans, watches
+        self._compiled: dict[int, Compiled] = {}
+        self.runs = [0] * len(plans.plans)
+        self.name = name
+        self._start(self._of(0))
+
+    def prepare(self, shape: Mapping[str, int]) -> Compiled:
+        """The fastest plan within the budget; `InfeasibleBudget` where none is."""
+        number = self._plans.choose(shape)
+        self.runs[number] += 1
+        return self._of(number)
+
+    def _of(self, number: int) -> Compiled:
+        if number not in self._compiled:
+            schedule = self._plans.plans[number].schedule
+            lowered = lower(self._graph, schedule, registry(), watches=self._watches)
+            named = f"{self.name} (plan {number})" if number else self.name
+            self._compiled[number] = Compiled(lowered, named)
+        return self._compiled[number]

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
 from neaptide.errors import InfeasibleBudget
-from neaptide.ir.registry import OpRegistry
-from neaptide.lower.point_program import point_program
-from neaptide.lower.program import Watch
+from neaptide.ir.schedule import Schedule
+from neaptide.lower.program import Points, Watch
 from neaptide.lower.random_states import DrawnAgain
+from neaptide.lower.torch_code import lower
 from neaptide.movers.host_pool import HostCopy, HostPool, make_mover
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.ops import registry
 from neaptide.planner.points.choice import Choice
-from neaptide.planner.points.decide import Policy, least_cost_cover
-from neaptide.planner.points.plan import Decision, PointPlan
+from neaptide.planner.points.plan import Decision, Decisions
 from neaptide.planner.points.script import Action, Kind, Way
-from neaptide.runtime.arena.layout_by_shape import ArenaAtShape
-from neaptide.runtime.arena.tensors_by_shape import RunTensors, ShapePlaces
-from neaptide.runtime.calls.executor import Executable, Input
-from neaptide.runtime.shapes.limit_by_shape import LimitByShape
+from neaptide.runtime.arena.layout_by_shape import ArenaAtShape, RunTensors
+from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
+from neaptide.runtime.calls.executor import Compiled, Executable, Input
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
 from neaptide.units import format_bytes
 
 _NEVER: Final = 1 << 62
@@ -51,73 +51,79 @@ class EvictionTotals:
     decisions: int
 
 
-class PointExecutable(Executable):
-    """A program with points; called like any other.
-
-    Args:
-        in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
-        limit: highest peak by shape, in place of `budget_bytes` until that is changed; None for none.
-        places: an arena that it runs in; a budget that changes while it runs then counts from the next run on, since no part
-            of a block can be given up. None for none.
+class PointProgram:
+    """A program with points, compiled, and what the actions at its points need.
 
     Attributes:
-        inside: the arena of the last run that began; None before there is one, and without an arena.
+        places: an arena that it runs in; a budget that changes while it runs then counts from the next run on, since no
+            part of a block can be given up. None for none.
     """
 
     def __init__(
         self,
-        plan: PointPlan,
-        registry: OpRegistry,
-        budget_bytes: int,
-        *,
+        within: PointsWithin,
         name: str,
-        policy: Policy = least_cost_cover,
-        slow: SlowMemory = DEFAULT_SLOW_MEMORY,
+        *,
         watches: Sequence[Watch] = (),
-        in_parts: PointExecutable | None = None,
-        limit: LimitByShape | None = None,
         places: ShapePlaces | None = None,
+        slow: SlowMemory = DEFAULT_SLOW_MEMORY,
     ) -> None:
-        shaped = plan.shaped
-        made = point_program(
-            shaped.graph,
-            shaped.units.order,
-            registry,
-            points=plan.points,
-            repeatable=plan.repeatable,
-            evictable=plan.evictable,
-            last_use=shaped.units.last_use,
-            bodies=shaped.bodies,
-            watches=watches,
-            told={} if places is None else places.arena.results.first.told,
-            told_again={} if places is None else places.arena.results.again.told,
-        )
-        names = {**made.program.names, made.begin: self._begin}
-        super().__init__(replace(made.program, names=names), name=name)
-        self.totals: EvictionTotals | None = None
-        self.plan = plan
-        self.places = places
-        self.inside: ArenaAtShape | None = None
-        self._beside = in_parts
-        self._choice = Choice([plan] if in_parts is None else [plan, in_parts.plan], policy)
-        self.decisions = self._choice.decisions[0]
-        if in_parts is not None:
-            in_parts.decisions = self._choice.decisions[1]  # each shape is decided once
-        self._last: PointExecutable = self
-        self._budget, self._limit = budget_bytes, limit
-        self._points: _Points | None = None
-        scope = self._function.__globals__
-        self.again = {node: (scope[f.name], f.arguments, f.dims) for node, f in made.again.items()}
+        plan, shaped = within.plan, within.plan.shaped
+        self.within, self.plan, self.name, self.places = within, plan, name, places
+        results = None if places is None else places.arena.results
+        points = Points(plan.points, plan.repeatable, plan.evictable, shaped.units.last_use)
+        if results is not None:
+            points = replace(points, told=results.first.told, told_again=results.again.told)
+        schedule = Schedule.from_nodes(shaped.graph, shaped.units.order, shaped.bodies)
+        self.program = lower(shaped.graph, schedule, registry(), watches=watches, points=points)
         self.on_storage: dict[int, list[int]] = {}
         for value in shaped.graph.values:
             if value.storage is not None:
                 self.on_storage.setdefault(value.storage, []).append(value.id)
         self.pool: HostPool | None = None
-        if in_parts is not None:
-            self.pool = in_parts.pool  # one of them runs at a time
-        elif plan.host is not None:
+        if plan.host is not None:
             device = torch.device(shaped.problem.device)
             self.pool = HostPool(plan.host.nbytes, make_mover(device, plan.host.nbytes, slow))
+
+    def compile(self, begin: Callable[[list[Any], Mapping[str, int]], _Points]) -> Compiled:
+        """The program, which calls a function at its beginning."""
+        made = Compiled(self.program, self.name, {self.program.begin: begin})
+        self.again = {
+            node: (made.scope[f.name], f.arguments, f.dims) for node, f in self.program.again.items()
+        }
+        return made
+
+
+class PointExecutable(Executable):
+    """A program with points; called like any other.
+
+    Args:
+        in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
+
+    Attributes:
+        totals: of the last run that came to its end; None before there is one.
+        inside: the arena of the last run that began; None before there is one, and without an arena.
+    """
+
+    def __init__(self, first: PointProgram, in_parts: PointProgram | None = None) -> None:
+        within = first.within
+        self._programs = [first] if in_parts is None else [first, in_parts]
+        if in_parts is not None:
+            in_parts.pool = first.pool  # one of them runs at a time
+        self._compiled = [made.compile(self._begin) for made in self._programs]
+        self._start(self._compiled[0])
+        self._choice = Choice([made.plan for made in self._programs], within.policy)
+        self._budget, self._limit = within.budget_bytes, within.limit
+        self._number = 0
+        self._points: _Points | None = None
+        self.totals: EvictionTotals | None = None
+        self.inside: ArenaAtShape | None = None
+        self.plan, self.places, self.pool = first.plan, first.places, first.pool
+
+    @property
+    def decisions(self) -> Decisions:
+        """What was decided for the program of the last call."""
+        return self._choice.decisions[self._number]
 
     @property
     def budget_bytes(self) -> int:
@@ -128,10 +134,8 @@ class PointExecutable(Executable):
     def budget_bytes(self, nbytes: int) -> None:
         self._budget, self._limit = nbytes, None
         points = self._points
-        if points is not None and self.places is None:
+        if points is not None and not points.is_placed:
             points.due = -1
-        if self._beside is not None:
-            self._beside.budget_bytes = nbytes
 
     def budget_at(self, shape: Mapping[str, int]) -> int:
         """Highest peak with workspace at a shape."""
@@ -141,116 +145,78 @@ class PointExecutable(Executable):
         """Bytes by which a shape stays above its limit, whatever is evicted. One look-up for a shape that was seen."""
         own = {dim.name: shape[dim.name] for dim in self.plan.shaped.graph.dims}
         budget = self.budget_at(own)
-        return max(self.decisions.of(own, budget).script.peak_bytes - budget, 0)
+        return max(self._choice.decisions[0].of(own, budget).script.peak_bytes - budget, 0)
 
     @property
     def live_bytes(self) -> int:
-        """Counted bytes at the last point at which something was done; those of the caller alone outside of a run."""
+        """Counted bytes at the last point at which something was done; 0 outside of a run."""
         points = self._points
-        if points is None:
-            return 0 if self._beside is None else self._beside.live_bytes
-        return points.live_bytes
+        return 0 if points is None else points.live_bytes
+
+    def prepare(self, shape: Mapping[str, int]) -> Compiled:
+        """The program that is better for a shape."""
+        self._number = self._choice.number(shape, self._budget)
+        return self._compiled[self._number]
+
+    def bound(self, shape: Mapping[str, int]) -> Mapping[str, int]:
+        """The dims, with those that the call chooses."""
+        return self.decisions.in_parts(shape, self._budget)
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
-        """Run once; gives the graph outputs. See `Executable.run`."""
-        if self._beside is not None:
-            number = self._choice.number(self._dims.read(inputs), self._budget)
-            self._last = self._beside if number else self
-        if self._last is not self:
-            return self._run_other(self._last, inputs, watched)
+        """Run once, or raise `InfeasibleBudget` before anything has run; gives the graph outputs. See `Executable.run`."""
         try:
             outputs = super().run(inputs, watched)
-            points = self._points
-            assert points is not None
-            self.totals = points.totals()
+            assert self._points is not None
+            self.totals = self._points.totals()
             return outputs
         finally:
             self._points = None
 
-    def _run_other(
-        self, other: PointExecutable, inputs: list[Input], watched: dict[str, torch.Tensor] | None
-    ) -> tuple[Any, ...]:
-        self.interruption = None
-        try:
-            outputs = other.run(inputs, watched)
-            self.totals = other.totals
-            return outputs
-        finally:
-            self.interruption = other.interruption
-
-    def written(self, step: int | None = None) -> tuple[str, ...]:
-        """As `Executable.written`, of the program that ran last."""
-        return super().written(step) if self._last is self else self._last.written(step)
-
     def let_go(self) -> None:
         """Drop all tensors in the block of the arena, which is replaced."""
-        if self.places is not None:
-            self.places.let_go()
-        if self._beside is not None:
-            self._beside.let_go()
-
-    def _binding(self, inputs: list[Input]) -> Mapping[str, int]:
-        return self.decisions.in_parts(super()._binding(inputs), self._budget)
+        for made in self._programs:
+            if made.places is not None:
+                made.places.let_go()
 
     def _begin(self, held: list[Any], sizes: Mapping[str, int]) -> _Points:
-        budget = self.budget_at(sizes)
-        if self.places is None:
-            decision = self.decisions.of(sizes, budget)
-            self._refuse_above(budget, decision.script.peak_bytes, decision, sizes)
-            self._points = _Points(self, held, sizes, decision, budget)
-            return self._points
-        inside = self.inside = self.places.within(self.decisions, sizes, budget)
-        self._refuse_above(budget, inside.peak_with_workspace_bytes, inside.decision, sizes)
-        tensors = self.places.tensors(inside, budget)
-        self._points = _Points(self, held, sizes, inside.decision, budget, tensors)
-        return self._points
-
-    def _refuse_above(self, budget: int, peak: int, decision: Decision, sizes: Mapping[str, int]) -> None:
+        now, budget = self._programs[self._number], self.budget_at(sizes)
+        if now.places is None:
+            decision, tensors = self.decisions.of(sizes, budget), None
+            peak = decision.script.peak_bytes
+        else:
+            inside = self.inside = now.places.arena.within(self.decisions, sizes, budget)
+            decision, peak = inside.decision, inside.peak_with_workspace_bytes
         if peak > budget:
             shape = ", ".join(f"{dim} = {size}" for dim, size in sizes.items())
             raise InfeasibleBudget(
-                f"{self.name} does not stay within {format_bytes(budget)}{' for ' if shape else ''}{shape}",
+                f"{now.name} does not stay within {format_bytes(budget)}{' for ' if shape else ''}{shape}",
                 smallest_peak_bytes=peak,
                 lower_bound_bytes=int(decision.sizes.before[0]),
                 why="too little may be evicted, or recomputing it takes too many bytes"
-                if self.places is None
+                if now.places is None
                 else "the arena and what is outside of it take more, whatever is evicted",
                 next_step="allow more, or run a smaller shape",
             )
+        if now.places is not None:
+            tensors = now.places.tensors(inside, budget)
+        self._points = _Points(self, now, held, sizes, decision, budget, tensors)
+        return self._points
 
 
 class _Points:
     """The points of one run; `due` and `states` are for the program."""
 
-    __slots__ = (
-        "_again",
-        "_away",
-        "_budget",
-        "_decided",
-        "_decision",
-        "_evicted",
-        "_held",
-        "_owner",
-        "_peak",
-        "_reloaded",
-        "_repeated",
-        "_sizes",
-        "due",
-        "live_bytes",
-        "places",
-        "states",
-    )
-
     def __init__(
         self,
         owner: PointExecutable,
+        program: PointProgram,
         held: list[Any],
         sizes: Mapping[str, int],
         decision: Decision,
         budget: int,
         tensors: RunTensors | None = None,
     ) -> None:
-        self._owner, self._held, self._sizes = owner, held, sizes
+        self._owner, self._program, self._held, self._sizes = owner, program, held, sizes
         self._decision, self._budget = decision, budget
         self._away: dict[int, HostCopy] = {}
         self._peak = self._evicted = self._reloaded = self._repeated = self._decided = 0
@@ -260,8 +226,12 @@ class _Points:
         self._again = None if tensors is None else tensors.again
         self.due = decision.due[0] if decision.due else _NEVER
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether the results lie in a block, of which no part can be given up while the program runs."""
+        return self._again is not None
+
     def act(self, position: int) -> None:
-        """Do what is due at a point; decide anew where the budget has changed."""
         if self._changed():
             self._decide(position)
         due, script, sizes = self._decision.due, self._decision.script, self._decision.sizes
@@ -279,7 +249,7 @@ class _Points:
             self.due = -1  # it changed meanwhile
 
     def _changed(self) -> bool:
-        return self._again is None and self._owner.budget_at(self._sizes) != self._budget
+        return not self.is_placed and self._owner.budget_at(self._sizes) != self._budget
 
     def _decide(self, position: int) -> None:
         script = self._decision.script
@@ -291,16 +261,16 @@ class _Points:
         self._decided += 1
 
     def _carry_out(self, action: Action) -> None:
-        owner, held, target = self._owner, self._held, action.target
+        program, held, target = self._program, self._held, action.target
         if action.kind is Kind.DROP:
-            for value in owner.on_storage[target]:
+            for value in program.on_storage[target]:
                 held[value] = None
         elif action.kind is Kind.RUN:
             self._run_again(target, action.takes)
         elif action.kind is Kind.STORE:
-            assert owner.pool is not None
-            tensor = next(held[v] for v in owner.on_storage[target] if held[v] is not None)
-            self._away[target] = copy = owner.pool.store(tensor)
+            assert program.pool is not None
+            tensor = next(held[v] for v in program.on_storage[target] if held[v] is not None)
+            self._away[target] = copy = program.pool.store(tensor)
             copy.leave()
         else:
             copy = self._away.pop(target)
@@ -308,12 +278,12 @@ class _Points:
             copy.arrive()
 
     def _run_again(self, node: int, takes: frozenset[int]) -> None:
-        owner, held = self._owner, self._held
-        function, arguments, dims = owner.again[node]
+        held = self._held
+        function, arguments, dims = self._program.again[node]
         taken = [*(held[v] for v in arguments), *(self._sizes[dim] for dim in dims)]
         if self._again is not None:
             taken += self._again[self._repeated]
-        graph = owner.plan.shaped.graph
+        graph = self._program.plan.shaped.graph
         stream = graph.nodes[node].effects.rng
         if stream is None:
             outputs = function(*taken)
@@ -326,10 +296,9 @@ class _Points:
         self._repeated += 1
 
     def totals(self) -> EvictionTotals:
-        """What has happened, at the end of a run."""
         peak = max(self._peak, self._decision.script.peak_bytes)
-        inside, places = self._owner.inside, self._owner.places
+        inside, places = self._owner.inside, self._program.places
         if inside is not None and places is not None:
             peak = inside.peak_with_workspace_bytes - inside.arena_bytes + places.block_bytes
-        executions = self._owner.plan.shaped.problem.node_count + self._repeated
+        executions = self._program.plan.shaped.problem.node_count + self._repeated
         return EvictionTotals(peak, self._evicted, self._reloaded, executions, self._repeated, self._decided)

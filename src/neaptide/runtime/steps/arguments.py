@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from neaptide.errors import CaptureError, UsageError
 from neaptide.exclusions import refuse_exclusions
 from neaptide.plans import Plan, check_content
-from neaptide.runtime.steps.planned_step import OnMismatch
+
+OnMismatch = Literal["replan", "eager", "error"]
+"""What a call does that differs from all plans so far."""
 
 _FACTORY = "def factory(): ...; return step, batch"
 
@@ -125,3 +128,39 @@ def _place(function: Any) -> str | None:
 
 def _listed(parts: list[str]) -> str:
     return f"({', '.join(parts)})" if parts else "no arguments"
+
+
+if TYPE_CHECKING:
+    from neaptide.runtime.steps.planned_step import PlannedStep
+
+Remake = Callable[[Callable[..., Any], Callable[[Any], Any]], "PlannedStep"]
+"""Takes another step and a function that copies; gives that step under the same options."""
+
+
+def deep_copied(
+    planned: PlannedStep, step: Callable[..., Any], remake: Remake | None, memo: dict[int, Any]
+) -> PlannedStep:
+    """What `copy.deepcopy` makes of a planned step: itself where the step is a plain function, which no copy changes.
+
+    Args:
+        remake: makes a planned step of a copy; None where the plan is for these objects only.
+    """
+    copied = copy.deepcopy(step, memo)
+    if copied is step:
+        return planned
+    if remake is None:
+        raise UsageError(
+            "this planned step is for its own objects and cannot be copied",
+            next_step="copy the step and plan the copy: compile_step(copied_step, budget=...)",
+        )
+    return remake(copied, lambda item: copy.deepcopy(item, memo))
+
+
+def not_pickled() -> UsageError:
+    """The error for pickling a planned step: it holds compiled code and the places of the user's objects."""
+    return UsageError(
+        "a planned step cannot be pickled",
+        why="it is tied to the objects of this process",
+        next_step="leave it out of what is saved (__getstate__), and call compile_step again after loading; a plan is "
+        "kept by plan.save(path)",
+    )

@@ -18,13 +18,18 @@ from neaptide.errors import NumericsError, NumericsWarning, TransferError
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.lower.random_states import random_state
-from neaptide.movers.slow_memory import SlowMemory
+from neaptide.movers.mover import SlowMemory
 from neaptide.runtime.calls.state_copy import StateCopy
-from neaptide.runtime.saving.digests import Digests, as_user_sees, result_digests, state_digests
+from neaptide.runtime.saving.digests import (
+    Digests,
+    OperationLog,
+    as_user_sees,
+    first_difference,
+    result_digests,
+    state_digests,
+)
 from neaptide.runtime.saving.eager_bytes import EagerBytes
-from neaptide.runtime.saving.operation_log import OperationLog, first_difference
-from neaptide.runtime.saving.saved_in_file import SavedInFile, storages_of
-from neaptide.runtime.saving.scratch_file import ScratchFile
+from neaptide.runtime.saving.scratch_file import SavedInFile, ScratchFile, storages_of
 from neaptide.runtime.steps.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.units import format_bytes, format_seconds
@@ -93,24 +98,14 @@ class BesideEager:
             return True
         return bool(self._every) and planned_calls % self._every == 0
 
-    def call(
-        self,
-        variant: LoweredVariant,
-        program: Runnable,
-        eager: Callable[[], Any],
-        run: Callable[[], Any],
-        call: tuple[tuple[Any, ...], Mapping[str, Any]],
-        resident: Callable[[], list[torch.Tensor]],
-        block_bytes: int,
-    ) -> Any:
-        """Run eager and the program; gives what the program returns."""
+    def call(self, variant: LoweredVariant, call: CallBeside, block_bytes: int) -> Any:
+        """Run eager and the program; gives what the program returns. `block_bytes` are of the blocks that programs run in."""
         began = time.perf_counter()
+        index = call.program.index
         try:
-            in_file = _bytes_in_file(variant.planned, program, call, block_bytes)
+            in_file = _bytes_in_file(variant.planned, call, block_bytes)
             with ScratchFile(self._slow) as file:
-                checked = _Checked(
-                    variant.planned.captured, program, eager, run, call, resident, file, in_file
-                )
+                checked = _Checked(variant.planned.captured, call, file, in_file)
                 result = checked.compare()
                 self._found.file_bytes = max(self._found.file_bytes, file.nbytes)
                 self._found.calls += 1
@@ -120,14 +115,13 @@ class BesideEager:
                     result = self._tell(checked, result)
         except (_NotPossibleError, TransferError) as reason:
             self._leave_out(reason.what if isinstance(reason, TransferError) else str(reason))
-            result = run()
+            result = call.run()
         else:
             logger.info("%s", self._found.describe())
-        self._done.setdefault(variant, set()).add(program.index)  # a call that dies is no verified one
+        self._done.setdefault(variant, set()).add(index)  # a call that dies is no verified one
         return result
 
     def _tell(self, checked: _Checked, result: Any) -> Any:
-        """Raise, or warn and have the call as eager does it."""
         where, why = checked.first_operation(), checked.difference
         if self._strict:
             checked.put_back()
@@ -156,37 +150,37 @@ class BesideEager:
         self._found.left_out = why
 
 
+@dataclass(frozen=True)
+class CallBeside:
+    """A call by the step as it is, without host code after it, and by its program, likewise."""
+
+    program: Runnable
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    eager: Callable[[], Any]
+    run: Callable[[], Any]
+
+
 class _Checked:
     """One call, by eager and by the program."""
 
-    def __init__(
-        self,
-        captured: CapturedStep,
-        program: Runnable,
-        eager: Callable[[], Any],
-        run: Callable[[], Any],
-        call: tuple[tuple[Any, ...], Mapping[str, Any]],
-        resident: Callable[[], list[torch.Tensor]],
-        file: ScratchFile,
-        in_file: int,
-    ) -> None:
+    def __init__(self, captured: CapturedStep, call: CallBeside, file: ScratchFile, in_file: int) -> None:
         self.difference = ""
         self.run_seconds = 0.0
-        self._captured, self._run, self._plain = captured, run, eager
+        self._captured, self._call = captured, call
         self._in_file, self._file = in_file, file
         # Neither eager nor the program reads them, and both let go of them: nobody else may keep them alive.
-        program.binding.discard()
+        call.program.binding.discard()
         captured.first_writes.let_go()
         self._before = captured.first_writes.contents()
         captured.first_writes.do()  # the state was found as it is behind them
         try:
-            self._copy = StateCopy(captured, *call, file)
+            self._copy = StateCopy(captured, call.args, call.kwargs, file)
         finally:
             captured.first_writes.put_back(self._before)
-        self._tensors = [
-            leaf for leaf in leaves_of((call[0], dict(call[1]))) if isinstance(leaf, torch.Tensor)
-        ]
-        self._there = storages_of([*resident(), *self._tensors])
+        leaves = leaves_of((call.args, dict(call.kwargs)))
+        self._tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._there = storages_of([*call.program.binding.resident(), *self._tensors])
 
     def put_back(self) -> None:
         """Have everything as it was before the call, whoever interrupts it."""
@@ -203,8 +197,7 @@ class _Checked:
         writes.put_back(self._before)
 
     def eager(self) -> Any:
-        """The call as eager does it, within its bytes."""
-        return self._within_bytes(self._plain)
+        return self._within_bytes(self._call.eager)
 
     def compare(self) -> Any:
         """Run both; gives what the program returns. `difference` tells how they differ."""
@@ -214,7 +207,7 @@ class _Checked:
             self.put_back()
         gc.collect(1)  # what the user's code leaves in cycles is not to lie beside the program
         began = time.perf_counter()
-        result = self._run()
+        result = self._call.run()
         self.run_seconds = time.perf_counter() - began
         self._got = self._digests(result)
         self.difference = _told(self._expected, self._got)
@@ -231,7 +224,7 @@ class _Checked:
             self.eager()
         self.put_back()
         with OperationLog() as ours:
-            self._run()
+            self._call.run()
         return first_difference(eager.rows, ours) or (
             "one that only differs while nobody watches (torch takes another kernel when it is watched)"
         )
@@ -258,33 +251,29 @@ class _Checked:
 
 
 def _told(expected: Digests, got: Digests) -> str:
-    """Which tensors differ, in words."""
     names = [name for name in {**expected, **got} if expected.get(name) != got.get(name)]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}" if names else ""
 
 
-def _bytes_in_file(
-    planned: PlannedVariant,
-    program: Runnable,
-    call: tuple[tuple[Any, ...], Mapping[str, Any]],
-    block_bytes: int,
-) -> int:
+def _bytes_in_file(planned: PlannedVariant, call: CallBeside, block_bytes: int) -> int:
     """How much of what autograd saves must go to a file, so that eager stays within the bytes of the plan."""
-    graph = planned.graphs[program.index]
+    graph = planned.graphs[call.program.index]
     if not planned.keeps_bits:
         raise _NotPossibleError('numerics="close" takes sums in another order')
     if planned.plan is not None and planned.plan.bits_may_vary:
         raise _NotPossibleError("operations may give other bits at every run")
     if planned.captured.checkpoints == "undo":
         raise _NotPossibleError('checkpoints="undo" runs once what eager runs twice')
-    if program.executable.keeps_state:
+    if call.program.executable.keeps_state:
         raise _NotPossibleError("its state is on the host between two steps")
-    limit, scratch = _limit(planned, graph, program.index)
+    limit, scratch = _limit(planned, graph, call.program.index)
     if limit is None:
         return 0
     captured = planned.captured
-    sizes = {} if captured.sizes is None else captured.sizes.binding(leaves_of((call[0], dict(call[1]))))
+    sizes = (
+        {} if captured.sizes is None else captured.sizes.binding(leaves_of((call.args, dict(call.kwargs))))
+    )
     bytes_of = EagerBytes(graph.program, sizes)
     in_file = bytes_of.bytes_in_file(limit - scratch - block_bytes)
     if in_file is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 from neaptide.frontends.dims.dynamic_dims import OutsideRangeError
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.torch_step import CaptureOptions, capture_step
-from neaptide.runtime.calls.quiet_torch import quiet_torch
 from neaptide.runtime.steps.arguments import check_call
 
 
@@ -56,3 +59,30 @@ def capture_for_call(
     except OutsideRangeError:
         pass
     return capture(step, args, kwargs, **alone)
+
+
+# A trace stands in for `optimizer.step`, which schedulers look at; nothing of it is left afterwards.
+_ABOUT_SCHEDULERS = r"Seems like `optimizer\.step\(\)`|Detected call of `lr_scheduler\.step\(\)`"
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Keep torch from logging what a failed trace raises anyway, and from warning about a trace's stand-ins.
+
+    With `TORCH_LOGS` set its logs are wanted and stay.
+    """
+    loggers = [
+        logger
+        for name, logger in list(logging.root.manager.loggerDict.items())
+        if name.split(".")[0] == "torch" and isinstance(logger, logging.Logger) and not logger.disabled
+    ]
+    silenced = [] if os.environ.get("TORCH_LOGS") else loggers
+    for logger in silenced:
+        logger.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_ABOUT_SCHEDULERS)
+            yield
+    finally:
+        for logger in silenced:
+            logger.disabled = False

@@ -17,14 +17,12 @@ from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.ops import registry
-from neaptide.runtime.arena.block import Arenas
-from neaptide.runtime.arena.tensors_by_shape import ShapePlaces
-from neaptide.runtime.calls.binding import Binding
-from neaptide.runtime.calls.decided import Decided
+from neaptide.runtime.arena.tensors_by_shape import Arenas, ShapePlaces
+from neaptide.runtime.calls.binding import Binding, Decided
 from neaptide.runtime.calls.executor import Executable
-from neaptide.runtime.saving.restore_point import RestorePoint
-from neaptide.runtime.shapes.plan_executable import ShapeExecutable
-from neaptide.runtime.shapes.point_executable import PointExecutable
+from neaptide.runtime.calls.state_copy import RestorePoint
+from neaptide.runtime.shapes.plans import ShapeExecutable
+from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 
 
@@ -63,8 +61,7 @@ class LoweredVariant:
         self._waiting = waiting
         self._presence = Presence(planned.captured.state)
         self._chosen: int | None = None
-        self._runnable: dict[int, Runnable] = {}
-        self._watched: dict[int, Runnable] = {}
+        self._lowered: dict[tuple[int, bool], Runnable] = {}
         self._decided: dict[int, Decided] = {}
         self._is_above = False
         self._decides = any(p.decisions is not None for p in planned.captured.programs)
@@ -118,26 +115,21 @@ class LoweredVariant:
             return "other gradients, optimizer state or flags exist than in any step planned"
         return "step counts or hyper-parameters lead to another branch than in any step planned"
 
-    def runnable(self, index: int) -> Runnable:
-        """One of the programs."""
-        if index not in self._runnable:
-            self._runnable[index] = self._lower(index, ())
-        return self._runnable[index]
-
-    def watched(self, index: int) -> Runnable:
-        """The program with copies of its gradients on the way."""
-        if index not in self._watched:
-            self._watched[index] = self._lower(index, _watches(self.planned.graphs[index]))
-        return self._watched[index]
+    def runnable(self, index: int, *, is_watched: bool = False) -> Runnable:
+        """One of the programs, with copies of its gradients on the way where it is watched."""
+        key = index, is_watched
+        if key not in self._lowered:
+            watches = _watches(self.planned.graphs[index]) if is_watched else ()
+            self._lowered[key] = self._lower(index, watches)
+        return self._lowered[key]
 
     def forget(self) -> None:
         """Keep no tensor in an arena: what has them in its text is lowered anew when it is next needed."""
-        for runnables in (self._runnable, self._watched):
-            for index, runnable in list(runnables.items()):
-                if isinstance(runnable.executable, PointExecutable):
-                    runnable.executable.let_go()
-                else:
-                    del runnables[index]
+        for key, runnable in list(self._lowered.items()):
+            if isinstance(runnable.executable, PointExecutable):
+                runnable.executable.let_go()
+            else:
+                del self._lowered[key]
 
     def _lower(self, index: int, watches: tuple[Watch, ...]) -> Runnable:
         planned = self.planned.graphs[index]
@@ -173,8 +165,8 @@ class LoweredVariant:
             beside = None
             if planned.in_parts is not None:
                 within = _watches(planned.in_parts) if watches else ()
-                beside = self._with_points(index, planned.in_parts, f"{name} (in parts)", within, None)
-            return self._with_points(index, planned, name, watches, beside)
+                beside = self._with_points(index, planned.in_parts, f"{name} (in parts)", within)
+            return PointExecutable(self._with_points(index, planned, name, watches), beside)
         places = NO_PLACES if arena is None else arena.places
         slow = replace(self.planned.slow, capacity_bytes=planned.host_bytes)
         lowered = lower(
@@ -194,29 +186,14 @@ class LoweredVariant:
         return Executable(lowered, name=name, places=tensors)
 
     def _with_points(
-        self,
-        index: int,
-        planned: PlannedGraph,
-        name: str,
-        watches: tuple[Watch, ...],
-        beside: PointExecutable | None,
-    ) -> PointExecutable:
+        self, index: int, planned: PlannedGraph, name: str, watches: tuple[Watch, ...]
+    ) -> PointProgram:
         points = planned.points
         assert points is not None
-        return PointExecutable(
-            points.plan,
-            registry(),
-            points.budget_bytes,
-            name=name,
-            policy=points.policy,
-            slow=self.planned.slow,
-            watches=watches,
-            in_parts=beside,
-            limit=points.limit,
-            places=None
-            if points.arena is None
-            else ShapePlaces(points.arena, self._arenas, lasting=index == 0),
-        )
+        places = None
+        if points.arena is not None:
+            places = ShapePlaces(points.arena, self._arenas, lasting=index == 0)
+        return PointProgram(points, name, watches=watches, places=places, slow=self.planned.slow)
 
 
 def _watches(planned: PlannedGraph) -> tuple[Watch, ...]:

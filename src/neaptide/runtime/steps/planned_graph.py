@@ -15,15 +15,12 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.points.choice import Choice
-from neaptide.planner.points.decide import Policy, least_cost_cover
-from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.variants.variant import Decision, Division, division_of
 from neaptide.plans import Plan
-from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes
 from neaptide.runtime.arena.plan import ArenaPlan
-from neaptide.runtime.shapes.limit_by_shape import LimitByShape
+from neaptide.runtime.shapes.limit_by_shape import PointsWithin
 from neaptide.runtime.shapes.plans import ShapePlans
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Rewrite, replay
@@ -31,24 +28,6 @@ from neaptide.transform.rules import RULES, check_rules
 
 if TYPE_CHECKING:
     from neaptide.runtime.comparing.open_choice import OpenChoice
-
-"""Told the name of a rule, and why a rewrite of it is not legal."""
-
-
-@dataclass(frozen=True)
-class PointsWithin:
-    """Points at which a program decides what is evicted, and the bytes that it stays within.
-
-    Attributes:
-        limit: bytes by shape, at least `budget_bytes`; None where these are the limit of all shapes.
-    """
-
-    plan: PointPlan
-    budget_bytes: int
-    order_reason: str = "program order"
-    arena: ArenaOfShapes | None = None
-    limit: LimitByShape | None = None
-    policy: Policy = least_cost_cover
 
 
 @dataclass(frozen=True)
@@ -204,11 +183,9 @@ class _Followed:
         self.writer = {(a.storage, a.version): node.id for node in before.nodes for a in node.effects.writes}
 
     def nodes(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of some nodes that are left."""
         return tuple(self.node_id[node] for node in nodes if node in self.node_id)
 
     def observation(self, seen: Observation) -> Observation:
-        """The same moment of the same value."""
         old, value = self.before.values[seen.value], self.value_id.get(seen.value)
         version = None if value is None else self._version(old, seen.version, self.after.values[value])
         if value is None or version is None:
@@ -223,3 +200,11 @@ class _Followed:
         node = self.node_id.get(self.writer.get((old.storage, version), -1))
         written = () if node is None else self.after.nodes[node].effects.writes
         return next((access.version for access in written if access.storage == new.storage), None)
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A plan as data and ready to run."""
+
+    plan: Plan
+    variant: PlannedVariant

@@ -4,78 +4,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from neaptide.errors import InfeasibleBudget, StepInterrupted, StepMismatch, UsageError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_state import TensorSlot
-from neaptide.movers.slow_memory import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.movers.waiting_state import WaitingState
 from neaptide.plans import Plan
-from neaptide.runtime.arena.block import Arenas
 from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport
+from neaptide.runtime.arena.tensors_by_shape import Arenas
 from neaptide.runtime.calls.binding import state_tensors
+from neaptide.runtime.calls.state_copy import RestorePoint
 from neaptide.runtime.calls.state_on_host import StateOnHost
-from neaptide.runtime.saving.restore_point import RestorePoint
 from neaptide.runtime.shapes.point_executable import EvictionTotals, PointExecutable
 from neaptide.runtime.steps.arena_report import arena_on_the_way, arena_report
-from neaptide.runtime.steps.beside_eager import NEVER, BesideEager, Verified
+from neaptide.runtime.steps.arguments import OnMismatch, Remake, deep_copied, not_pickled
+from neaptide.runtime.steps.beside_eager import NEVER, BesideEager, CallBeside
+from neaptide.runtime.steps.call_counts import CallCounts, ReplansInARow
 from neaptide.runtime.steps.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.steps.planned_graph import PlannedVariant
-from neaptide.runtime.steps.replan_warning import ReplansInARow
-from neaptide.runtime.steps.step_copies import Remake, deep_copied, not_pickled
 from neaptide.runtime.steps.unread_values import UnreadValues
 
 logger = logging.getLogger(__name__)
 
-OnMismatch = Literal["replan", "eager", "error"]
 
 MOST_VARIANTS = (
     8  # kinds of calls that stay planned at a time; each keeps the objects it was captured with alive
 )
-_MOST_REASONS = 100  # distinct mismatches that are counted one by one
-_OTHER_REASONS = "others"
 _NAMED = 5  # tensors that a message names
 _LONGEST = 160  # characters of a mismatch in a warning
-
-
-@dataclass
-class CallCounts:
-    """What happened to the calls so far.
-
-    Attributes:
-        planned: calls that ran a planned program.
-        eager: calls that ran the user's function as it is.
-        replans: captures and plans made after the first.
-        mismatches: for each distinct mismatch, in words, how often it was met; beyond the first hundred they are
-            counted together as `others`.
-        ranges: dims that vary in the plan made last, with their ranges; none where it is for one shape.
-        verified: what calls that were verified beside eager found.
-    """
-
-    planned: int = 0
-    eager: int = 0
-    replans: int = 0
-    mismatches: dict[str, int] = field(default_factory=dict)
-    ranges: tuple[str, ...] = ()
-    verified: Verified = field(default_factory=Verified)
-
-    def note_mismatch(self, reason: str) -> bool:
-        """Count a mismatch under its reason, or under `others` when there are many; whether it is the first of it."""
-        known = reason in self.mismatches or len(self.mismatches) < _MOST_REASONS
-        key = reason if known else _OTHER_REASONS
-        self.mismatches[key] = self.mismatches.get(key, 0) + 1
-        return self.mismatches[key] == 1
-
-    def describe(self) -> str:
-        """One line for a log."""
-        met = "; ".join(f"{reason} ({count}x)" for reason, count in self.mismatches.items()) or "none"
-        told = f"{self.planned} planned, {self.eager} eager, {self.replans} replanned; mismatches: {met}"
-        ranges = f"planned for {', '.join(self.ranges)}" if self.ranges else ""
-        return "; ".join(filter(None, (told, ranges, self.verified.describe())))
 
 
 Replanner = Callable[[tuple[Any, ...], Mapping[str, Any], frozenset[str]], PlannedVariant]
@@ -139,7 +99,7 @@ class PlannedStep:
         Raises:
             StepMismatch: with `on_mismatch="error"`, a call that no plan covers; names the differences.
             StepInterrupted: the call before died between updates; see `reset`.
-            UsageError: plans are to be tried, and memory does not suffice for a copy of the model and its state.
+            TransferError: plans are to be tried, and there is no room for a copy of the model and its state.
             NumericsError: with `strict`, a call that is verified gives other bits than eager; it has changed nothing.
         """
         if self._interrupted:
@@ -294,7 +254,7 @@ class PlannedStep:
         if program is None or variant is None:
             raise StepMismatch("this call is not planned, so there is nothing to verify")
         seen: dict[str, torch.Tensor] = {}
-        watched = variant.watched(program.index)
+        watched = variant.runnable(program.index, is_watched=True)
         return _finished(watched, self._computed(watched, args, kwargs, seen), args, kwargs), seen
 
     # -- choosing ---------------------------------------------------------------------------------------------
@@ -396,7 +356,6 @@ class PlannedStep:
             variant.forget()
 
     def _differences(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """The fewest differences from any plan, in words."""
         captures = [variant.planned.captured for variant in self._variants]
         all_found = [c.read_signature(args, kwargs).differences(c.signature) for c in captures]
         found = min(all_found, key=len)
@@ -415,15 +374,15 @@ class PlannedStep:
         """A call that eager does as well, for comparison, without host code behind it."""
         self.bring_state_back()
         eager = self._step if program.host is None else program.host.head
-        return beside.call(
-            variant,
+        call = CallBeside(
             program,
+            args,
+            kwargs,
             lambda: eager(*args, **kwargs),
             lambda: self._computed(program, args, kwargs),
-            (args, kwargs),
-            program.binding.resident,
-            sum(block.untyped_storage().nbytes() for block in self._arenas.blocks()),
         )
+        blocks = sum(block.untyped_storage().nbytes() for block in self._arenas.blocks())
+        return beside.call(variant, call, blocks)
 
     def _computed(
         self,

@@ -49,7 +49,7 @@ class PricedTask:
         pricing = Pricing(
             self.cost,
             registry.with_bits(may_vary=self.bits_may_vary),
-            binding=dict(self.cost.sizes),
+            binding=self.cost.binding,
             links=self.links,
         )
         return BodyPlanner(pricing, self.asked.limits, interrupt).around(self.graph, self.asked)

@@ -1,14 +1,54 @@
-"""Says once that every call is planned anew, with the value that changes and what to do."""
+"""What happened to the calls of a planned step so far, and a warning where each of them is planned anew."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from neaptide.frontends.guards.signature import Signature
+from neaptide.runtime.steps.beside_eager import Verified
 
+_MOST_REASONS = 100  # distinct mismatches that are counted one by one
+_OTHER_REASONS = "others"
 MOST_IN_A_ROW = 3  # a first call, one of another shape and one more are no pattern
 _LONGEST = 160  # characters of a difference that the warning shows
+
+
+@dataclass
+class CallCounts:
+    """What happened to the calls so far.
+
+    Attributes:
+        planned: calls that ran a planned program.
+        eager: calls that ran the user's function as it is.
+        replans: captures and plans made after the first.
+        mismatches: for each distinct mismatch, in words, how often it was met; beyond the first hundred they are
+            counted together as `others`.
+        ranges: dims that vary in the plan made last, with their ranges; none where it is for one shape.
+        verified: what calls that were verified beside eager found.
+    """
+
+    planned: int = 0
+    eager: int = 0
+    replans: int = 0
+    mismatches: dict[str, int] = field(default_factory=dict)
+    ranges: tuple[str, ...] = ()
+    verified: Verified = field(default_factory=Verified)
+
+    def note_mismatch(self, reason: str) -> bool:
+        """Count a mismatch under its reason, or under `others` when there are many; whether it is the first of it."""
+        known = reason in self.mismatches or len(self.mismatches) < _MOST_REASONS
+        key = reason if known else _OTHER_REASONS
+        self.mismatches[key] = self.mismatches.get(key, 0) + 1
+        return self.mismatches[key] == 1
+
+    def describe(self) -> str:
+        """One line for a log."""
+        met = "; ".join(f"{reason} ({count}x)" for reason, count in self.mismatches.items()) or "none"
+        told = f"{self.planned} planned, {self.eager} eager, {self.replans} replanned; mismatches: {met}"
+        ranges = f"planned for {', '.join(self.ranges)}" if self.ranges else ""
+        return "; ".join(filter(None, (told, ranges, self.verified.describe())))
 
 
 class ReplanWarning(UserWarning):
