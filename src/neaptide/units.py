@@ -37,6 +37,10 @@ _NUMBER_AND_UNIT: Final = re.compile(
 _NOT_FINITE: Final = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*(%|[a-z]*)\s*", re.IGNORECASE)
 
 
+_UPWARDS: Final = "memory is counted from zero bytes upwards"
+_NO_REFERENCE: Final = "a percentage needs a reference, and here there is none"
+
+
 class AmbiguousUnitWarning(UserWarning):
     """A size such as `20G`, which is read as `20GiB` and might have meant `20GB`."""
 
@@ -53,27 +57,26 @@ def parse_size(size: str | int) -> int:
     1536
     """
     if isinstance(size, bool) or not isinstance(size, (str, int)):
+        why = f"a size is text or a whole number of bytes, this is a {type(size).__name__}"
         raise UsageError(
-            f"{size!r} is not a size",
-            why=f"a size is text or a whole number of bytes, this is a {type(size).__name__}",
-            next_step='write "20GiB", "500MB" or a number of bytes',
+            f"{size!r} is not a size", why=why, next_step='write "20GiB", "500MB" or a number of bytes'
         )
     if isinstance(size, int):
         return _checked_bytes(Decimal(size), str(size))
     sign, number, unit = _split(size, kind="size", example='"20GiB"')
     if sign == "-" and number != 0:
-        raise UsageError(
+        raise _refusal(
+            size,
             f"the size {size!r} is negative",
-            where=repr(size),
-            why="memory is counted from zero bytes upwards",
-            next_step="leave out the minus sign; a reduction is written in per cent, as in -30%",
+            _UPWARDS,
+            "leave out the minus sign; a reduction is written in per cent, as in -30%",
         )
     if unit == "%":
-        raise UsageError(
+        raise _refusal(
+            size,
             f"{size!r} is a share, not a size",
-            where=repr(size),
-            why="a percentage needs a reference, and here there is none",
-            next_step='write a number of bytes with its unit, as in "20GiB"',
+            _NO_REFERENCE,
+            'write a number of bytes with its unit, as in "20GiB"',
         )
     return _checked_bytes(number * _bytes_per_unit(unit, size), size)
 
@@ -85,35 +88,35 @@ def parse_share(share: str) -> float:
         UsageError: for anything but a percentage that leaves more than nothing and at most everything.
     """
     sign, number, unit = _split(share, kind="share", example='"80%"')
-    if unit != "%":
-        raise UsageError(
-            f"the share {share!r} has no per cent sign",
-            where=repr(share),
-            why="0.8 could mean 80 % and 80 could mean 80 bytes",
-            next_step='write "80%" for eighty per cent of the baseline, or "-20%" for a fifth less',
-        )
-    if sign == "+":
-        raise UsageError(
-            f"the share {share!r} asks for more than the baseline",
-            where=repr(share),
-            why="a share of memory can only stay or shrink",
-            next_step='write "-10%" for a tenth less; "+10%" is for a limit on time',
-        )
-    if number > 100:
-        raise UsageError(
-            f"the share {share!r} is more than 100 %",
-            where=repr(share),
-            why="the baseline itself is always allowed, so more than all of it limits nothing",
-            next_step="give a share between 0% and 100%, or no limit at all",
-        )
     factor = (100 - number if sign == "-" else number) / 100
-    if factor == 0:
-        raise UsageError(
-            f"the share {share!r} leaves nothing",
-            where=repr(share),
-            why="no program runs in zero bytes",
-            next_step='give a share above 0 %, as in "60%" or "-40%"',
-        )
+    for is_so, what, why, next_step in (
+        (
+            unit != "%",
+            "has no per cent sign",
+            "0.8 could mean 80 % and 80 could mean 80 bytes",
+            'write "80%" for eighty per cent of the baseline, or "-20%" for a fifth less',
+        ),
+        (
+            sign == "+",
+            "asks for more than the baseline",
+            "a share of memory can only stay or shrink",
+            'write "-10%" for a tenth less; "+10%" is for a limit on time',
+        ),
+        (
+            number > 100,
+            "is more than 100 %",
+            "the baseline itself is always allowed, so more than all of it limits nothing",
+            "give a share between 0% and 100%, or no limit at all",
+        ),
+        (
+            factor == 0,
+            "leaves nothing",
+            "no program runs in zero bytes",
+            'give a share above 0 %, as in "60%" or "-40%"',
+        ),
+    ):
+        if is_so:
+            raise _refusal(share, f"the share {share!r} {what}", why, next_step)
     return float(factor)
 
 
@@ -124,33 +127,34 @@ def parse_duration(duration: str | float) -> float:
         UsageError: for anything that is not a finite duration of at least zero in us, ms, s, m, min or h.
     """
     if isinstance(duration, bool) or not isinstance(duration, (str, int, float)):
+        why = f"a duration is text or a number of seconds, this is a {type(duration).__name__}"
         raise UsageError(
             f"{duration!r} is not a duration",
-            why=f"a duration is text or a number of seconds, this is a {type(duration).__name__}",
+            why=why,
             next_step='write "1.5s", "250ms" or a number of seconds',
         )
     text = duration if isinstance(duration, str) else f"{duration!r}s"
     sign, number, unit = _split(text, kind="duration", example='"1.5s"')
     if sign == "-" and number != 0:
-        raise UsageError(
+        raise _refusal(
+            duration,
             f"the duration {duration!r} is negative",
-            where=repr(duration),
-            why="a limit on time counts from now",
-            next_step='leave out the minus sign, as in "60s"',
+            "a limit on time counts from now",
+            'leave out the minus sign, as in "60s"',
         )
     if unit == "":
-        raise UsageError(
+        raise _refusal(
+            duration,
             f"the duration {duration!r} has no unit",
-            where=repr(duration),
-            why="seconds and milliseconds are both usual here",
-            next_step=f'write "{duration}s" or "{duration}ms"',
+            "seconds and milliseconds are both usual here",
+            f'write "{duration}s" or "{duration}ms"',
         )
     if unit == "%":
-        raise UsageError(
+        raise _refusal(
+            duration,
             f"{duration!r} is a ratio, not a duration",
-            where=repr(duration),
-            why="a percentage needs a reference, and here there is none",
-            next_step='write seconds, as in "60s"',
+            _NO_REFERENCE,
+            'write seconds, as in "60s"',
         )
     scale = _DURATIONS.get(unit.lower())
     if scale is None:
@@ -165,20 +169,16 @@ def parse_increase(increase: str) -> float:
         UsageError: for anything but a plus sign and a finite percentage.
     """
     sign, number, unit = _split(increase, kind="increase", example='"+10%"')
+    next_step = 'write "+10%" for a tenth above the baseline'
     if unit != "%":
-        raise UsageError(
-            f"the increase {increase!r} has no per cent sign",
-            where=repr(increase),
-            why="a limit relative to the baseline is written in per cent of it",
-            next_step='write "+10%" for a tenth above the baseline',
+        what = f"the increase {increase!r} has no per cent sign"
+        raise _refusal(
+            increase, what, "a limit relative to the baseline is written in per cent of it", next_step
         )
     if sign != "+":
-        raise UsageError(
-            f"the increase {increase!r} does not start with a plus sign",
-            where=repr(increase),
-            why="110% and +10% are the same limit and 10% is another one, so the plus sign is asked for",
-            next_step='write "+10%" for a tenth above the baseline',
-        )
+        what = f"the increase {increase!r} does not start with a plus sign"
+        why = "110% and +10% are the same limit and 10% is another one, so the plus sign is asked for"
+        raise _refusal(increase, what, why, next_step)
     return _finite(1 + number / 100, increase)
 
 
@@ -216,31 +216,30 @@ def format_seconds(seconds: float) -> str:
     return f"{sign}{minutes // 60} h {minutes % 60:02d} min"
 
 
+def _refusal(text: object, what: str, why: str, next_step: str) -> UsageError:
+    """The refusal of a text for what it says."""
+    return UsageError(what, where=repr(text), why=why, next_step=next_step)
+
+
 def _split(text: str, *, kind: str, example: str) -> tuple[str, Decimal, str]:
     """Sign, magnitude and unit of a text; refuses what has no finite number in front."""
+    write = f"write it as {example}"
     if not isinstance(text, str):
-        raise UsageError(
-            f"{text!r} is not a {kind}",
-            why=f"expected text, this is a {type(text).__name__}",
-            next_step=f"write it as {example}",
-        )
+        why = f"expected text, this is a {type(text).__name__}"
+        raise UsageError(f"{text!r} is not a {kind}", why=why, next_step=write)
     if not text.strip():
-        raise UsageError(f"the {kind} is empty", next_step=f"write it as {example}")
+        raise UsageError(f"the {kind} is empty", next_step=write)
     if _NOT_FINITE.fullmatch(text):
-        raise UsageError(
+        raise _refusal(
+            text,
             f"the {kind} {text!r} is not a finite number",
-            where=repr(text),
-            why="nothing can be compared with NaN, and an infinite limit is no limit",
-            next_step=f"write a finite {kind}, as in {example}, or leave it out",
+            "nothing can be compared with NaN, and an infinite limit is no limit",
+            f"write a finite {kind}, as in {example}, or leave it out",
         )
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None:
-        raise UsageError(
-            f"{text!r} is not a {kind}",
-            where=repr(text),
-            why="expected one number with a decimal point and one unit after it",
-            next_step=f"write it as {example}",
-        )
+        why = "expected one number with a decimal point and one unit after it"
+        raise _refusal(text, f"{text!r} is not a {kind}", why, write)
     sign, digits, exponent, unit = match.groups()
     return sign, Decimal(digits + exponent), unit
 
@@ -249,12 +248,8 @@ def _bytes_per_unit(unit: str, size: str) -> int:
     if unit == "":
         return 1
     if unit in _BITS:
-        raise UsageError(
-            f"the size {size!r} is in bits",
-            where=repr(size),
-            why=f"{unit} with a small b stands for bits",
-            next_step=f"write {unit[:-1]}B for bytes",
-        )
+        why = f"{unit} with a small b stands for bits"
+        raise _refusal(size, f"the size {size!r} is in bits", why, f"write {unit[:-1]}B for bytes")
     if unit.lower() in _BARE:
         meant = _BARE[unit.lower()]
         warnings.warn(
@@ -270,34 +265,32 @@ def _bytes_per_unit(unit: str, size: str) -> int:
 
 
 def _checked_bytes(exact: Decimal, size: str) -> int:
-    if exact < 0:
-        raise UsageError(
-            f"the size {size} is negative",
-            why="memory is counted from zero bytes upwards",
-            next_step="give a number of bytes of at least zero",
-        )
-    if exact > _MOST_BYTES:
-        raise UsageError(
-            f"the size {size} is larger than any memory",
-            why="sizes end at 2**63 - 1 bytes",
-            next_step="check the number and its unit",
-        )
-    if 0 < exact < 1:
-        raise UsageError(
-            f"the size {size} is less than one byte",
-            why="memory comes in whole bytes",
-            next_step='add the unit that was meant, as in "0.5GiB"',
-        )
+    for is_so, what, why, next_step in (
+        (exact < 0, "is negative", _UPWARDS, "give a number of bytes of at least zero"),
+        (
+            exact > _MOST_BYTES,
+            "is larger than any memory",
+            "sizes end at 2**63 - 1 bytes",
+            "check the number and its unit",
+        ),
+        (
+            0 < exact < 1,
+            "is less than one byte",
+            "memory comes in whole bytes",
+            'add the unit that was meant, as in "0.5GiB"',
+        ),
+    ):
+        if is_so:
+            raise UsageError(f"the size {size} {what}", why=why, next_step=next_step)
     return int(exact)
 
 
 def _finite(exact: Decimal, text: object) -> float:
     value = float(exact)
     if not math.isfinite(value):
+        why = "it is beyond what a floating-point number holds"
         raise UsageError(
-            f"{text!r} is not a finite number",
-            why="it is beyond what a floating-point number holds",
-            next_step="check the number and its unit",
+            f"{text!r} is not a finite number", why=why, next_step="check the number and its unit"
         )
     return value
 
@@ -306,9 +299,5 @@ def _unknown_unit(kind: str, text: object, unit: str, known: tuple[str, ...]) ->
     by_lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(unit.lower(), by_lower, n=1, cutoff=0.5)
     hint = f"did you mean {by_lower[close[0]]}? " if close else ""
-    return UsageError(
-        f"the {kind} {text!r} has an unknown unit",
-        where=repr(text),
-        why=f"{unit!r} is not a unit of a {kind}",
-        next_step=f"{hint}the units are {', '.join(known)}",
-    )
+    what, why = f"the {kind} {text!r} has an unknown unit", f"{unit!r} is not a unit of a {kind}"
+    return _refusal(text, what, why, f"{hint}the units are {', '.join(known)}")
