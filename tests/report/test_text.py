@@ -1,44 +1,72 @@
-import importlib.util
+"""What reports say in words and cells."""
+
+import math
 from dataclasses import replace
 from pathlib import Path
 
-from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, TerminationRecord, TriedVariant
-from neaptide.report.cells import byte_cell
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neaptide.plans import (
+    BudgetRecord,
+    MovesSummary,
+    PartsRecord,
+    TerminationRecord,
+    TriedVariant,
+    range_peaks,
+)
+from neaptide.report import cells
+from neaptide.report.arena_text import arena_lines
+from neaptide.report.comparison import cost_notes
 from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.report.device_notes import not_counted
-from neaptide.report.model import ShapePeak, ShapeRanges
+from neaptide.report.document import Table, document
+from neaptide.report.model import ComparisonRow, ShapePeak, ShapeRanges
 from neaptide.report.plan_text import plan_text
 from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import run_document
+from neaptide.runtime.arena.plan import ArenaReport, OutsideStorage
+from neaptide.symbolic.dims import Dim
+from neaptide.units import parse_size
+from report import samples
 from together import together
 
-_spec = importlib.util.spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
-samples = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(samples)
 MIB = samples.MIB
+CELL = st.text(alphabet=st.characters(codec="ascii", exclude_categories=["C"]), max_size=8)
 
 
-def test_profile_golden(golden):
-    golden("report/profile.txt", profile_document(samples.profile()).plain() + "\n")
+def profile_text(**changes):
+    return profile_document(samples.profile(**changes)).plain()
 
 
-def test_profile_of_a_device_golden(golden):
-    report = samples.profile(
-        device="rtx4090", capacity_bytes=360 * MIB, fits=False, over_bytes=20 * MIB, workspace_is_known=False
-    )
-    golden("report/profile_device.txt", profile_document(report).plain() + "\n")
+def comparison_text(**changes):
+    return comparison_document(samples.comparison(**changes)).plain()
 
 
-def test_comparison_golden(golden):
-    golden("report/comparison.txt", comparison_document(samples.comparison()).plain() + "\n")
+def run_text(**changes):
+    return run_document(samples.run(**changes)).plain()
 
 
-def test_plan_golden(golden):
+def one(**changes):
+    """The text of a plan of one program."""
+    return plan_text(samples.plan(samples.program(**changes)))
+
+
+def test_golden_reports(golden):
+    golden("report/profile.txt", profile_text() + "\n")
+    on_device = {"device": "rtx4090", "capacity_bytes": 360 * MIB, "fits": False, "over_bytes": 20 * MIB}
+    golden("report/profile_device.txt", profile_text(**on_device, workspace_is_known=False) + "\n")
+    golden("report/comparison.txt", comparison_text() + "\n")
     golden("report/plan.txt", plan_text(samples.plan(), path="best.json") + "\n")
+    golden("report/run.txt", run_text() + "\n")
 
 
-def test_run_golden(golden):
-    golden("report/run.txt", run_document(samples.run()).plain() + "\n")
+RANGES = ShapeRanges(
+    ("B in 2..64", "T in 16.."),
+    ("B == 2*T",),
+    ("B ends there: model.py:3",),
+    (ShapePeak({"B": 2, "T": 16}, 1 << 20), ShapePeak({"B": 64, "T": 16}, 1 << 24)),
+)
 
 
 @together(
@@ -57,27 +85,17 @@ def test_run_golden(golden):
         ({"unknown_ops": ("mylib.op",)}, ["left alone:\n  - mylib.op"]),
         ({"seconds_are_measured": True}, ["measured here"]),
         ({"peak_at": "", "peak_module": "", "peak_phase": ""}, ["At the peak: 67 % activation"]),
+        (
+            {"ranges": RANGES},
+            ["  - B in 2..64", "  - where B == 2*T", "model.py:3", "B = 64, T = 16", "16.00 MiB"],
+        ),
     ],
 )
 def test_profile_says(changes, expected):
-    text = profile_document(samples.profile(**changes)).plain()
+    text = profile_text(**changes)
     for part in expected:
         assert part in text
-
-
-def test_a_profile_tells_of_ranges():
-    peaks = (ShapePeak({"B": 2, "T": 16}, 1 << 20), ShapePeak({"B": 64, "T": 16}, 1 << 24))
-    ranges = ShapeRanges(("B in 2..64", "T in 16.."), ("B == 2*T",), ("B ends there: model.py:3",), peaks)
-    text = profile_document(samples.profile(ranges=ranges)).plain()
-    assert "  - B in 2..64" in text
-    assert "  - where B == 2*T" in text
-    assert "model.py:3" in text
-    assert "B = 64, T = 16" in text
-    assert byte_cell(1 << 24) in text
-
-
-def test_profile_without_rows_has_no_empty_table():
-    assert "alive at the peak" not in profile_document(samples.profile(alive_at_peak=())).plain()
+    assert "alive at the peak" not in profile_text(alive_at_peak=())
 
 
 @together(
@@ -96,10 +114,7 @@ def test_profile_without_rows_has_no_empty_table():
         (
             {"rows": (samples.BASELINE, samples.planned(measured_allocator_peak_bytes=230 * MIB))},
             False,
-            [
-                "NOT held: plan is 2.00 MiB above it",
-                "predicted at 226.00 MiB; no plan holds what was measured",
-            ],
+            ["plan is 2.00 MiB above it", "predicted at 226.00 MiB; no plan holds what was measured"],
         ),
         ({"budget_bytes": 100 * MIB}, False, ["proved, no plan of these moves goes below 120.00 MiB"]),
         ({"budget_bytes": None}, True, ["Budget: none given; plans may use", "no budget asks for it"]),
@@ -107,46 +122,38 @@ def test_profile_without_rows_has_no_empty_table():
         ({"rows": (samples.EAGER,)}, True, ["nothing was planned"]),
         ({"rows": (samples.EAGER,), "budget_bytes": None}, True, ["none given, so nothing was planned."]),
         ({"rows": (samples.BASELINE, samples.planned())}, True, ["step time against baseline"]),
+        ({"bounds_are_of_rewritten": True}, True, ["for any plan of the rewritten graph"]),
+        ({"is_for_bytes": True}, True, ["nothing lower was found within the time"]),
     ],
 )
 def test_comparison_says(changes, within, expected):
-    comparison = samples.comparison(**changes)
-    assert is_within_budget(comparison) is within
+    assert is_within_budget(samples.comparison(**changes)) is within
     for part in expected:
-        assert part in comparison_document(comparison).plain()
+        assert part in comparison_text(**changes)
+    assert "of the rewritten graph" not in comparison_text()
+    assert "the search was for time" not in comparison_text(is_for_bytes=True)
 
 
 def test_comparison_shows_the_groups_that_differ_and_one_column_for_each_program():
     early = samples.planned(name="early_updates", max_abs_diff={"buffers": 0.0, "optimizer_state": 3e-9})
-    text = comparison_document(samples.comparison(rows=(*samples.comparison().rows, early))).plain()
-    header = text.splitlines()[2]
-    assert [cell.strip() for cell in header.strip("|").split("|")][1:] == [
-        "eager",
-        "baseline",
-        "plan",
-        "early_updates",
-    ]
+    text = comparison_text(rows=(*samples.comparison().rows, early))
+    header = [cell.strip() for cell in text.splitlines()[2].strip("|").split("|")]
+    assert header[1:] == ["eager", "baseline", "plan", "early_updates"]
     assert "largest buffer difference" in text
     assert "largest optimizer state difference" in text
-    assert "largest buffer difference" not in comparison_document(samples.comparison()).plain()
+    assert "largest buffer difference" not in comparison_text()
 
 
 def test_a_comparison_that_was_not_run_shows_predictions_only():
-    rows = tuple(
-        replace(
-            row,
-            measured_peak_bytes=None,
-            measured_allocator_peak_bytes=None,
-            step_seconds=None,
-            step_cpu_seconds=None,
-            loss=None,
-            max_abs_diff={},
-            bitwise_equal=None,
-            repeats=0,
+    nothing = dict.fromkeys(
+        (
+            *("measured_peak_bytes", "measured_allocator_peak_bytes", "step_seconds"),
+            *("step_cpu_seconds", "loss", "bitwise_equal"),
         )
-        for row in (samples.BASELINE, samples.planned())
     )
-    text = comparison_document(samples.comparison(rows=rows, device="rtx4090")).plain()
+    rows = (samples.BASELINE, samples.planned())
+    rows = tuple(replace(row, **nothing, max_abs_diff={}, repeats=0) for row in rows)
+    text = comparison_text(rows=rows, device="rtx4090")
     assert text.startswith("zoo:gpt2@small on rtx4090: predicted, nothing was run\n")
     assert "measured" not in text
     assert "difference" not in text
@@ -158,54 +165,67 @@ def test_numbers_for_a_device_of_another_kind_are_called_predicted_only():
     warning = (
         "Predicted only: captured with CPU kernels (attention takes the CPU path); rtx4090 may run others."
     )
-    assert warning in profile_document(samples.profile(device="rtx4090", captured_on="cpu")).plain()
+    assert warning in profile_text(device="rtx4090", captured_on="cpu")
     assert warning in plan_text(samples.plan(device="rtx4090", captured_on="cpu"))
     for device, captured_on in (("rtx4090", "cuda"), ("rtx4090", ""), ("this-machine", "cpu")):
         assert "Predicted only" not in plan_text(samples.plan(device=device, captured_on=captured_on))
-
-
-def test_what_is_not_counted_is_of_the_kind_of_device():
     assert any("oneDNN" in line for line in not_counted("cpu"))
     assert any("cuDNN" in line for line in not_counted("cuda"))
     assert not set(not_counted("cpu")) & set(not_counted("cuda"))
 
 
-def test_a_plan_without_a_budget_blames_none():
-    text = plan_text(samples.plan(budget=BudgetRecord()))
-    assert "Budget: none given; no higher than the baseline." in text
-    assert "Why not lower: no budget asks for it; no plan goes below 120.00 MiB." in text
-    assert "nothing lower was found within the latency" in plan_text(
-        samples.plan(budget=BudgetRecord(None, "+30%"))
-    )
+STILL = samples.program(
+    moves=MovesSummary(),
+    predictions=samples.predictions(lower_bound_bytes=226 * MIB),
+    termination=TerminationRecord("optimal"),
+)
 
 
-def test_a_plan_that_breaks_its_budget_says_so():
-    over = samples.program(budget_bytes=200 * MIB)
-    assert "NOT held: 26.00 MiB above it" in plan_text(samples.plan(over))
-    proved = samples.program(budget_bytes=100 * MIB)
-    assert "Why not lower: proved" in plan_text(samples.plan(proved))
-
-
-def test_a_plan_says_whether_it_keeps_to_the_latency():
-    slow = samples.plan(budget=BudgetRecord("60%", "700ms"))
-    assert "Latency: limit 700 ms, predicted 790 ms; NOT held." in plan_text(slow)
-
-
-def test_a_plan_without_moves_or_programs():
-    still = samples.program(
-        moves=MovesSummary(),
-        predictions=samples.predictions(lower_bound_bytes=226 * MIB),
-        termination=TerminationRecord("optimal"),
-    )
-    text = plan_text(samples.plan(still, budget=BudgetRecord(), name="", device=""))
-    assert "Recomputed: nothing." in text
-    assert "Why not lower: the lower bound is reached." in text
-    assert "the search ended optimal. " in text
-    assert "Budget: none given, so nothing is recomputed" in text
-    assert "Next: save the plan" in text
-    assert "--plan" not in text
-    assert "other programs" not in text
-    assert "no programs" in plan_text(replace(samples.plan(), programs=()))
+@together(
+    ("plan", "expected", "never"),
+    [
+        (
+            samples.plan(budget=BudgetRecord()),
+            [
+                "Budget: none given; no higher than the baseline.",
+                "Why not lower: no budget asks for it; no plan goes below 120.00 MiB.",
+            ],
+            [],
+        ),
+        (
+            samples.plan(budget=BudgetRecord(None, "+30%")),
+            ["nothing lower was found within the latency"],
+            [],
+        ),
+        (
+            samples.plan(samples.program(budget_bytes=200 * MIB)),
+            ["NOT held: 26.00 MiB above it"],
+            [],
+        ),
+        (samples.plan(samples.program(budget_bytes=100 * MIB)), ["Why not lower: proved"], []),
+        (
+            samples.plan(budget=BudgetRecord("60%", "700ms")),
+            ["Latency: limit 700 ms, predicted 790 ms; NOT held."],
+            [],
+        ),
+        (
+            samples.plan(STILL, budget=BudgetRecord(), name="", device=""),
+            [
+                *("Recomputed: nothing.", "Why not lower: the lower bound is reached."),
+                *("the search ended optimal. ", "Budget: none given, so nothing is recomputed"),
+                "Next: save the plan",
+            ],
+            ["--plan", "other programs"],
+        ),
+        (replace(samples.plan(), programs=()), ["no programs"], []),
+    ],
+)
+def test_plan_says(plan, expected, never):
+    text = plan_text(plan)
+    for part in expected:
+        assert part in text
+    for part in never:
+        assert part not in text
 
 
 @together(
@@ -220,19 +240,7 @@ def test_a_plan_without_moves_or_programs():
     ],
 )
 def test_run_says(changes, expected):
-    assert expected in run_document(samples.run(**changes)).plain()
-
-
-def test_bounds_of_a_rewritten_graph_say_so():
-    text = comparison_document(samples.comparison(bounds_are_of_rewritten=True)).plain()
-    assert "for any plan of the rewritten graph" in text
-    assert "of the rewritten graph" not in comparison_document(samples.comparison()).plain()
-
-
-def test_a_comparison_within_a_time_says_that_nothing_lower_was_found_in_it():
-    text = comparison_document(samples.comparison(is_for_bytes=True)).plain()
-    assert "nothing lower was found within the time" in text
-    assert "the search was for time" not in text
+    assert expected in run_text(**changes)
 
 
 def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
@@ -245,29 +253,204 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
         95 * MIB,
         tuple(f"forward and backward along dim {dim} of tokens: it is refused" for dim in range(8)),
     )
-    text = plan_text(samples.plan(samples.program(parts=record)))
+    text = one(parts=record)
     assert "With at most" not in text
     assert "Not looked at" not in text
-    bounded = replace(record, regions_left_out=3, most_parts=2, most_parts_lower_bound_bytes=190 * MIB)
-    told = plan_text(samples.plan(samples.program(parts=bounded)))
-    assert (
-        "With at most 2 parts along each, as here, none goes below 190.00 MiB, 50 % of the baseline." in told
-    )
-    same = replace(bounded, most_parts_lower_bound_bytes=95 * MIB)
-    assert "With at most 2 parts along each, as here, that is the same." in plan_text(
-        samples.plan(samples.program(parts=same))
-    )
-    assert "Not looked at: 3 more regions with fewer bytes made in parts." in told
     assert "Looked at and left out:\n  - forward and backward along dim 0 of tokens: it is refused" in text
     assert "along dim 5 of tokens: it is refused\n  - 2 more" in text
     assert "Regions that may run in parts:\n  - forward and backward along dim 0" in text
     assert "No plan with parts along their axes goes below 95.00 MiB, 25 % of the baseline." in text
     assert "what lies behind h3 in 2 parts | " in text
-
-
-def test_where_no_region_may_run_in_parts_the_plan_says_so():
-    record = PartsRecord((), (TriedVariant("as it is", 226 * MIB, 0.79),), 120 * MIB)
-    text = plan_text(samples.plan(samples.program(parts=record)))
+    bounded = replace(record, regions_left_out=3, most_parts=2, most_parts_lower_bound_bytes=190 * MIB)
+    told = one(parts=bounded)
+    assert "2 parts along each, as here, none goes below 190.00 MiB, 50 % of the baseline." in told
+    assert "Not looked at: 3 more regions with fewer bytes made in parts." in told
+    same = replace(bounded, most_parts_lower_bound_bytes=95 * MIB)
+    assert "With at most 2 parts along each, as here, that is the same." in one(parts=same)
+    text = one(parts=PartsRecord((), (TriedVariant("as it is", 226 * MIB, 0.79),), 120 * MIB))
     assert "No region was found that may run in parts." in text
     assert "No plan with parts" not in text
     assert "left out" not in text
+
+
+# -- an arena
+
+ARENA = ArenaReport(
+    arena_bytes=10 * MIB,
+    live_bytes=9 * MIB,
+    certificate="bound",
+    written=12,
+    copied=2,
+    copied_bytes=3 * MIB,
+    copy_seconds=0.001,
+    step_seconds=0.1,
+    outside=(
+        OutsideStorage("aten.convolution.default", "c", MIB, 0, 3, "no overload"),
+        OutsideStorage("aten.convolution.default", "d", 2 * MIB, 2, 4, "no overload"),
+        OutsideStorage("aten.convolution.default", "e", 2 * MIB, 4, 5, "no overload"),
+        OutsideStorage("aten.sum.default", "loss", 4, 4, 5, "it is handed back"),
+    ),
+    outside_peak_bytes=3 * MIB,
+    resident_bytes=MIB,
+    peak_bytes=14 * MIB,
+    peak_with_workspace_bytes=15 * MIB,
+    plain_peak_bytes=13 * MIB,
+    predicted_reserved_bytes=2 << 20,
+)
+
+
+def test_an_arena_is_told_with_its_bytes():
+    assert arena_lines(ARENA) == (
+        "one block of 10.00 MiB for 9.00 MiB live (bound); 3.00 MiB outside at most, 1.00 MiB more with workspace",
+        "predicted reserved: 2.00 MiB, by PyTorch's caching allocator for the same results (simulated)",
+        "12 results written in place, 2 results copied in, 3.00 MiB a step (predicted 1 ms, 1.0% of the step)",
+        "outside: aten.convolution.default, 3 storages, 3.00 MiB at their peak: no overload",
+        "outside: aten.sum.default, 1 storage, 4 B at their peak: it is handed back",
+    )
+    lines = arena_lines(replace(ARENA, copied=0, copied_bytes=0, step_seconds=0.0, outside=()))
+    assert lines[2:] == ("12 results written in place, no result copied in",)
+    many = tuple(OutsideStorage(f"aten.op{k}.default", "v", k + 1, 0, 1, "why") for k in range(9))
+    lines = arena_lines(replace(ARENA, outside=many))
+    assert "aten.op8" in lines[3]
+    assert lines[-1] == "outside: 3 more kinds of storages"
+
+
+# -- whether program order took another time than predicted
+
+
+def rows(predicted, took, wall=None):
+    return [
+        ComparisonRow(name="eager", step_cpu_seconds=9.0),
+        ComparisonRow(
+            name="baseline", predicted_step_seconds=predicted, step_cpu_seconds=took, step_seconds=wall
+        ),
+    ]
+
+
+@together(("predicted", "took"), [(0.507, 0.437), (0.25, 0.4)])
+def test_a_prediction_that_is_far_off_is_told_with_what_helps(predicted, took):
+    (line,) = cost_notes(rows(predicted, took))
+    for part in ("neaptide profile TARGET --refresh", f"{predicted * 1e3:.0f} ms", f"{took * 1e3:.0f} ms"):
+        assert part in line
+
+
+@together(
+    "made",
+    [rows(0.44, 0.437), rows(0.001, 0.002), rows(None, 0.4), rows(0.4, None), rows(1.0, 2.0)[:1]],
+    ids=["near", "guards", "not predicted", "not run", "no program order"],
+)
+def test_nothing_is_said_where_it_is_near_or_unknown(made):
+    assert not cost_notes(made)
+
+
+@together(
+    ("predicted", "took", "clock", "asked"),
+    [
+        (0.9, 0.6, "processor", [True]),
+        (0.4, 0.6, "processor", [False]),
+        (0.7, 0.6, "processor", []),  # told, and no more
+        (0.9, 0.6, "wall", [True]),
+        (0.4, 0.6, "wall", []),  # other programs may have run
+    ],
+)
+def test_the_dear_operations_are_timed_again_where_program_order_is_far_off(predicted, took, clock, asked):
+    seen = []
+    made = rows(predicted, took) if clock == "processor" else rows(predicted, 5.0, wall=took)
+    (line,) = cost_notes(made, lambda are_too_long: seen.append(are_too_long) or 0.61, clock)
+    assert seen == asked
+    assert ("timed again, and by what they take now it is 610 ms" in line) == bool(asked)
+
+
+# -- cells, tables and documents
+
+
+@together(
+    ("made", "expected"),
+    [
+        (cells.byte_cell(None), "-"),
+        (cells.byte_cell(3 * 2**29), "1.50 GiB"),
+        (cells.seconds_cell(None), "-"),
+        (cells.seconds_cell(0.412), "412 ms"),
+        (cells.ratio_cell(3.0, 2.0), "1.50x"),
+        (cells.ratio_cell(3.0, None), "-"),
+        (cells.ratio_cell(3.0, 0), "-"),
+        (cells.difference_cell(0.0), "0"),
+        (cells.difference_cell(1.234e-7), "1.2e-07"),
+        (cells.difference_cell(math.nan), "nan"),
+        (cells.yes_no_cell(None), "-"),
+        (cells.yes_no_cell(False), "no"),
+        (cells.count_cell(0, 0), "0"),
+        (cells.count_cell(2, 2048), "2 (2.0 KiB)"),
+        (cells.counted(1, "step"), "1 step"),
+        (cells.percent(1, 300), "0.3 %"),
+        (cells.percent(0, 0), "0 %"),
+        (
+            cells.shares({"optimizer_state": 1, "activation": 3, "output": 0}),
+            "75 % activation, 25 % optimizer state",
+        ),
+        (cells.shares({"activation": 9999, "output": 1}), "100 % activation"),
+        (cells.place(""), ""),
+        (cells.place("/v/lib/site-packages/torch/nn/f.py:3"), "torch/nn/f.py:3"),
+        (cells.place(str(Path.cwd() / "a" / "b.py") + ":3"), str(Path("a") / "b.py") + ":3"),
+        (cells.place("/elsewhere/b.py:3"), "/elsewhere/b.py:3"),
+        (cells.bullets("Notes", ()), ""),
+        (cells.bullets("Notes", ("a", "b")), "Notes:\n  - a\n  - b"),
+        (cells.size_argument(512, at_least=True), "512"),
+        (cells.size_argument(24 * 2**30, at_least=False), "24GiB"),
+        (cells.size_argument(23 * 2**30 + 2**29, at_least=True), "23.5GiB"),
+        (cells.size_argument(2**20 + 1, at_least=True), "1.01MiB"),
+        (document("a", None, "", Table(("x",), ()), "b").plain(), "a\n\n| x   |\n|-----|\n\nb"),
+        (
+            Table(
+                ("name", "bytes", "kind"), (("a", "1", "x"), ("bcdef", "1024", "yz")), left=frozenset({2})
+            ).plain(),
+            "| name  | bytes | kind |\n|-------|------:|------|\n| a     |     1 | x    |\n| bcdef |  1024 | yz   |",
+        ),
+    ],
+)
+def test_cells(made, expected):
+    assert made == expected
+
+
+@given(st.integers(1, 2**50))
+def test_a_typed_size_is_on_the_side_that_was_asked_for(nbytes):
+    assert parse_size(cells.size_argument(nbytes, at_least=True)) >= nbytes
+    assert parse_size(cells.size_argument(nbytes, at_least=False)) <= nbytes
+
+
+@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.tuples(*[CELL] * n), min_size=1, max_size=5)))
+def test_every_line_has_one_width_and_the_same_columns(rows):
+    lines = Table(rows[0], tuple(rows[1:])).plain().split("\n")
+    assert len({len(line) for line in lines}) == 1
+    assert {line.replace("\\|", "").count("|") for line in lines} == {len(rows[0]) + 1}
+
+
+# -- peaks over ranges
+
+ROWS, TOKENS = Dim("rows", 2, 6), Dim("tokens", 4, 104)
+
+
+def peak(shape):
+    return 1000 * shape["rows"] + shape["tokens"]
+
+
+def test_curves_run_along_the_longest_range():
+    found = range_peaks((ROWS, TOKENS), lambda _: True, peak, lambda shape: peak(shape) - 1, 7)
+    assert {curve.dim for curve in found.curves} == {"tokens"}
+    assert [curve.beside for curve in found.curves] == [{"rows": n} for n in range(2, 7)]
+    assert found.limit_bytes == 7
+    for curve in found.curves:
+        assert (curve.sizes[0], curve.sizes[-1]) == (4, 104)
+        shapes = [{**curve.beside, "tokens": size} for size in curve.sizes]
+        assert curve.baseline_peak_bytes == tuple(map(peak, shapes))
+        assert curve.planned_peak_bytes == tuple(peak(shape) - 1 for shape in shapes)
+    (curve,) = range_peaks((Dim("n", 3, 4),), lambda _: True, lambda shape: shape["n"]).curves
+    assert (curve.sizes, curve.baseline_peak_bytes, curve.beside, curve.label()) == ((3, 4), (3, 4), {}, "")
+
+
+def test_shapes_for_which_the_program_does_not_hold_are_left_out_and_without_an_end_nothing_is_told():
+    found = range_peaks((ROWS, TOKENS), lambda shape: shape["rows"] != 3 and shape["tokens"] % 2 == 0, peak)
+    assert [curve.beside["rows"] for curve in found.curves] == [2, 4, 5, 6]
+    assert all(size % 2 == 0 for curve in found.curves for size in curve.sizes)
+    for dims in ((), (ROWS, Dim("tokens", 4))):
+        assert range_peaks(dims, lambda _: True, peak).curves == ()

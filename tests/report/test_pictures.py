@@ -1,0 +1,375 @@
+"""Charts as SVG, as PNG and in characters: every number is in the picture, where it lies."""
+
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neaptide.errors import MissingExtra, UsageError
+from neaptide.ir.values import Kind
+from neaptide.layout.problem import Buffer, Gap, LayoutProblem
+from neaptide.layout.result import Layout
+from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
+from neaptide.plans import PeakCurve, RangePeaks
+from neaptide.report.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks, count_marks
+from neaptide.report.chart_file import check_picture_path, save_chart
+from neaptide.report.chart_svg import chart_svg
+from neaptide.report.layout_text import layout_text
+from neaptide.report.pictures import curve_chart, kind_colours, layout_chart, range_chart, streams_chart
+from neaptide.report.plan_text import plan_text
+from neaptide.report.streams import Level, Streams, busy_seconds, most
+from neaptide_corpus.layouts import perfect, random_layout, training_shaped
+from report import samples
+from together import together
+
+MIB = 1 << 20
+SVG = "{http://www.w3.org/2000/svg}"
+PLOT = Plot(Axis(0, 10), Axis(0, 4), (Box(0, 5, 0, 2, "#111"),), (Line(((0, 1), (10, 3)), "#222"),))
+CHART = Chart("title & <more>", "summary", (PLOT,), (Key("key", "#222"),))
+CURVE = RecomputeCurve(
+    (
+        CurvePoint(100, 100, 10.0, 10.0, "program_order", (0, 1)),
+        CurvePoint(60, 58, 12.0, 11.5, "closure", (0, 1, 0)),
+        CurvePoint(40, 40, 15.0, 14.0, "greedy <&>", (0, 1, 0, 1)),
+        CurvePoint(20, 40, 15.0, math.inf, "greedy <&>", (0, 1, 0, 1)),
+    ),
+    baseline_peak_bytes=100,
+    baseline_seconds=10.0,
+    lowest_peak_bytes=40,
+    lowest_bound_bytes=30,
+)
+SIZES = (16, 1000, 4096)
+RANGE = RangePeaks(
+    (PeakCurve("tokens", {}, SIZES, (1 * MIB, 4 * MIB, 16 * MIB), (1 * MIB, 4 * MIB, 7 * MIB)),), 8 * MIB
+)
+TWO_DIMS = RangePeaks(
+    tuple(PeakCurve("tokens", {"rows": n}, SIZES, tuple(n * size * 1000 for size in SIZES)) for n in (2, 8))
+)
+PROBLEM = LayoutProblem(
+    (Buffer("low", 0, 10, 100, kind="activation"), Buffer("high & <dry>", 5, 10, 300, kind="gradient")),
+    "two",
+)
+PLACED = Layout((0, 100), 400)
+
+
+def elements(chart, name):
+    return list(ET.fromstring(chart_svg(chart)).iter(SVG + name))
+
+
+def numbers(element, *names):
+    return tuple(float(element.get(name)) for name in names)
+
+
+def with_tips(chart, name):
+    """Elements with a tooltip, each with its text."""
+    found = [(one, one.find(f"{SVG}title")) for one in elements(chart, name)]
+    return [(one, tip.text) for one, tip in found if tip is not None]
+
+
+def stacked(problem):
+    """Nothing shares a byte: legal for every problem."""
+    offsets, top = [], 0
+    for buffer in problem.buffers:
+        offsets.append(-(-top // buffer.alignment) * buffer.alignment)
+        top = offsets[-1] + buffer.nbytes
+    return Layout.of(problem, tuple(offsets))
+
+
+def problem_of(rows):
+    return LayoutProblem(tuple(Buffer(**row._asdict()) for row in rows))
+
+
+# -- charts
+
+
+@together(
+    ("most_bytes", "labels"),
+    [
+        (5, ["0", "1 B", "2 B", "3 B", "4 B", "5 B"]),
+        (1300 << 20, ["0", "200 MiB", "400 MiB", "600 MiB", "800 MiB", "1000 MiB", "1200 MiB"]),
+        (3 << 30, ["0", "500 MiB", "1000 MiB", "1500 MiB", "2000 MiB", "2500 MiB", "3000 MiB"]),
+        (5 << 30, ["0", "1 GiB", "2 GiB", "3 GiB", "4 GiB", "5 GiB"]),
+        (1, ["0", "1 B"]),
+        (0, ["0"]),
+    ],
+)
+def test_marks_are_round(most_bytes, labels):
+    assert [label for _, label in byte_marks(most_bytes)] == labels
+
+
+@given(st.integers(1, 1 << 59))
+def test_there_are_a_few_marks_that_reach_most_of_the_axis(most_bytes):
+    places = [place for place, _ in byte_marks(most_bytes)]
+    assert 2 <= len(places) <= 7
+    assert places[0] == 0
+    assert most_bytes // 2 < places[-1] <= most_bytes
+    assert len({b - a for a, b in pairwise(places)}) == 1
+
+
+@together(("first", "last"), [(0, 1), (2, 64), (16, 4096), (1, 10**9)])
+def test_counts_are_marked_within_the_range_and_apart(first, last):
+    values = [value for value, _ in count_marks(first, last)]
+    assert (values[0], values[-1]) == (first, last)
+    assert values == sorted(set(values))
+    assert len(values) <= 9
+
+
+def test_plots_share_the_height_and_a_falling_axis_is_drawn_from_the_top():
+    rows = Plot(Axis(0, 10), Axis(3, 0), (Box(0, 5, 1, 0, "#111", "first"), Box(5, 10, 3, 2, "#111", "last")))
+    boxes = elements(Chart("", "", (rows, PLOT), ()), "rect")[1:]
+    first, last, below = (numbers(box, "y", "height") for box in boxes)
+    assert first[1] == pytest.approx(last[1], abs=0.02)
+    assert first[0] + 2 * first[1] == pytest.approx(last[0], abs=0.05)
+    assert last[0] + last[1] < below[0]
+    assert below[1] == pytest.approx(1.5 * first[1], abs=0.05)
+
+
+def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
+    save_chart(tmp_path / "chart.svg", CHART)
+    assert (tmp_path / "chart.svg").read_text(encoding="utf-8") == chart_svg(CHART)
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_chart(tmp_path / "none" / "chart.svg", CHART)
+    with pytest.raises(UsageError, match="no picture"):
+        check_picture_path("x.pdf")
+
+    def without_matplotlib(name, *_):
+        raise ImportError(name)
+
+    monkeypatch.setattr("neaptide.report.chart_file.importlib.import_module", without_matplotlib)
+    assert check_picture_path("x.svg").name == "x.svg"
+    with pytest.raises(MissingExtra, match="matplotlib"):
+        check_picture_path("x.png")
+
+
+@together(
+    "chart",
+    [
+        curve_chart(CURVE, title="a curve"),
+        range_chart(TWO_DIMS, title="two dims"),
+        layout_chart(PROBLEM, PLACED, title="$x & _y"),
+        streams_chart(samples.staying()),
+    ],
+)
+def test_every_picture_is_drawn_as_png(tmp_path, chart):
+    pytest.importorskip("matplotlib")
+    save_chart(tmp_path / "x.png", chart)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+# -- time against memory
+
+
+def test_a_curve_has_a_point_for_each_plan_within_its_budget_and_a_line_of_finite_bounds():
+    chart = curve_chart(CURVE, title="a <b> & c\x00")
+    (plot,) = chart.plots
+    bounds, plans = plot.lines
+    assert plans.points == ((40, 0.5), (58, pytest.approx(0.2)), (100, 0.0))
+    assert [nbytes for nbytes, _ in bounds.points] == [40, 60, 100]
+    assert (plot.x.last, plot.y.last, plot.boxes[0].right) == (100, 0.5, 30)
+    circles = with_tips(chart, "circle")
+    assert len(circles) == 3
+    assert "+50.00% time" in circles[0][1]
+    assert "greedy <&>" in circles[0][1]
+    places = [numbers(circle, "cx", "cy") for circle, _ in circles]
+    # Less memory to the left, more time higher up.
+    assert places == sorted(places, key=lambda place: place[0])
+    assert places == sorted(places, key=lambda place: place[1])
+    assert len(elements(chart, "polyline")) == 2
+    point = CurvePoint(0, 0, 0.0, 0.0, "program_order", ())
+    assert elements(curve_chart(RecomputeCurve((point,), 0, 0.0, 0, 0)), "circle")
+
+
+# -- peaks over ranges
+
+
+def points(peaks):
+    return {tip: numbers(circle, "cx", "cy") for circle, tip in with_tips(range_chart(peaks), "circle")}
+
+
+def test_each_number_of_a_range_is_a_point_and_higher_peaks_are_higher_up(golden):
+    golden("report/range_one_dim.svg", chart_svg(range_chart(RANGE, title="zoo:llama@tiny")))
+    found = points(RANGE)
+    assert len(found) == 2 * len(SIZES)
+    in_order, planned = (
+        found[f"tokens = 4096\n{kind}"] for kind in ("program order: 16.00 MiB", "planned: 7.00 MiB")
+    )
+    assert in_order[0] == planned[0]
+    assert in_order[1] < planned[1]
+
+
+def test_the_limit_is_drawn_where_a_peak_of_its_bytes_is():
+    at_limit = replace(RANGE, limit_bytes=7 * MIB)
+    y = points(at_limit)["tokens = 4096\nplanned: 7.00 MiB"][1]
+    assert f"{y:.2f}H" in chart_svg(range_chart(at_limit))
+    assert 'stroke="#D55E00"' not in chart_svg(range_chart(TWO_DIMS))
+
+
+def test_two_dims_are_a_curve_for_each_size_of_the_other_one_and_no_range_is_no_picture():
+    chart = range_chart(TWO_DIMS)
+    assert len(elements(chart, "polyline")) == 2
+    assert {"rows = 2", "rows = 8"} <= {text.text for text in elements(chart, "text")}
+    with pytest.raises(UsageError, match="no range to draw"):
+        range_chart(RangePeaks(()))
+
+
+# -- layouts
+
+
+def boxes(problem, layout):
+    """Rectangles with a tooltip, by the first line of it."""
+    found = {}
+    for rect, tip in with_tips(layout_chart(problem, layout), "rect"):
+        found.setdefault(tip.split("\n")[0], []).append((numbers(rect, "x", "y", "width", "height"), tip))
+    return found
+
+
+def test_rectangles_lie_at_their_steps_and_offsets():
+    found = boxes(PROBLEM, PLACED)
+    [((x, y, width, height), tip)] = found["low (activation)"]
+    [((x2, y2, width2, height2), tip2)] = found["high & <dry> (gradient)"]
+    assert width == pytest.approx(2 * width2)
+    assert height2 == pytest.approx(3 * height)
+    assert x2 == pytest.approx(x + width / 2)
+    assert y2 + height2 == pytest.approx(y)
+    assert tip == "low (activation)\n100 B, 100 bytes\nsteps [0, 10)\noffset 0"
+    assert "offset 100" in tip2
+    paths = [path.get("d") for path in elements(layout_chart(PROBLEM, PLACED), "path")]
+    assert paths[-1].count("V") == 3, "live bytes change where buffers begin and end"
+
+
+def test_title_summary_and_legend_of_a_layout():
+    svg = chart_svg(layout_chart(PROBLEM, PLACED, title="A title"))
+    text = " ".join(ET.fromstring(svg).itertext())
+    assert "A title" in text
+    assert "2 buffers, 400 B live at once, arena 400 B, the same" in text
+    assert {"activation", "gradient", "live bytes"} <= {part.strip() for part in text.split("\n")}
+    assert "25.00% above it" in layout_chart(PROBLEM, Layout((0, 200), 500)).summary
+
+
+def test_gaps_leave_holes():
+    problem = LayoutProblem((Buffer("b", 0, 9, 8, gaps=(Gap(2, 4), Gap(5, 6, (0, 4)))),))
+    [*parts] = boxes(problem, Layout((0,), 8))["b"]
+    assert len(parts) == 4
+    assert parts[2][0][3] == pytest.approx(parts[0][0][3] / 2)
+
+
+def test_every_kind_has_its_colour_and_letter():
+    kinds = [*map(str, Kind), "workspace"]
+    problem = LayoutProblem(tuple(Buffer(k, 0, 1, 8, kind=k) for k in kinds))
+    colours = kind_colours(problem)
+    assert len(set(colours.values())) == len(kinds)
+    svg = chart_svg(layout_chart(problem, stacked(problem)))
+    key = layout_text(problem, stacked(problem)).splitlines()[-1]
+    for kind in kinds:
+        assert f'fill="{colours[kind]}"' in svg
+        assert kind.replace("_", " ") in key
+
+
+@given(st.text(), st.text())
+def test_any_name_and_kind_is_well_formed(name, kind):
+    problem = LayoutProblem((Buffer(name, 0, 1, 1, kind=kind),), name)
+    assert elements(layout_chart(problem, Layout((0,), 1), title=kind), "rect")
+    assert layout_text(problem, Layout((0,), 1))
+
+
+def test_thousands_of_buffers_make_a_picture_of_some_hundred_bytes_each_and_none_is_drawn():
+    problem = problem_of(training_shaped(3000, 0, alignment=64))
+    svg = chart_svg(layout_chart(problem, stacked(problem)))
+    assert svg.count("</title></rect>") == 3000
+    assert len(svg) < 3000 * 300
+    nothing, nowhere = LayoutProblem(()), Layout((), 0)
+    assert "0 buffers" in layout_chart(nothing, nowhere).summary
+    assert layout_text(nothing, nowhere)
+
+
+@together(
+    ("buffers", "layout", "height", "lines"),
+    [
+        (
+            (Buffer("low", 0, 10, 100, kind="activation"), Buffer("high", 5, 10, 300, kind="my kind")),
+            Layout((0, 100), 400),
+            4,
+            [
+                *["            |.....ccccc"] * 3,
+                "        0 B |aaaaaaaaaa",
+                "live tenths |22222XXXXX",
+                "       step |0 .. 10",
+                "a activation, c my kind, . free, X full",
+            ],
+        ),
+        (
+            (Buffer("x", 0, 4, 8), Buffer("y", 0, 4, 8)),
+            Layout((0, 8), 16),
+            2,
+            [
+                "            |BBBB",
+                "        0 B |AAAA",
+                "live tenths |XXXX",
+                "       step |0 .. 4",
+                "A-Z buffers, . free, X full",
+            ],
+        ),
+    ],
+)
+def test_letters_stand_where_buffers_lie(buffers, layout, height, lines):
+    assert layout_text(LayoutProblem(buffers), layout, height=height).splitlines() == lines
+
+
+def test_a_short_peak_between_long_columns_is_shown_and_a_full_rectangle_has_no_free_place():
+    spike = Buffer("spike", 500, 501, 90, kind="workspace")
+    problem = LayoutProblem((Buffer("base", 0, 1000, 10, kind="activation"), spike))
+    lines = layout_text(problem, Layout((0, 10), 100), width=40).splitlines()
+    assert "w" in lines[0]
+    assert "X" in lines[-3]
+    rows = perfect(1, 0)
+    lines = layout_text(problem_of(rows), Layout((0,), rows[0].nbytes)).splitlines()
+    assert not any("." in line.split("|")[1] for line in lines[:-3])
+
+
+@pytest.mark.parametrize("width", [10, 60, 200])
+@given(buffers=st.integers(1, 40), seed=st.integers(0, 20), height=st.integers(1, 30))
+def test_lines_keep_to_the_width(width, buffers, seed, height):
+    problem = problem_of(random_layout(buffers, seed, steps=300))
+    lines = layout_text(problem, stacked(problem), width=width, height=height).splitlines()
+    assert len(lines) == height + 3
+    assert max(map(len, lines[:-1])) <= max(width, 40)
+
+
+# -- copies to the host and back
+
+
+def test_in_flight_is_what_was_asked_for_and_is_not_done(golden):
+    made = Streams.of(samples.staying())
+    assert most(made.in_flight) == Level(0.12, 12 * MIB, 2)
+    assert [level.nbytes // MIB for level in made.in_flight] == [8, 12, 4, 0, 2, 0, 8, 0, 4, 0, 2, 0]
+    assert most(made.on_host) == Level(0.3, 14 * MIB, 3)
+    assert made.on_host[-1] == Level(0.72, 0, 0)
+    assert busy_seconds(made.out) == pytest.approx(0.14)
+    assert made.waited == pytest.approx(0.01)
+    golden("report/plan_streams.txt", plan_text(samples.plan(samples.staying()), path="best.json") + "\n")
+
+
+def test_nothing_is_told_where_nothing_waits():
+    assert Streams.of(samples.program()) is None
+    assert "Copies beside" not in plan_text(samples.plan())
+    with pytest.raises(UsageError, match="no timeline to draw"):
+        streams_chart(samples.program())
+
+
+def test_each_copy_is_drawn_in_the_row_of_its_engine():
+    made, rows = Streams.of(samples.staying()), {}
+    for bar, tip in with_tips(streams_chart(samples.staying(), title="a <b>\x00"), "rect"):
+        rows.setdefault(float(bar.get("y")), []).append((numbers(bar, "x", "width"), tip))
+    operations, out, back = (rows[y] for y in sorted(rows))
+    assert len(operations) == 3, "they run, wait, and run again"
+    for row, copies in ((out, made.out), (back, made.back)):
+        assert [tip.split("\n")[0] for _, tip in row] == [stay.name for stay, _ in copies]
+        widths = [width for (_, width), _ in row]
+        seconds = [copy.end - copy.start for _, copy in copies]
+        assert widths == pytest.approx([widths[0] * s / seconds[0] for s in seconds], rel=1e-2)
+    ends = [x + width for (x, width), _ in operations]
+    assert ends == pytest.approx([*(x for (x, _), _ in operations[1:]), 1180.0], abs=0.02)
