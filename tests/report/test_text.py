@@ -17,9 +17,9 @@ from neaptide.plans import (
 )
 from neaptide.report import cells
 from neaptide.report.arena_text import arena_lines
+from neaptide.report.cells import not_counted
 from neaptide.report.comparison import cost_notes
 from neaptide.report.comparison_text import comparison_document, is_within_budget
-from neaptide.report.device_notes import not_counted
 from neaptide.report.document import Table, document
 from neaptide.report.model import ComparisonRow, ShapePeak, ShapeRanges
 from neaptide.report.plan_text import plan_text

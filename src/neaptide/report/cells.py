@@ -1,4 +1,4 @@
-"""Numbers as they stand in a cell or a sentence; `-` is a number that was not taken."""
+"""Numbers as they stand in a cell or a sentence, where `-` is one that was not taken, and sentences of several reports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from neaptide.cost.presets import PRESETS
 from neaptide.units import format_bytes, format_seconds
 
 NOTHING: Final = "-"
@@ -113,3 +114,53 @@ def bounds_line(any_plan: int, order_alone: int, *, is_rewritten: bool) -> str:
     """How low plans can go: of the graph that is planned, and no other."""
     of = " of the rewritten graph" if is_rewritten else ""
     return f"Lower bound: {format_bytes(any_plan)} for any plan{of}, {format_bytes(order_alone)} for order alone."
+
+
+def no_lower(
+    peak: int, bound: int, otherwise: str, *, budget_bytes: int | None = None, is_within: bool = False
+) -> str:
+    """Why a peak is no lower: the bound is reached, the budget met, or shown to be out of reach; else as it is told."""
+    if peak <= bound:
+        return "Why not lower: the lower bound is reached."
+    if is_within:
+        otherwise = (
+            "the budget is met, and the search was for time from there on; "
+            f"no plan goes below {format_bytes(bound)}, {percent(bound, peak)} of this one's peak."
+        )
+    elif budget_bytes is not None and bound > budget_bytes:
+        otherwise = (
+            f"proved, no plan of these moves goes below {format_bytes(bound)}, which is above the budget."
+        )
+    return f"Why not lower: {otherwise}"
+
+
+_NOT_COUNTED: Final = {
+    "cpu": (
+        "what the process holds outside the step: the interpreter, libraries, data loaders",
+        "fragmentation and rounding of the allocator",
+        "scratch that oneDNN and BLAS take from the system past PyTorch's allocator",
+    ),
+    "cuda": (
+        "the CUDA context and loaded kernels; what a preset keeps back for them is off its usable bytes",
+        "workspaces of cuDNN and cuBLAS",
+        "rounding and fragmentation of the caching allocator",
+    ),
+}
+
+
+def not_counted(kind: str) -> tuple[str, ...]:
+    """What no number for a kind of device contains."""
+    return _NOT_COUNTED.get(kind, _NOT_COUNTED["cuda"])
+
+
+def predicted_only(device: str, captured_on: str) -> str:
+    """The warning that a step was captured with other kernels than it will run with; empty when it was not, or is not known.
+
+    `device` is the name of a preset, or anything else for the machine that the step was captured on.
+    """
+    preset = PRESETS.get(device)
+    if preset is None or not captured_on or preset.kind == captured_on:
+        return ""
+    shown = captured_on.upper() if captured_on in ("cpu", "cuda") else captured_on
+    attention = " (attention takes the CPU path)" if captured_on == "cpu" else ""
+    return f"Predicted only: captured with {shown} kernels{attention}; {device} may run others."

@@ -18,7 +18,7 @@ from neaptide.policy.plan_facts import versions
 from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.arena_text import arena_lines
-from neaptide.report.device_notes import predicted_only
+from neaptide.report.cells import predicted_only
 from neaptide.report.model import ComparedShape, Comparison, ComparisonRow, ShapesComparison
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.comparing import contestants

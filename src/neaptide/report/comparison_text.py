@@ -12,6 +12,7 @@ from neaptide.report.cells import (
     byte_cell,
     count_cell,
     difference_cell,
+    no_lower,
     origin,
     percent,
     ratio_cell,
@@ -187,26 +188,22 @@ def _why_not_lower(comparison: Comparison) -> str:
     peak = None if row is None else row.predicted_peak_with_workspace_bytes
     if row is None or peak is None:
         return ""
-    bound = format_bytes(comparison.lower_bound_bytes)
-    if peak <= comparison.lower_bound_bytes:
-        return "Why not lower: the lower bound is reached."
-    if comparison.budget_bytes is None:
-        return f"Why not lower: no budget asks for it; no plan goes below {bound}."
+    bound, budget = comparison.lower_bound_bytes, comparison.budget_bytes
+    shown = format_bytes(bound)
+    if budget is None:
+        return no_lower(peak, bound, f"no budget asks for it; no plan goes below {shown}.")
     if comparison.is_for_bytes:
-        return f"Why not lower: nothing lower was found within the time; no plan goes below {bound}."
-    if is_within_budget(comparison):
-        return (
-            "Why not lower: the budget is met, and the search was for time from there on; "
-            f"no plan goes below {bound}, {percent(comparison.lower_bound_bytes, peak)} of this one's peak."
-        )
-    if peak <= comparison.budget_bytes:
-        return f"Why not lower: it was predicted at {format_bytes(peak)}; no plan holds what was measured beyond that."
-    if comparison.lower_bound_bytes > comparison.budget_bytes:
-        return f"Why not lower: proved, no plan of these moves goes below {bound}, which is above the budget."
-    return (
-        f"Why not lower: this is the smallest peak that was found (the planner stopped: {row.status or 'unknown'}); "
-        f"between it and {bound} nothing is proved."
+        told = f"nothing lower was found within the time; no plan goes below {shown}."
+        return no_lower(peak, bound, told)
+    is_within = is_within_budget(comparison)
+    if peak <= budget and not is_within:
+        told = f"it was predicted at {format_bytes(peak)}; no plan holds what was measured beyond that."
+        return no_lower(peak, bound, told)
+    told = (
+        f"this is the smallest peak that was found (the planner stopped: {row.status or 'unknown'}); "
+        f"between it and {shown} nothing is proved."
     )
+    return no_lower(peak, bound, told, budget_bytes=budget, is_within=is_within)
 
 
 def _how(comparison: Comparison) -> str:

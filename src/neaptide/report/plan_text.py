@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from neaptide.budget import Budget
-from neaptide.plans import BudgetRecord, MovesSummary, PartsRecord, Plan, PlannedProgram, described_role
+from neaptide.plans import (
+    BudgetRecord,
+    MovesSummary,
+    PartsRecord,
+    Plan,
+    PlannedProgram,
+    TrialsRecord,
+    described_role,
+)
 from neaptide.report.cells import (
     bounds_line,
     bullets,
     byte_cell,
     counted,
+    no_lower,
     origin,
     percent,
+    predicted_only,
     ratio_cell,
     seconds_cell,
 )
-from neaptide.report.device_notes import predicted_only
-from neaptide.report.document import Document, Table, document
-from neaptide.report.shapes_text import next_line, shapes_document
+from neaptide.report.document import Block, Document, Table, document
+from neaptide.report.shapes_text import other_programs_of_shapes, shapes_blocks
 from neaptide.report.streams import streams_lines
-from neaptide.report.trials_text import trials_lines
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds
 
-_STEADY: Final = "steady"
 _MOST_ROWS: Final = 10
 _MOST_NAMES: Final = 6
+_CLOCKS: Final = {"processor": "time of the processor", "wall": "elapsed time"}
 
 
 def plan_text(plan: Plan, *, path: str | None = None) -> str:
@@ -35,86 +44,82 @@ def plan_text(plan: Plan, *, path: str | None = None) -> str:
 
 
 def plan_document(plan: Plan, *, path: str | None = None) -> Document:
-    """A plan from top to bottom.
-
-    Args:
-        plan: with at least one program.
-        path: of its file, for the next command; None when it was not saved.
-    """
-    if plan.all_shapes is not None:
-        return shapes_document(plan, plan.all_shapes, path=path)
-    if not plan.programs:
+    """A plan from top to bottom, for one shape or for all of them; `path` is for the next command."""
+    if not plan.entries:
         return document(f"plan for {plan.name or 'step'}", "It has no programs.")
-    main = steady_program(plan)
-    return document(
-        f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}: {_what_is_shown(main)}",
-        predicted_only(plan.device, plan.captured_on),
-        _numbers(main),
-        _rewritten(main),
-        _budget_line(plan.budget, main),
-        _latency_line(plan.budget, main),
-        _bounds_line(main),
-        _why_not_lower(plan.budget, main),
-        _time_bound_line(main),
-        _arena_line(main),
-        _updates(main.moves),
-        _reordered(main.moves),
-        _recomputed(main),
-        _recomputations(main.moves),
-        _bodies(main),
-        _on_host(main),
-        *streams_lines(main),
-        _atomic(plan, main),
-        bullets("Axes", plan.axes),
-        *_parts(main),
-        *trials_lines(main.trials),
-        _other_programs(plan, main),
-        _search(main, plan),
-        next_line(plan, path),
+    main = plan.main
+    title = f"plan for {plan.name or 'step'} on {plan.device or 'this machine'}"
+    if isinstance(main, PlannedProgram):
+        shown = "predicted, nothing was run" if main.trials is None else "predicted, and chosen by running it"
+        title, told = f"{title}: {shown}", (*_blocks(plan, main), _other_programs(plan), _search(main, plan))
+    else:
+        title = f"{title}, for all shapes: predicted, nothing was run"
+        told = (*shapes_blocks(plan, main), other_programs_of_shapes(plan, main), _origin(plan))
+    next_line = (
+        "Next: save the plan, with -o plan.json or plan.save(...), and run it with neaptide run."
+        if path is None
+        else f"Next: neaptide run {plan.name or 'TARGET'} --plan {path} --verify"
     )
+    return document(title, predicted_only(plan.device, plan.captured_on), *told, next_line)
 
 
-def _what_is_shown(main: PlannedProgram) -> str:
-    return "predicted, nothing was run" if main.trials is None else "predicted, and chosen by running it"
+def _origin(plan: Plan) -> str:
+    return origin(plan.versions, plan.seed)
 
 
-def steady_program(plan: Plan) -> PlannedProgram:
-    """The program of every step but the first ones."""
-    return next((program for program in plan.programs if program.role == _STEADY), plan.programs[-1])
+def _blocks(plan: Plan, main: PlannedProgram) -> Iterator[Block | None]:
+    """Of a plan for one shape."""
+    made, moves = main.predictions, main.moves
+    yield _numbers(main)
+    yield "\n".join(f"Rewritten: {line}." for line in described_rewrites(main.rewrites))
+    yield _budget_line(plan.budget, main)
+    yield _latency_line(plan.budget, main)
+    yield bounds_line(made.lower_bound_bytes, made.order_lower_bound_bytes, is_rewritten=bool(main.rewrites))
+    yield _why_not_lower(plan.budget, main)
+    yield _time_bound_line(main)
+    yield _arena_line(main)
+    yield _moved(moves)
+    yield _recomputed(main)
+    yield _recomputations(moves)
+    yield _bodies(main)
+    if main.stays:
+        stored = len({(stay.storage, stay.occurrence) for stay in main.stays})
+        yield (
+            f"On the host meanwhile: {counted(stored, 'storage')}, up to {format_bytes(made.host_bytes)} at once; "
+            f"operations wait {format_seconds(made.exposed_seconds)} for copies."
+        )
+    yield from streams_lines(main)
+    if plan.atomic:
+        yield (
+            "Atomic: updates wait for everything that can fail; "
+            f"{counted(len(main.saved), 'storage')} written earlier ({format_bytes(made.saved_bytes)}) "
+            f"are copied first. Costs {format_bytes(made.atomic_extra_bytes)} over program order before recomputation."
+        )
+    yield bullets("Axes", plan.axes)
+    if main.parts is not None:
+        yield from _parts(main.parts, made.baseline_peak_with_workspace_bytes)
+    if main.trials is not None:
+        yield from _trials(main.trials)
 
 
 def _numbers(program: PlannedProgram) -> Table:
     made = program.predictions
     captured = program.node_count if program.captured is None else program.captured.node_count
-    rows = [
-        (
-            "peak",
-            byte_cell(made.baseline_peak_bytes),
-            byte_cell(made.peak_bytes),
-            ratio_cell(made.peak_bytes, made.baseline_peak_bytes),
-        ),
-        (
-            "with workspace",
-            byte_cell(made.baseline_peak_with_workspace_bytes),
-            byte_cell(made.peak_with_workspace_bytes),
-            ratio_cell(made.peak_with_workspace_bytes, made.baseline_peak_with_workspace_bytes),
-        ),
-        ("of it resident", byte_cell(made.resident_bytes), byte_cell(made.resident_bytes), ""),
-        (
-            "step time",
-            seconds_cell(made.baseline_seconds),
-            seconds_cell(made.seconds),
-            ratio_cell(made.seconds, made.baseline_seconds),
-        ),
+
+    def row(title: str, before: int, after: int) -> tuple[str, ...]:
+        return title, byte_cell(before), byte_cell(after), ratio_cell(after, before)
+
+    resident = byte_cell(made.resident_bytes)
+    workspace = made.baseline_peak_with_workspace_bytes, made.peak_with_workspace_bytes
+    time = seconds_cell(made.baseline_seconds), seconds_cell(made.seconds)
+    rows = (
+        row("peak", made.baseline_peak_bytes, made.peak_bytes),
+        row("with workspace", *workspace),
+        ("of it resident", resident, resident, ""),
+        ("step time", *time, ratio_cell(made.seconds, made.baseline_seconds)),
         ("operations run", str(captured), str(len(program.sequence)), ""),
-    ]
-    return Table(("", "baseline", "plan", "ratio"), tuple(rows))
-
-
-def _rewritten(program: PlannedProgram) -> str:
-    if not program.rewrites:
-        return ""
-    return "\n".join(f"Rewritten: {line}." for line in described_rewrites(program.rewrites))
+    )
+    return Table(("", "baseline", "plan", "ratio"), rows)
 
 
 def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
@@ -122,13 +127,16 @@ def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
         if program.moves.recomputations or program.saved:
             return "Budget: none given; no higher than the baseline."
         return "Budget: none given, so nothing is recomputed; the lowest peak found by order alone, at no extra time."
+    allowed = format_bytes(program.budget_bytes)
     if Budget(budget.peak).is_min:
         within = "" if budget.latency is None else f" within the latency {budget.latency}"
-        return f"Budget: the lowest peak found{within}, {format_bytes(program.budget_bytes)}."
-    asked = [f"peak {budget.peak}" if budget.peak is not None else ""]
-    asked.append(f"latency {budget.latency}" if budget.latency is not None else "")
-    words = ", ".join(part for part in asked if part)
-    text = f"Budget: {format_bytes(program.budget_bytes)}" + (f" (asked for: {words})" if words else "")
+        return f"Budget: the lowest peak found{within}, {allowed}."
+    asked = [
+        f"{name} {limit}"
+        for name, limit in (("peak", budget.peak), ("latency", budget.latency))
+        if limit is not None
+    ]
+    text = f"Budget: {allowed} (asked for: {', '.join(asked)})"
     over = program.predictions.peak_with_workspace_bytes - program.budget_bytes
     if over <= 0:
         return f"{text}; held with {format_bytes(-over)} to spare."
@@ -145,18 +153,10 @@ def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
         return (
             f"Latency: limit {budget.latency}, held against what was measured: see the plans that were run."
         )
-    verdict = "held" if seconds <= limit_s else "NOT held"
     text = f"Latency: limit {format_seconds(limit_s)}, predicted {format_seconds(seconds)}"
     if budget.pace != 1:
         text += f" at the pace of the processor then, {budget.pace:.2f} times those of this report"
-    return f"{text}; {verdict}."
-
-
-def _bounds_line(program: PlannedProgram) -> str:
-    made = program.predictions
-    return bounds_line(
-        made.lower_bound_bytes, made.order_lower_bound_bytes, is_rewritten=bool(program.rewrites)
-    )
+    return f"{text}; {'held' if seconds <= limit_s else 'NOT held'}."
 
 
 def _arena_line(program: PlannedProgram) -> str:
@@ -175,73 +175,55 @@ def _time_bound_line(program: PlannedProgram) -> str:
     is_timed = made.peak_with_workspace_bytes <= program.budget_bytes and program.moves.recomputations
     if not is_timed or ended.bound is None or ended.best != made.seconds:
         return ""
-    least = (
-        "Least time: no plan within the budget with this order of first executions runs shorter than "
-        f"{format_seconds(ended.bound)}"
-    )
     above = (made.seconds - ended.bound) / made.baseline_seconds
-    return f"{least}; this one is at most {100 * above:.2f} % of the baseline's time above it."
+    return (
+        "Least time: no plan within the budget with this order of first executions runs shorter than "
+        f"{format_seconds(ended.bound)}; this one is at most {100 * above:.2f} % of the baseline's time above it."
+    )
 
 
 def _why_not_lower(budget: BudgetRecord, program: PlannedProgram) -> str:
     made = program.predictions
-    peak = made.peak_with_workspace_bytes
-    bound = format_bytes(made.lower_bound_bytes)
-    if peak <= made.lower_bound_bytes:
-        return "Why not lower: the lower bound is reached."
+    peak, bound = made.peak_with_workspace_bytes, made.lower_bound_bytes
     if budget.peak is None:
-        end = (
+        asks = (
             "no budget asks for it"
             if budget.latency is None
             else "nothing lower was found within the latency"
         )
-        return f"Why not lower: {end}; no plan goes below {bound}."
+        return no_lower(peak, bound, f"{asks}; no plan goes below {format_bytes(bound)}.")
+    below = f"no plan goes below {format_bytes(bound)}, {percent(bound, peak)} of this one's peak."
     if Budget(budget.peak).is_min:
-        return (
-            f"Why not lower: nothing lower was found; no plan goes below {bound}, "
-            f"{percent(made.lower_bound_bytes, peak)} of this one's peak."
-        )
-    if peak <= program.budget_bytes:
-        return (
-            "Why not lower: the budget is met, and the search was for time from there on; "
-            f"no plan goes below {bound}, {percent(made.lower_bound_bytes, peak)} of this one's peak."
-        )
-    if made.lower_bound_bytes > program.budget_bytes:
-        return f"Why not lower: proved, no plan of these moves goes below {bound}, which is above the budget."
-    return (
-        "Why not lower: this is the smallest peak that was found; "
-        f"between it and {bound} nothing is proved, and a longer search may find more."
+        return no_lower(peak, bound, f"nothing lower was found; {below}")
+    return no_lower(
+        peak,
+        bound,
+        "this is the smallest peak that was found; "
+        f"between it and {format_bytes(bound)} nothing is proved, and a longer search may find more.",
+        budget_bytes=program.budget_bytes,
+        is_within=peak <= program.budget_bytes,
     )
 
 
-def _updates(moves: MovesSummary) -> str:
+def _moved(moves: MovesSummary) -> str:
     if not moves.updates_moved_earlier:
-        return ""
-    names = ", ".join(moves.moved[:_MOST_NAMES])
+        elsewhere = counted(moves.operations_moved, "operation")
+        return f"Order: {elsewhere} run elsewhere than in the program." if moves.operations_moved else ""
     rest = len(moves.moved) - _MOST_NAMES
-    return (
-        f"Updates moved: {moves.updates_moved_earlier} run as soon as their gradient exists"
-        + (f" ({names}{f' and {rest} more' if rest > 0 else ''})" if names else "")
-        + "."
-    )
-
-
-def _reordered(moves: MovesSummary) -> str:
-    if moves.updates_moved_earlier or not moves.operations_moved:
-        return ""
-    return f"Order: {counted(moves.operations_moved, 'operation')} run elsewhere than in the program."
+    more = f" and {rest} more" if rest > 0 else ""
+    names = f" ({', '.join(moves.moved[:_MOST_NAMES])}{more})" if moves.moved else ""
+    return f"Updates moved: {moves.updates_moved_earlier} run as soon as their gradient exists{names}."
 
 
 def _recomputed(program: PlannedProgram) -> str:
-    moves, kept = program.moves, program.predictions.random_state_bytes
-    if not moves.recomputations:
+    again, kept = program.moves.recomputations, program.predictions.random_state_bytes
+    if not again:
         return "Recomputed: nothing."
-    nbytes = sum(again.nbytes for again in moves.recomputations)
-    seconds = sum(again.seconds for again in moves.recomputations)
     states = f" States of random generators kept for it on the host: up to {format_bytes(kept)}."
     return (
-        f"Recomputed: {counted(len(moves.recomputations), 'storage')}, {format_bytes(nbytes)} not held meanwhile, "
-        f"for {format_seconds(seconds)} of computing again." + (states if kept else "")
+        f"Recomputed: {counted(len(again), 'storage')}, {format_bytes(sum(one.nbytes for one in again))} not held meanwhile, "
+        f"for {format_seconds(sum(one.seconds for one in again))} of computing again."
+        + (states if kept else "")
     )
 
 
@@ -249,21 +231,18 @@ def _recomputations(moves: MovesSummary) -> Table | None:
     if not moves.recomputations:
         return None
     largest_first = sorted(moves.recomputations, key=lambda again: (-again.nbytes, again.storage))
-    rows = [
-        (again.name, byte_cell(again.nbytes), seconds_cell(again.seconds), str(len(again.nodes)))
-        for again in largest_first[:_MOST_ROWS]
-    ]
     others = largest_first[_MOST_ROWS:]
-    if others:
-        rows.append(
-            (
-                f"{len(others)} more",
-                byte_cell(sum(again.nbytes for again in others)),
-                seconds_cell(sum(again.seconds for again in others)),
-                str(sum(len(again.nodes) for again in others)),
-            )
+    told = [(again.name, [again]) for again in largest_first[:_MOST_ROWS]]
+    rows = tuple(
+        (
+            name,
+            byte_cell(sum(again.nbytes for again in group)),
+            seconds_cell(sum(again.seconds for again in group)),
+            str(sum(len(again.nodes) for again in group)),
         )
-    return Table(("recomputed", "bytes", "time", "operations"), tuple(rows))
+        for name, group in [*told, *([(f"{len(others)} more", others)] if others else [])]
+    )
+    return Table(("recomputed", "bytes", "time", "operations"), rows)
 
 
 def _bodies(program: PlannedProgram) -> str:
@@ -278,69 +257,72 @@ def _bodies(program: PlannedProgram) -> str:
     return "\n".join(lines)
 
 
-def _parts(program: PlannedProgram) -> tuple[str | Table, ...]:
-    found = program.parts
-    if found is None:
-        return ()
-    if not found.regions:
-        return ("No region was found that may run in parts.", _refused(found))
-    baseline = program.predictions.baseline_peak_with_workspace_bytes
-    rows = tuple(
-        (tried.label, byte_cell(tried.peak_bytes), seconds_cell(tried.seconds)) for tried in found.tried
-    )
-    left_out = found.regions_left_out
-    more = (
-        f"Not looked at: {counted(left_out, 'more region')} with fewer bytes made in parts."
-        if left_out
-        else ""
-    )
-    regions = bullets("Regions that may run in parts", found.regions)
-    variants = Table(("variant that was planned", "peak with workspace", "time"), rows)
-    return (regions, more, _refused(found), _parts_bounds(found, baseline), variants)
-
-
-def _parts_bounds(found: PartsRecord, baseline: int) -> str:
-    def told(nbytes: int) -> str:
-        return f"{format_bytes(nbytes)}, {percent(nbytes, baseline)} of the baseline"
-
-    text = f"No plan with parts along their axes goes below {told(found.lower_bound_bytes)}."
-    if not found.most_parts_lower_bound_bytes:
-        return text
-    at_most = f"{text} With at most {found.most_parts} parts along each, as here,"
-    if found.most_parts_lower_bound_bytes == found.lower_bound_bytes:
-        return f"{at_most} that is the same."
-    return f"{at_most} none goes below {told(found.most_parts_lower_bound_bytes)}."
-
-
-def _refused(parts: PartsRecord) -> str:
-    rest = len(parts.refused) - _MOST_NAMES
+def _parts(found: PartsRecord, baseline: int) -> Iterator[Block]:
+    """Regions that may run in parts, what was left out, what is proved, and the variants that were planned."""
+    rest = len(found.refused) - _MOST_NAMES
     more = (f"{rest} more",) if rest > 0 else ()
-    return bullets("Looked at and left out", (*parts.refused[:_MOST_NAMES], *more))
+    refused = bullets("Looked at and left out", (*found.refused[:_MOST_NAMES], *more))
+    if not found.regions:
+        yield "No region was found that may run in parts."
+        yield refused
+        return
+    yield bullets("Regions that may run in parts", found.regions)
+    if left_out := found.regions_left_out:
+        yield f"Not looked at: {counted(left_out, 'more region')} with fewer bytes made in parts."
+    yield refused
+
+    def told(nbytes: int) -> str:
+        return f"{format_bytes(nbytes)}, {percent(nbytes, baseline)} of the baseline."
+
+    text = f"No plan with parts along their axes goes below {told(found.lower_bound_bytes)}"
+    if bound := found.most_parts_lower_bound_bytes:
+        is_same = bound == found.lower_bound_bytes
+        text += f" With at most {found.most_parts} parts along each, as here, "
+        text += "that is the same." if is_same else f"none goes below {told(bound)}"
+    yield text
+    rows = tuple((one.label, byte_cell(one.peak_bytes), seconds_cell(one.seconds)) for one in found.tried)
+    yield Table(("variant that was planned", "peak with workspace", "time"), rows)
 
 
-def _on_host(program: PlannedProgram) -> str:
-    if not program.stays:
-        return ""
-    made = program.predictions
-    stored = len({(stay.storage, stay.occurrence) for stay in program.stays})
-    return (
-        f"On the host meanwhile: {counted(stored, 'storage')}, up to {format_bytes(made.host_bytes)} at once; "
-        f"operations wait {format_seconds(made.exposed_seconds)} for copies."
+def _trials(found: TrialsRecord) -> Iterator[Block]:
+    """The plans that were run to choose one of them, and why it was taken."""
+    limit = (
+        f"{found.longest_ratio:.3f} of that time"
+        if found.longest_ratio is not None
+        else format_seconds(found.longest_seconds or 0.0)
     )
-
-
-def _atomic(plan: Plan, program: PlannedProgram) -> str:
-    if not plan.atomic:
-        return ""
-    made = program.predictions
-    return (
-        "Atomic: updates wait for everything that can fail; "
-        f"{counted(len(program.saved), 'storage')} written earlier ({format_bytes(made.saved_bytes)}) "
-        f"are copied first. Costs {format_bytes(made.atomic_extra_bytes)} over program order before recomputation."
+    why = {
+        "least_peak": f"Taken: the least peak of those that measured within {limit}.",
+        "none_within": f"None measured within {limit}, so the fastest is taken.",
+        "fastest": "Taken: the fastest of those that are predicted to fit.",
+    }[found.reason]
+    yield (
+        f"Tried: {counted(len(found.rows), 'plan')}, {counted(found.rounds, 'step')} each in turns with {found.beside}, "
+        f"{_CLOCKS[found.clock]}. {why}"
     )
+    rows = tuple(
+        (
+            f"{row.planned_for}{' (taken)' if index == found.chosen else ''}",
+            byte_cell(row.predicted_peak_bytes),
+            f"{row.predicted_ratio:.3f}",
+            f"{row.measured_ratio:.3f}",
+            f"{row.measured_ratio_low:.3f} to {row.measured_ratio_high:.3f}",
+            seconds_cell(row.measured_seconds),
+        )
+        for index, row in enumerate(found.rows)
+    )
+    header = (
+        "planned for",
+        "predicted peak",
+        "predicted ratio",
+        "measured ratio",
+        "95 % interval",
+        "measured",
+    )
+    yield Table(header, rows)
 
 
-def _other_programs(plan: Plan, main: PlannedProgram) -> Table | None:
+def _other_programs(plan: Plan) -> Table | None:
     rows = tuple(
         (
             described_role(program.role),
@@ -349,7 +331,7 @@ def _other_programs(plan: Plan, main: PlannedProgram) -> Table | None:
             str(len(program.moves.recomputations)),
         )
         for program in plan.programs
-        if program is not main
+        if program is not plan.main
     )
     return Table(("other programs of this step", "baseline", "plan", "recomputed"), rows) if rows else None
 
@@ -359,6 +341,4 @@ def _search(program: PlannedProgram, plan: Plan) -> str:
     limit = f" at the {ended.limit} limit" if ended.limit else ""
     detail = f": {ended.detail.rstrip('.')}" if ended.detail else ""
     reason = ended.reason.replace("_", " ")
-    return f"Found by {program.strategy}; the search ended {reason}{limit}{detail}. " + origin(
-        plan.versions, plan.seed
-    )
+    return f"Found by {program.strategy}; the search ended {reason}{limit}{detail}. {_origin(plan)}"

@@ -11,11 +11,11 @@ from neaptide.report.cells import (
     counted,
     origin,
     place,
+    predicted_only,
     seconds_cell,
     shares,
     size_argument,
 )
-from neaptide.report.device_notes import predicted_only
 from neaptide.report.document import Block, Document, Table, document
 from neaptide.report.model import FittingShapes, LargestSize, ProfileReport, ShapeRanges
 from neaptide.units import format_bytes

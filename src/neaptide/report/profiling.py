@@ -11,7 +11,7 @@ from neaptide.outcome import TerminationReason
 from neaptide.plans import NONE_WITHIN, PlannedProgram, TrialsRecord, described_role
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.report.device_notes import not_counted
+from neaptide.report.cells import not_counted
 from neaptide.report.model import AliveRow, ProfileReport
 from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 from neaptide.units import format_bytes, format_seconds
