@@ -42,15 +42,27 @@ def plan():
     return neaptide.plan(step, batch, budget="70%", name="deep", **QUICK)
 
 
-def everything(model, optimizer):
+def everything(model, optimizer=None):
+    states = () if optimizer is None else (optimizer.state[p].values() for p in model.parameters())
     return [
         *(t.clone() for t in model.state_dict().values()),
-        *(e.clone() for p in model.parameters() for e in optimizer.state[p].values()),
+        *(e.clone() for state in states for e in state),
     ]
 
 
 def same(a, b):
     return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def trained_alike(made, rows=(256,) * 3):
+    """A step that was made of eager's, after calls of so many rows: with eager's bits, in all that they leave."""
+    model, optimizer, step, batch = deep()
+    twin, twin_optimizer, eager, _ = deep()
+    fast = made(step)
+    for count in rows:
+        assert torch.equal(fast(batch[:count]), eager(batch[:count]))
+    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+    return fast
 
 
 # -- plan, explain, save, load, apply
@@ -68,7 +80,7 @@ def test_a_plan_keeps_to_its_budget_and_explains_itself(plan):
 
 
 def test_the_lowest_peak_runs_with_eagers_bits_and_is_what_its_file_says(plan, tmp_path):
-    model, optimizer, step, batch = deep()
+    _, _, step, batch = deep()
     least = neaptide.plan(step, batch, budget="min", name="deep", **QUICK)
     for made, other in zip(least.programs, plan.programs, strict=True):
         predicted = made.predictions
@@ -76,37 +88,24 @@ def test_the_lowest_peak_runs_with_eagers_bits_and_is_what_its_file_says(plan, t
         assert made.budget_bytes == predicted.peak_with_workspace_bytes
     assert "the lowest peak found" in least.explain()
     least.save(tmp_path / "plan.json")
-    twin, twin_optimizer, eager, _ = deep()
-    fast = neaptide.apply(tmp_path / "plan.json", step)
-    for _ in range(3):
-        assert torch.equal(fast(batch), eager(batch))
-    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+    trained_alike(lambda step: neaptide.apply(tmp_path / "plan.json", step))
 
 
 def test_planning_touches_nothing_of_the_users():
     model, optimizer, step, batch = deep()
-    before, random = everything_of(model), torch.get_rng_state()
+    before, random = everything(model), torch.get_rng_state()
     neaptide.plan(step, batch, budget="70%", **QUICK)
-    assert same(before, everything_of(model))
+    assert same(before, everything(model))
     assert not optimizer.state
     assert all(p.grad is None for p in model.parameters())
     assert torch.equal(random, torch.get_rng_state())
-
-
-def everything_of(model):
-    return [t.clone() for t in model.state_dict().values()]
 
 
 def test_a_plan_from_its_file_runs_with_eagers_bits(plan, tmp_path):
     plan.save(tmp_path / "plan.json")
     loaded = neaptide.Plan.load(tmp_path / "plan.json")
     assert loaded == plan
-    model, optimizer, step, batch = deep()
-    twin, twin_optimizer, eager, _ = deep()
-    fast = loaded.apply(step)
-    for _ in range(3):
-        assert torch.equal(fast(batch), eager(batch))
-    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
+    fast = trained_alike(loaded.apply)
     assert fast.plan == plan
     assert fast.counts.planned == 3
 
@@ -183,12 +182,12 @@ def test_a_plan_for_another_step_names_the_difference(plan, change, told):
     elif change == "dtype":
         model.double()
         batch = batch.double()
-    before = everything_of(model)
+    before = everything(model)
     with pytest.raises(PlanMismatch, match=told) as caught:
         plan.apply(step)(batch)
     assert caught.value.exit_code == 4
     assert caught.value.next_step
-    assert same(before, everything_of(model))
+    assert same(before, everything(model))
 
 
 # -- compile_step, and the user's own objects
@@ -221,14 +220,8 @@ def json_free(state: Any) -> Any:
 
 
 def test_the_last_short_batch_of_an_epoch_is_normal():
-    model, optimizer, step, batch = deep()
-    twin, twin_optimizer, eager, _ = deep()
-    fast = neaptide.compile_step(step, budget="90%", **QUICK)
-    for _ in range(2):
-        for rows in (256, 256, 40):
-            assert torch.equal(fast(batch[:rows]), eager(batch[:rows]))
+    fast = trained_alike(lambda step: neaptide.compile_step(step, budget="90%", **QUICK), (256, 256, 40) * 2)
     assert (fast.counts.planned, fast.counts.replans) == (6, 1)
-    assert same(everything(model, optimizer), everything(twin, twin_optimizer))
 
 
 def test_a_much_smaller_batch_has_the_bytes_of_the_first_plan():

@@ -12,15 +12,8 @@ from together import together
 @together(
     ("peak", "expected"),
     [
-        ("60%", 600),
-        ("-30%", 700),
-        ("100%", 1000),
-        (250, 250),
-        ("250", 250),
-        ("0.5KiB", 512),
-        ("1GiB", 1000),
-        (None, 1000),
-        (" 33.3% ", 333),
+        *(("60%", 600), ("-30%", 700), ("100%", 1000), (250, 250), ("250", 250), ("0.5KiB", 512)),
+        *(("1GiB", 1000), (None, 1000), (" 33.3% ", 333)),
     ],
 )
 def test_budgets_resolve_to_bytes_and_never_above_the_baseline(peak, expected):
@@ -48,21 +41,8 @@ def test_bytes_on_the_host_are_a_size(host):
 @together(
     "peak",
     [
-        "nan",
-        "nan%",
-        "-5GiB",
-        "120%",
-        "0%",
-        "-100%",
-        "+10%",
-        "60 percent",
-        "20GiBB",
-        "",
-        0,
-        -1,
-        math.nan,
-        True,
-        0.6,
+        *("nan", "nan%", "-5GiB", "120%", "0%", "-100%", "+10%", "60 percent", "20GiBB", ""),
+        *(0, -1, math.nan, True, 0.6),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_is_accepted(peak):

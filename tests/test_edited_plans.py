@@ -14,34 +14,17 @@ from deep_step import QUICK, dropout_factory
 from example_counts import examples
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
-from neaptide.plans.plan_file import checksum
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
+from plan_edits import change, written
+from together import together
 
 EDITS = examples(600)
 NONSENSE = (
-    None,
-    True,
-    -1,
-    0,
-    1,
-    7,
-    2**40,
-    2**63,
-    10**30,
-    0.5,
-    -2.5,
-    1e300,
-    "",
-    "nan",
-    "60%",
-    "min",
-    [],
-    {},
-    [[0]],
-    {"a": 1},
+    *(None, True, -1, 0, 1, 7, 2**40, 2**63, 10**30, 0.5, -2.5, 1e300),
+    *("", "nan", "60%", "min", [], {}, [[0]], {"a": 1}),
 )
 
 
@@ -72,11 +55,6 @@ def document(request, documents):
 @pytest.fixture(scope="module")
 def expected():
     return verification.verify_eager(dropout_factory, 0)
-
-
-def written(document):
-    """The text of a plan file, its checksum made anew."""
-    return json.dumps({**document, "checksum": checksum(document["plan"])})
 
 
 def refusal_or_variant(text, captured):
@@ -191,122 +169,77 @@ def test_what_was_not_edited_runs(document, captured, runs):
 # -- edits that someone might make
 
 
-def steady(document):
-    return document["plan"]["programs"][0]
+def optimizer_again(sequence, captured):
+    return [*sequence, [n.id for n in captured.steady.graph.nodes if n.source.phase == "optimizer"][-1]]
 
 
-def of_phase(captured, phase):
-    return [node.id for node in captured.steady.graph.nodes if node.source.phase == phase]
+def draw_again(sequence, captured):
+    return [*sequence, next(n.id for n in captured.steady.graph.nodes if n.effects.rng is not None)]
 
 
-def doubled_update(document, captured):
-    sequence = steady(document)["sequence"]
-    sequence.append(of_phase(captured, "optimizer")[-1])
-
-
-def dropped_node(document, _captured):
-    steady(document)["sequence"].pop(3)
-
-
-def swapped_order(document, _captured):
-    sequence = steady(document)["sequence"]
-    sequence[0], sequence[-1] = sequence[-1], sequence[0]
-
-
-def draw_again(document, captured):
-    node = next(n.id for n in captured.steady.graph.nodes if n.effects.rng is not None)
-    steady(document)["sequence"].append(node)
-
-
-def node_out_of_range(document, _captured):
-    steady(document)["sequence"].append(10**6)
-
-
-def unsaved(document, captured):
-    steady(document)["saved"] = (
-        [] if steady(document)["saved"] else [captured.steady.graph.input_storages()[0]]
-    )
-
-
-def other_role(document, _captured):
-    one, two = document["plan"]["programs"]
-    one["role"], two["role"] = two["role"], one["role"]
-
-
-def swapped_programs(document, _captured):
-    document["plan"]["programs"].reverse()
-
-
-def not_atomic(document, _captured):
-    document["plan"]["atomic"] = not document["plan"]["atomic"]
-
-
-def other_budget(document, _captured):
-    document["plan"]["budget"]["peak"] = "99%"
-
-
-def no_budget(document, _captured):
-    document["plan"]["budget"]["peak"] = "lots"
-
-
-def lower_peak(document, _captured):
-    for name in ("peak_bytes", "peak_with_workspace_bytes"):
-        steady(document)["predictions"][name] -= 64
-
-
-def more_workspace(document, captured):
-    size = 10 * steady(document)["predictions"]["peak_bytes"]
-    steady(document)["assumed"]["workspace"] = [[len(captured.steady.graph.nodes) - 1, size]]
-
-
-def faster(document, _captured):
-    steady(document)["predictions"]["seconds"] = 0.0
-
-
-def proved(document, _captured):
-    ended = steady(document)["termination"]
-    ended["bound"] = 2 * ended["best"] + 1
-
-
-def on_another_device(document, _captured):
-    document["plan"]["captured_on"] = "cuda"
-
-
+FIRST = "programs 0"
+SEQUENCE = f"{FIRST} sequence"
+PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
+# What is changed, with the captured step at hand, and the field that is named.
 TARGETED = {
-    doubled_update: "sequence",
-    dropped_node: "sequence",
-    swapped_order: "sequence",
-    draw_again: "programs|moves|sequence|peak_bytes|random_state",
-    node_out_of_range: "sequence",
-    unsaved: "saved",
-    other_role: "role",
-    swapped_programs: "role",
-    not_atomic: "saved",
-    other_budget: "budget_bytes",
-    no_budget: "budget",
-    lower_peak: "peak",
-    more_workspace: "peak_with_workspace_bytes",
-    faster: "seconds",
-    proved: "bound",
-    on_another_device: "captured_on",
+    "doubled update": (SEQUENCE, optimizer_again, "sequence"),
+    "dropped node": (SEQUENCE, lambda found, _: [*found[:3], *found[4:]], "sequence"),
+    "swapped order": (SEQUENCE, lambda found, _: [found[-1], *found[1:-1], found[0]], "sequence"),
+    "draw again": (SEQUENCE, draw_again, "programs|moves|sequence|peak_bytes|random_state"),
+    "node out of range": (SEQUENCE, lambda found, _: [*found, 10**6], "sequence"),
+    "unsaved": (
+        f"{FIRST} saved",
+        lambda found, captured: [] if found else [captured.steady.graph.input_storages()[0]],
+        "saved",
+    ),
+    "swapped programs": ("programs", lambda found, _: found[::-1], "role"),
+    "not atomic": ("atomic", lambda found, _: not found, "saved"),
+    "other budget": ("budget peak", lambda *_: "99%", "budget_bytes"),
+    "no budget": ("budget peak", lambda *_: "lots", "budget"),
+    "lower peak": (
+        f"{FIRST} predictions",
+        lambda found, _: {**found, **{name: found[name] - 64 for name in PEAKS}},
+        "peak",
+    ),
+    "more workspace": (
+        f"{FIRST} assumed workspace",
+        lambda _, captured: [[len(captured.steady.graph.nodes) - 1, 2**40]],
+        "peak_with_workspace_bytes",
+    ),
+    "faster": (f"{FIRST} predictions seconds", lambda *_: 0.0, "seconds"),
+    "proved": (
+        f"{FIRST} termination",
+        lambda found, _: {**found, "bound": 2 * found["best"] + 1},
+        "bound",
+    ),
+    "on another device": ("captured_on", lambda *_: "cuda", "captured_on"),
+    "other roles": (
+        "programs",
+        lambda found, _: [{**found[0], "role": "first_1"}, {**found[1], "role": "steady"}],
+        "role",
+    ),
 }
 
 
-@pytest.mark.parametrize("change", TARGETED, ids=lambda change: change.__name__)
-def test_edits_are_refused_with_the_name_of_the_field(document, captured, change):
+def targeted(document, captured, name):
+    """The text of a plan file with one of these edits."""
     changed = copy.deepcopy(document)
-    change(changed, captured)
-    error, _ = refusal_or_variant(written(changed), captured)
+    path, edit, _ = TARGETED[name]
+    change(changed, f"plan {path}", lambda there: edit(there, captured))
+    return written(changed)
+
+
+@together("name", TARGETED)
+def test_edits_are_refused_with_the_name_of_the_field(document, captured, name):
+    error, _ = refusal_or_variant(targeted(document, captured, name), captured)
     assert isinstance(error, PlanError)
-    assert any(field in error.what for field in TARGETED[change].split("|")), error.what
+    assert any(field in error.what for field in TARGETED[name][2].split("|")), error.what
     assert error.next_step
 
 
 def test_a_doubled_update_is_refused_at_the_first_call(documents, captured, tmp_path):
-    changed = copy.deepcopy(documents["usual"])
-    doubled_update(changed, captured)
     path = tmp_path / "plan.json"
-    path.write_text(written(changed))
+    path.write_text(targeted(documents["usual"], captured, "doubled update"))
     step, batch = dropout_factory()
     with pytest.raises(PlanError, match="sequence"):
         neaptide.apply(path, step)(batch)
@@ -320,8 +253,7 @@ def test_a_file_cannot_allow_itself_other_bits(document, captured):
     changed["plan"]["allow_nondeterministic"] = True
     error, _ = refusal_or_variant(written(changed), captured)
     assert error is None
-    doubled_update(changed, captured)
-    error, _ = refusal_or_variant(written(changed), captured)
+    error, _ = refusal_or_variant(targeted(changed, captured, "doubled update"), captured)
     assert "allow_nondeterministic=True" in error.next_step
 
 

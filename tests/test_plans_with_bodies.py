@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 
 import pytest
 import torch
@@ -15,14 +15,15 @@ from neaptide.budget import Budget
 from neaptide.errors import PlanError
 from neaptide.outcome import Limits
 from neaptide.plans import Plan
-from neaptide.plans.plan_file import checksum
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.capturing import capture
+from plan_edits import edited
 from run_elsewhere import run_elsewhere
 from together import together
 
 SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
+ADD = "neaptide.add"
 DEVICE = "a100-80g"  # numbers that are there at once
 
 
@@ -112,72 +113,39 @@ def test_it_runs_in_another_process_as_predicted(found, tmp_path):
     assert predicted < made.baseline_peak_bytes
 
 
-def with_unknown_node(body, order):
-    order["sequence"].append(len(body.nodes))
-
-
-def with_negative_node(body, order):
-    order["sequence"][-1] = -1
-
-
-def with_missing_node(body, order):
-    last = order["sequence"][-1]
-    order["sequence"] = [node for node in order["sequence"] if node != last]
-
-
-def with_doubled_addition(body, order):
-    (into, *_) = [node.id for node in body.nodes if node.op == "neaptide.add"]
-    order["sequence"].append(into)
-
-
-def with_use_before_it_is_made(body, order):
-    order["sequence"].reverse()
-
-
-def with_wrong_loop(body, order):
-    order["loops"] = [order["loops"][0] - 1]
-
-
-def with_loop_that_is_not_there(body, order):
-    order["loops"] = [10**6]
-
-
-def with_no_loop(body, order):
-    order["loops"] = []
-
-
-def with_loop_in_the_body_that_is_none(body, order):
-    order["loops"] = [*order["loops"], 0]
+def refusal(found, captured, path, value):
+    text = edited(found.plan, (f"bodies 0 {path}", value))
+    with pytest.raises(PlanError) as raised:
+        matched(Plan.from_json(text), PreparedStep(captured), 0.05)
+    assert "\n" not in raised.value.what
+    return raised.value.what
 
 
 @together(
-    "edit",
+    ("path", "change"),
     [
-        with_unknown_node,
-        with_negative_node,
-        with_missing_node,
-        with_doubled_addition,
-        with_use_before_it_is_made,
-        with_wrong_loop,
-        with_loop_that_is_not_there,
-        with_no_loop,
-        with_loop_in_the_body_that_is_none,
+        ("sequence", lambda sequence, body: [*sequence, len(body.nodes)]),
+        ("sequence", lambda sequence, _: [*sequence[:-1], -1]),
+        ("sequence", lambda sequence, _: [node for node in sequence if node != sequence[-1]]),
+        ("sequence", lambda sequence, body: [*sequence, next(n.id for n in body.nodes if n.op == ADD)]),
+        ("sequence", lambda sequence, _: sequence[::-1]),
+        ("loops", lambda loops, _: [loops[0] - 1]),
+        ("loops", lambda *_: [10**6]),
+        ("loops", lambda *_: []),
+        ("loops", lambda loops, _: [*loops, 0]),
+    ],
+    ids=[
+        *("unknown node", "negative node", "missing node", "doubled addition", "used before it is made"),
+        *("wrong loop", "loop that is not there", "no loop", "loop in the body that is none"),
     ],
 )
-def test_an_edited_body_is_refused_with_one_sentence(found, captured, edit):
-    document = json.loads(found.plan.to_json())
-    (order,) = document["plan"]["programs"][0]["bodies"]
-    edit(loop_and_order(found)[0].regions[0].body, order)
-    text = json.dumps({**document, "checksum": checksum(document["plan"])})
-    with pytest.raises(PlanError, match=r"steady\.bodies|programs\[0\]\.bodies") as raised:
-        matched(Plan.from_json(text), PreparedStep(captured), 0.05)
-    assert "\n" not in raised.value.what
+def test_an_edited_body_is_refused_with_one_sentence(found, captured, path, change):
+    body = loop_and_order(found)[0].regions[0].body
+    told = refusal(found, captured, path, lambda there: change(there, body))
+    assert re.search(r"steady\.bodies|programs\[0\]\.bodies", told)
 
 
 def test_a_body_in_another_legal_order_is_refused_for_its_bytes(found, captured):
-    document = json.loads(found.plan.to_json())
-    (order,) = document["plan"]["programs"][0]["bodies"]
-    order["sequence"] = list(range(len(loop_and_order(found)[0].regions[0].body.nodes)))
-    text = json.dumps({**document, "checksum": checksum(document["plan"])})
-    with pytest.raises(PlanError, match=r"steady\.predictions\.peak_bytes"):
-        matched(Plan.from_json(text), PreparedStep(captured), 0.05)
+    nodes = loop_and_order(found)[0].regions[0].body.nodes
+    told = refusal(found, captured, "sequence", list(range(len(nodes))))
+    assert "steady.predictions.peak_bytes" in told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import replace
 
 import pytest
@@ -17,12 +16,12 @@ from neaptide.errors import PlanError
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.plans import Plan
-from neaptide.plans.plan_file import checksum
 from neaptide.policy.plan_matching import same_budget
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import replay, sizes_within
 from neaptide.transform.rules import RULES
+from plan_edits import GONE, edited
 from run_elsewhere import run_elsewhere
 from together import together
 
@@ -80,15 +79,14 @@ def test_a_plan_with_a_loop_runs_in_another_process_as_predicted(tmp_path):
     assert predicted < 0.8 * made.programs[0].predictions.baseline_peak_bytes
 
 
-def test_a_loop_that_was_edited_in_the_file_is_refused(tmp_path):
-    path = tmp_path / "plan.json"
-    planned().save(path)
-    data = json.loads(path.read_text())
-    text = json.dumps(data)
-    assert '["parts", 3]' in text
-    path.write_text(text.replace('["parts", 3]', '["parts", 4]'))
+def test_a_loop_that_was_edited_in_the_file_is_refused():
+    def in_four(settings):
+        assert ["parts", 3] in settings
+        return [["parts", 4] if one == ["parts", 3] else one for one in settings]
+
+    text = edited(planned(), ("captured rewrites 0 settings", in_four))
     with pytest.raises(PlanError):
-        neaptide.run(rows_step, Plan.load(path))
+        neaptide.run(rows_step, Plan.from_json(text))
 
 
 @functools.cache
@@ -131,9 +129,7 @@ def test_a_plan_with_a_loop_in_a_loop_runs_in_another_process_as_predicted(tmp_p
     ],
 )
 def test_a_rewrite_that_was_moved_to_another_body_in_the_file_is_refused(within, why):
-    document = json.loads(planned_within().to_json())
-    document["plan"]["programs"][0]["captured"]["rewrites"][1]["within"] = within
-    text = json.dumps({**document, "checksum": checksum(document["plan"])})
+    text = edited(planned_within(), ("captured rewrites 1 within", within))
     with pytest.raises(PlanError) as refused:
         neaptide.run(rows_step, Plan.from_json(text))
     assert why in refused.value.what
@@ -141,9 +137,7 @@ def test_a_rewrite_that_was_moved_to_another_body_in_the_file_is_refused(within,
 
 
 def test_a_file_without_bodies_of_rewrites_is_read():
-    document = json.loads(planned().to_json())
-    del document["plan"]["programs"][0]["captured"]["rewrites"][0]["within"]
-    text = json.dumps({**document, "checksum": checksum(document["plan"])})
+    text = edited(planned(), ("captured rewrites 0 within", GONE))
     assert Plan.from_json(text) == planned()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -14,11 +13,11 @@ import pytest
 import neaptide
 from neaptide.errors import PlanError, UsageError
 from neaptide.plans import Plan
-from neaptide.plans.plan_file import checksum
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
+from plan_edits import edited
 from plan_steps import autocast_step, small_step
 from together import together
 
@@ -147,112 +146,49 @@ def test_unknown_rules_are_refused_before_anything_is_captured():
 # -- edited files
 
 
-def shifted(program):
-    program["captured"]["rewrites"][0]["nodes"][1] += 1
-
-
-def swapped(program):
-    program["captured"]["rewrites"].reverse()
-
-
-def dropped(program):
-    program["captured"]["rewrites"].pop()
-
-
-def doubled(program):
-    program["captured"]["rewrites"].append(program["captured"]["rewrites"][0])
-
-
-def emptied(program):
-    program["captured"]["rewrites"] = []
-
-
-def unmarked(program):
-    program["captured"] = None
-    program["predictions"]["seconds"] = program["predictions"]["baseline_seconds"]
-
-
-def of_an_unknown_rule(program):
-    program["captured"]["rewrites"][0]["rule"] = "all_is_well"
-
-
-def keeping_no_bits(program):
-    program["captured"]["rewrites"][0]["keeps_bits"] = False
-
-
-def with_settings(program):
-    program["captured"]["rewrites"][0]["settings"] = [["parts", 4]]
-
-
-def beyond_the_graph(program):
-    program["captured"]["rewrites"][0]["nodes"] = [0, 10**6]
-
-
-def negative(program):
-    program["captured"]["rewrites"][0]["nodes"] = [-2, -1]
-
-
-def of_another_graph(program):
-    program["captured"]["fingerprint"] = "0" * 64
-
-
-def made_into_another_graph(program):
-    program["fingerprint"] = "0" * 64
-
-
-def of_other_size(program):
-    program["captured"]["node_count"] += 1
-
-
-def with_a_lower_baseline(program):
-    program["predictions"]["baseline_peak_bytes"] -= 4
-
-
-def with_an_invented_scratch(program):
-    program["captured"]["assumed"]["workspace"] = [[0, 10**9]]
-
-
-def with_scratch_of_no_node(program):
-    program["captured"]["assumed"]["workspace"] = [[10**6, 4]]
-
-
-def of_other_bytes(program):
-    program["predictions"]["peak_bytes"] -= 4
-
-
+REWRITES = "captured rewrites"
+SCRATCH = "captured assumed workspace"
 EDITS = {
-    shifted: "steady.captured.rewrites are not legal: rewrite 0 (equal_operations) cannot be applied",
-    swapped: "steady.captured.rewrites are not legal",
-    dropped: "steady.captured.rewrites make another graph",
-    doubled: "steady.captured.rewrites are not legal: rewrite 2",
-    emptied: "programs[0].captured.rewrites is empty",
-    unmarked: "does not fit this step",
-    of_an_unknown_rule: "there is no rule of that name",
-    keeping_no_bits: "its rule says otherwise",
-    with_settings: "and no settings",
-    beyond_the_graph: "node 1000000 is none of the",
-    negative: "the plan file lacks a field or has a wrong one",
-    of_another_graph: "does not fit this step",
-    made_into_another_graph: "steady.captured.rewrites make another graph",
-    of_other_size: "steady.captured.node_count",
-    with_a_lower_baseline: "steady.predictions.baseline_peak_bytes",
-    with_an_invented_scratch: "steady.predictions.baseline_peak_with_workspace_bytes",
-    with_scratch_of_no_node: "steady.captured.assumed.workspace has ids",
-    of_other_bytes: "steady.predictions.peak_bytes",
+    "shifted": (
+        [(f"{REWRITES} 0 nodes 1", lambda node: node + 1)],
+        "steady.captured.rewrites are not legal: rewrite 0 (equal_operations) cannot be applied",
+    ),
+    "swapped": ([(REWRITES, lambda made: made[::-1])], "steady.captured.rewrites are not legal"),
+    "dropped": ([(REWRITES, lambda made: made[:-1])], "steady.captured.rewrites make another graph"),
+    "doubled": (
+        [(REWRITES, lambda made: [*made, made[0]])],
+        "steady.captured.rewrites are not legal: rewrite 2",
+    ),
+    "emptied": ([(REWRITES, [])], "programs[0].captured.rewrites is empty"),
+    "of an unknown rule": ([(f"{REWRITES} 0 rule", "all_is_well")], "there is no rule of that name"),
+    "keeping no bits": ([(f"{REWRITES} 0 keeps_bits", False)], "its rule says otherwise"),
+    "with settings": ([(f"{REWRITES} 0 settings", [["parts", 4]])], "and no settings"),
+    "beyond the graph": ([(f"{REWRITES} 0 nodes", [0, 10**6])], "node 1000000 is none of the"),
+    "negative": ([(f"{REWRITES} 0 nodes", [-2, -1])], "the plan file lacks a field or has a wrong one"),
+    "of another graph": ([("captured fingerprint", "0" * 64)], "does not fit this step"),
+    "made into another": ([("fingerprint", "0" * 64)], "steady.captured.rewrites make another graph"),
+    "of another size": ([("captured node_count", lambda n: n + 1)], "steady.captured.node_count"),
+    "with a lower baseline": (
+        [("predictions baseline_peak_bytes", lambda n: n - 4)],
+        "steady.predictions.baseline_peak_bytes",
+    ),
+    "with an invented scratch": (
+        [(SCRATCH, [[0, 10**9]])],
+        "steady.predictions.baseline_peak_with_workspace_bytes",
+    ),
+    "with scratch of no node": ([(SCRATCH, [[10**6, 4]])], "steady.captured.assumed.workspace has ids"),
+    "of other bytes": ([("predictions peak_bytes", lambda n: n - 4)], "steady.predictions.peak_bytes"),
 }
 
 
-def edited(plan, edit):
-    document = copy.deepcopy(json.loads(plan.to_json()))
-    edit(document["plan"]["programs"][0])
-    return json.dumps({**document, "checksum": checksum(document["plan"])})
-
-
-@together("edit", EDITS, ids=lambda edit: edit.__name__)
-def test_an_edited_plan_is_refused_with_one_sentence(plan, captured, edit):
+@together("name", [*EDITS, "unmarked"])
+def test_an_edited_plan_is_refused_with_one_sentence(plan, captured, name):
+    seconds = plan.programs[0].predictions.baseline_seconds
+    unmarked = [("captured", None), ("predictions seconds", seconds)], "does not fit this step"
+    edits, told = EDITS.get(name, unmarked)
     with pytest.raises(neaptide.errors.NeaptideError) as caught:
-        matched(Plan.from_json(edited(plan, edit)), PreparedStep(captured), 1.0)
-    assert EDITS[edit] in caught.value.what
+        matched(Plan.from_json(edited(plan, *edits)), PreparedStep(captured), 1.0)
+    assert told in caught.value.what
     assert "\n" not in caught.value.what
 
 

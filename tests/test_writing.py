@@ -98,7 +98,7 @@ def test_a_picture_that_fails_half_way_keeps_the_old_one(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("neaptide.report.chart_file.save_png", save)
+    monkeypatch.setattr("neaptide.report.chart_file._save_png", save)
     with pytest.raises(UsageError, match="the picture cannot be written"):
         save_chart(old, CHART)
     assert old.read_bytes() == b"what was there"

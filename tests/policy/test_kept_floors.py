@@ -76,7 +76,7 @@ def test_a_kept_plan_that_is_not_legal_any_more_is_not_given_back(monkeypatch, c
     def other(*_args, **_kwargs):
         raise kept_floors.PlanError("another order")
 
-    monkeypatch.setattr(kept_floors, "judge_program", other)
+    monkeypatch.setattr(kept_floors, "judged_graph", other)
     assert refused(named.smallest_peak_bytes, 1).smallest_peak_bytes > named.smallest_peak_bytes
     assert "not legal any more: another order" in caplog.text
 
