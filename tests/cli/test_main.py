@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from neaptide import errors
 from neaptide.cli import exit_codes
 from together import together
@@ -49,7 +47,7 @@ def test_exit_codes_are_those_of_the_error_classes():
     assert {c.exit_code for c in classes(errors.NeaptideError)} <= set(exit_codes.MEANINGS)
 
 
-@pytest.mark.parametrize(
+@together(
     "arguments",
     [["plan"], ["plan", "train_me.py:factory", "--no-such"], ["nothing"], ["run", "train_me.py:factory"]],
 )
@@ -58,38 +56,38 @@ def test_wrong_arguments_are_usage(call, arguments):
     assert ending.code == 2
     assert ending.out == ""
     assert "Usage:" in ending.err
+    told = json.loads(call("plan", "--json").out)["error"]
+    assert told["exit_code"] == 2
+    assert "TARGET" in told["what"]
 
 
-def test_a_usage_mistake_is_one_json_object_too(call):
-    ending = call("plan", "--json")
-    assert ending.code == 2
-    assert json.loads(ending.out)["error"]["exit_code"] == 2
-    assert "TARGET" in json.loads(ending.out)["error"]["what"]
+TARGET = "train_me.py:factory"
+LOOP = errors.CaptureError("no", where="train.py:3", why="a loop", next_step="unroll")
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
+@together(
+    ("error", "code", "told"),
     [
-        (errors.CaptureError("no", where="train.py:3", why="a loop", next_step="unroll"), 4),
-        (errors.NumericsError("differs"), 5),
-        (errors.VerifyError("ours"), 1),
-        (errors.InvalidBudget("no budget"), 2),
+        (LOOP, 4, f"error: {LOOP.render()}"),
+        (errors.NumericsError("differs"), 5, "error: differs"),
+        (errors.VerifyError("ours"), 1, "error: ours"),
+        (errors.InvalidBudget("no budget"), 2, "error: no budget"),
+        (ZeroDivisionError("oops"), 1, "unexpected ZeroDivisionError: oops"),
     ],
 )
-def test_errors_are_rendered_without_a_traceback(call, fake_api, error, code):
+def test_errors_are_rendered_without_a_traceback(call, fake_api, error, code, told):
     fake_api.error = error
-    ending = call("compare", "train_me.py:factory")
+    ending = call("compare", TARGET)
     assert ending.code == code
     assert ending.out == ""
-    assert f"error: {error.render()}" in ending.err
+    assert told in ending.err
     assert "Traceback" not in ending.err
-    assert "Traceback" in call("compare", "train_me.py:factory", "-vv").err
+    assert "Traceback" in call("compare", TARGET, "-vv").err
 
 
 def test_an_error_is_one_json_object_on_stdout(call, fake_api):
-    fake_api.error = errors.CaptureError("no", where="train.py:3", why="a loop", next_step="unroll")
-    ending = call("compare", "train_me.py:factory", "--json")
-    assert json.loads(ending.out) == {
+    fake_api.error = LOOP
+    assert json.loads(call("compare", TARGET, "--json").out) == {
         "error": {
             "class": "CaptureError",
             "exit_code": 4,
@@ -99,44 +97,26 @@ def test_an_error_is_one_json_object_on_stdout(call, fake_api):
             "next_step": "unroll",
         }
     }
-
-
-def test_an_unexpected_exception_is_a_bug(call, fake_api):
-    fake_api.error = ZeroDivisionError("oops")
-    ending = call("profile", "train_me.py:factory")
-    assert ending.code == 1
-    assert "unexpected ZeroDivisionError: oops" in ending.err
-    assert "Traceback" not in ending.err
-    assert "Traceback" in call("profile", "train_me.py:factory", "-v").err
-
-
-def test_an_interrupt_without_a_plan(call, fake_api):
     fake_api.error = KeyboardInterrupt()
-    ending = call("profile", "train_me.py:factory", "--json")
+    ending = call("profile", TARGET, "--json")
     assert ending.code == 130
     assert json.loads(ending.out)["error"]["class"] == "KeyboardInterrupt"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "tracebacks"),
+@together(
+    ("arguments", "error", "tracebacks"),
     [
-        (["profile", "train_me.py:factory"], False),
-        (["profile", "train_me.py:factory", "-v"], True),
-        (["-v", "profile", "train_me.py:factory"], True),
-        (["--verbose", "profile", "train_me.py:factory"], True),
+        (["profile", TARGET], ZeroDivisionError("oops"), False),
+        (["profile", TARGET, "-v"], ZeroDivisionError("oops"), True),
+        (["-v", "profile", TARGET], ZeroDivisionError("oops"), True),
+        (["--verbose", "profile", TARGET], ZeroDivisionError("oops"), True),
+        (["profile", TARGET, "-v"], errors.CaptureError("no"), False),
+        (["-v", "profile", TARGET, "-v"], errors.CaptureError("no"), True),
     ],
 )
-def test_more_is_printed_wherever_the_option_stands(call, fake_api, arguments, tracebacks):
-    fake_api.error = ZeroDivisionError("oops")
+def test_how_much_is_printed_adds_up_wherever_the_option_stands(call, fake_api, arguments, error, tracebacks):
+    for quiet in (("-q", "plan"), ("plan", "-q")):
+        fake_api.error = None
+        assert "plan saved" not in call(*quiet, TARGET, "-o", "p.json").err
+    fake_api.error = error
     assert ("Traceback" in call(*arguments).err) is tracebacks
-
-
-def test_what_stands_before_the_command_and_behind_it_adds_up(call, fake_api):
-    fake_api.error = errors.CaptureError("no")
-    assert "Traceback" not in call("profile", "train_me.py:factory", "-v").err
-    assert "Traceback" in call("-v", "profile", "train_me.py:factory", "-v").err
-
-
-@pytest.mark.parametrize("arguments", [("-q", "plan"), ("plan", "-q")])
-def test_quiet_stands_before_the_command_or_behind_it(call, fake_api, arguments):
-    assert "plan saved" not in call(*arguments, "train_me.py:factory", "-o", "p.json").err

@@ -72,13 +72,6 @@ def test_a_missing_file_names_the_place_and_a_near_one(tmp_path):
         assert "did you mean train_me.py?" in error.next_step
 
 
-def test_a_file_of_another_kind(tmp_path):
-    write(tmp_path, "x", "a.txt")
-    assert "no Python file" in refusal("a.txt:factory").what
-    write(tmp_path, '{"format": "neaptide.plan/2"}', "plan.json")
-    assert "neaptide explain plan.json" in refusal("plan.json").next_step
-
-
 SEVERAL = """
 import os
 def factory(size=1, *, seed=0): return print, 1
@@ -87,66 +80,50 @@ def keyword(*, needed): ...
 def _hidden(): ...
 number = 5
 """
+CANDIDATES = "functions without arguments there: factory"
 
 
-def test_without_a_name_the_candidates_are_listed(tmp_path):
-    write(tmp_path, SEVERAL)
-    assert refusal("mine.py").why == "functions without arguments there: factory"
-    error = refusal("mine.py:factroy")
-    assert error.why == "functions without arguments there: factory"
-    assert "did you mean factory?" in error.next_step
-    write(tmp_path, "def f(:", "broken.py")
-    assert "cannot be parsed" in refusal("broken.py").why
-
-
-def test_what_is_no_factory(tmp_path):
-    path = write(tmp_path, SEVERAL)
-    error = refusal("mine.py:step")
-    assert "takes arguments: batch" in error.what
-    assert error.where == f"{path}:4"
-    assert "needed" in refusal("mine.py:keyword").what
-    assert "is a int, not a function" in refusal("mine.py:number").what
-
-
-@pytest.mark.parametrize(
-    ("source", "line", "why"),
+@together(
+    ("source", "target", "line", "told"),
     [
-        ("import no_such_module_here", 1, "ModuleNotFoundError"),
-        ("x = 1\n\nx / 0\n", 3, "ZeroDivisionError"),
-        ("x = 1\ndef f(:\n", 2, "SyntaxError"),
-        ("import sys\nsys.exit(3)\n", 2, "ends the process"),
+        (SEVERAL, "mine.py", None, [CANDIDATES]),
+        (SEVERAL, "mine.py:factroy", None, [CANDIDATES, "did you mean factory?"]),
+        (SEVERAL, "mine.py:step", 4, ["takes arguments: batch"]),
+        (SEVERAL, "mine.py:keyword", None, ["needed"]),
+        (SEVERAL, "mine.py:number", None, ["is a int, not a function"]),
+        ("def f(:", "mine.py", None, ["cannot be parsed"]),
+        ("import no_such_module_here", "mine.py:factory", 1, ["ModuleNotFoundError"]),
+        ("x = 1\n\nx / 0\n", "mine.py:factory", 3, ["ZeroDivisionError"]),
+        ("x = 1\ndef f(:\n", "mine.py:factory", 2, ["SyntaxError"]),
+        ("import sys\nsys.exit(3)\n", "mine.py:factory", 2, ["ends the process"]),
+        ("def factory():\n    return {}['x']\n", "mine.py:factory", 2, ["KeyError: 'x'"]),
+        *(
+            (f"def factory():\n    {body}\n", "mine.py:factory", 1, [f"returned {came_back}\n"])
+            for body, came_back in (
+                ("pass", "None"),
+                ("return print", "a builtin_function_or_method"),
+                ("return print, 1, 2", "a tuple of 3 (builtin_function_or_method, int, int)"),
+                ("return [print, 1]", "a list"),
+                ("return 1, print", "a tuple of 2 (int, builtin_function_or_method)"),
+            )
+        ),
     ],
 )
-def test_a_file_that_cannot_be_imported(tmp_path, source, line, why):
+def test_what_is_no_factory_is_told_with_its_line(tmp_path, source, target, line, told):
+    sys.modules.pop("mine", None)
     path = write(tmp_path, source)
-    error = refusal("mine.py:factory")
-    assert error.where == f"{path}:{line}"
-    assert why in error.why
-    assert "mine" not in sys.modules
+    error = refusal(target)
+    assert line is None or error.where == f"{path}:{line}"
+    for part in told:
+        assert part in error.render()
+    assert "mine" not in sys.modules or "import" not in error.what
 
 
-@pytest.mark.parametrize(
-    ("body", "came_back"),
-    [
-        ("pass", "None"),
-        ("return print", "a builtin_function_or_method"),
-        ("return print, 1, 2", "a tuple of 3 (builtin_function_or_method, int, int)"),
-        ("return [print, 1]", "a list"),
-        ("return 1, print", "a tuple of 2 (int, builtin_function_or_method)"),
-    ],
-)
-def test_a_factory_that_returns_something_else(tmp_path, body, came_back):
-    path = write(tmp_path, f"def factory():\n    {body}\n")
-    error = refusal("mine.py:factory")
-    assert error.what.endswith(f"returned {came_back}")
-    assert error.where == f"{path}:1"
-
-
-def test_a_factory_that_fails(tmp_path):
-    path = write(tmp_path, "def factory():\n    return {}['x']\n")
-    error = refusal("mine.py:factory")
-    assert (error.where, error.why) == (f"{path}:2", "KeyError: 'x'")
-    assert isinstance(error.__cause__, KeyError)
+def test_a_file_of_another_kind(tmp_path):
+    write(tmp_path, "x", "a.txt")
+    assert "no Python file" in refusal("a.txt:factory").what
+    write(tmp_path, '{"format": "neaptide.plan/2"}', "plan.json")
+    assert "neaptide explain plan.json" in refusal("plan.json").next_step
 
 
 def test_errors_of_neaptide_pass_through(tmp_path):
@@ -182,24 +159,17 @@ def test_whatever_a_factory_does_is_told_with_its_line(call, fake_api, clean_pla
     assert "Traceback" not in ending.err
 
 
-@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
-def test_a_step_that_ends_the_process_is_told(call, fake_api, kind):
-    fake_api.error = kind(3)
-    ending = call("compare", "train_me.py:factory")
-    assert ending.code == 2
-    assert "the program ends the process" in ending.err
-
-
-def test_a_module_that_fails_when_it_is_asked_for_a_name(call, fake_api, clean_place):
+def test_what_a_program_does_to_the_process_is_told_or_undone(call, fake_api, clean_place):
     (clean_place / "odd.py").write_text("def __getattr__(name):\n    raise ValueError(name)\n")
     ending = call("profile", "odd.py:factory")
-    assert ending.code == 2
-    assert "__getattr__" in ending.err
-
-
-def test_a_factory_that_leaves_the_folder_does_not_move_the_result(call, fake_api, clean_place):
-    (clean_place / "odd.py").write_text(
+    assert (ending.code, "__getattr__" in ending.err) == (2, True)
+    (clean_place / "away.py").write_text(
         "import os\n\ndef factory():\n    os.chdir('/')\n    return (lambda batch: batch), 1\n"
     )
-    assert call("profile", "odd.py:factory", "-o", "report.json").code == 0
+    assert call("profile", "away.py:factory", "-o", "report.json").code == 0
     assert (clean_place / "report.json").is_file()
+    for kind in (SystemExit, GeneratorExit):
+        fake_api.error = kind(3)
+        ending = call("compare", "train_me.py:factory")
+        assert ending.code == 2
+        assert "the program ends the process" in ending.err
