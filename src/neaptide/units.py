@@ -221,7 +221,7 @@ def _refusal(text: object, what: str, why: str, next_step: str) -> UsageError:
     return UsageError(what, where=repr(text), why=why, next_step=next_step)
 
 
-def _split(text: str, *, kind: str, example: str) -> tuple[str, Decimal, str]:
+def _split(text: object, *, kind: str, example: str) -> tuple[str, Decimal, str]:
     """Sign, magnitude and unit of a text; refuses what has no finite number in front."""
     write = f"write it as {example}"
     if not isinstance(text, str):
