@@ -105,3 +105,8 @@ def edited_step(captured: CapturedStep, edit: Callable[[Graph], Edited]) -> Capt
     return replace(
         captured, steady=edited(captured.steady), first=tuple(edited(program) for program in captured.first)
     )
+
+
+def peak(graph: Graph) -> int:
+    """Bytes of program order at its peak."""
+    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes

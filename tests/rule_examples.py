@@ -16,7 +16,7 @@ from neaptide.ops import registry
 from neaptide.ops.rewritten import CLONE, PERMUTE
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.again import Again
+from neaptide.transform.fission.own_views import Again
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission

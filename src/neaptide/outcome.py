@@ -103,6 +103,16 @@ class Limits:
         work_left = None if self.work is None else max(0, self.work - work)
         return Limits(time_left, work_left, self.seed, self.runs)
 
+    def part(self, share: float) -> Limits:
+        """A share of the time and of the work, for one of several searches; the same seed.
+
+        >>> Limits(time_s=2.0, work=5).part(0.5)
+        Limits(time_s=1.0, work=2, seed=0, runs=None)
+        """
+        time_s = None if self.time_s is None else share * self.time_s
+        work = None if self.work is None else max(int(share * self.work), 1)
+        return Limits(time_s, work, self.seed)
+
 
 class Stopwatch:
     """Wall-clock seconds since it was made."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neaptide.ask import Ask, ByTrials
 from neaptide.budget import Budget
+from neaptide.errors import UsageError
 from neaptide.outcome import Limits
 from neaptide.planner.variants.variant import Division
-from neaptide.plans import Plan
-from neaptide.policy import searched_front
+from neaptide.plans import Plan, TriedVariant
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.policy.searched_front import distinct, plans_for, plans_to_try
+from neaptide.policy.searched_front import distinct, plans_for, plans_to_try, searched_front, undominated
 from neaptide.runtime.steps.capturing import capture
 from step_checks import assert_runs_as_predicted
 from wide_rows import rows_step, wide_head
@@ -55,20 +57,6 @@ def test_for_fewer_bytes_the_budget_stays_what_was_asked_for(prepared):
     assert asked.budget_bytes == lower.budget_bytes
     assert lower.predictions.peak_with_workspace_bytes < asked.predictions.peak_with_workspace_bytes
     matched(Plan.from_json(found[1].plan.to_json()), prepared)
-
-
-@pytest.mark.parametrize("numerics", ["bitwise", "close"])
-def test_a_plan_for_one_limit_counts_for_another(prepared, monkeypatch, numerics):
-    """A search that is given hardly anything ends with what the one before it found."""
-    shares = iter((1.0, 0.0))
-    part_of = searched_front.part_of
-    monkeypatch.setattr(searched_front, "part_of", lambda limits, _: part_of(limits, next(shares)))
-    options = Ask(Budget(None, latency="+60%"), limits=LIMITS, numerics=numerics)
-    asked, longer = plans_for(prepared, options, [Budget(None, latency="+70%")]).best
-    peaks = [made.plan.programs[0].predictions.peak_with_workspace_bytes for made in (asked, longer)]
-    assert peaks[1] <= peaks[0] < asked.plan.programs[0].predictions.baseline_peak_with_workspace_bytes
-    variant = matched(Plan.from_json(longer.plan.to_json()), prepared)
-    assert variant.graphs[0].graph == longer.variant.graphs[0].graph
 
 
 def test_a_program_is_run_once_and_none_that_another_is_predicted_to_beat(prepared):
@@ -159,3 +147,31 @@ def test_for_the_limit_itself_each_way_to_divide_is_worth_a_run(divided, budget)
         if ", " in told:
             assert told.endswith(made.variant.graphs[0].division.value)
     assert len({made.variant.graphs[0].division for made in plans}) > 1
+
+
+PLANS = st.builds(TriedVariant, st.just("x"), st.integers(0, 20), st.integers(0, 20).map(float))
+
+
+@given(st.lists(PLANS, max_size=30))
+def test_what_is_left_is_what_nothing_beats(plans):
+    front = undominated(plans)
+    for plan in plans:
+        assert any(p.peak_bytes <= plan.peak_bytes and p.seconds <= plan.seconds for p in front)
+    for one in front:
+        others = [p for p in front if p is not one]
+        assert not any(p.peak_bytes <= one.peak_bytes and p.seconds <= one.seconds for p in others)
+    assert [p.seconds for p in front] == sorted(p.seconds for p in front)
+
+
+def test_a_step_over_rows_has_a_front_from_program_order_to_parts(prepared):
+    options = Ask(Budget("min"), limits=Limits(None, 1000, 0), numerics="close")
+    with pytest.raises(UsageError, match="a front cannot have 1 points"):
+        searched_front(prepared, options, 1)
+    front = searched_front(prepared, options, 3)
+    assert searched_front(prepared, options, 3).points == front.points  # under a limit of work
+    peaks = [point.peak_bytes for point in front.points]
+    assert peaks == sorted(set(peaks), reverse=True)
+    assert peaks[0] <= front.baseline_peak_bytes
+    assert front.points[0].seconds <= front.baseline_seconds
+    assert peaks[-1] < 0.7 * front.baseline_peak_bytes
+    assert "parts" in front.points[-1].label

@@ -18,7 +18,7 @@ from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.spans import suffixes, whole_step
-from neaptide.transform.rewrite import Refusal, Rewrite, replay
+from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.mean_as_sum import mean_as_sum
@@ -223,20 +223,3 @@ def test_a_region_may_be_of_pieces_that_only_share_what_is_handed_to_them():
         made = replay(graph, registry(), [split], RULES).graph
         assert sum(bool(node.regions) for node in made.nodes) == 1
         assert_close(run_measured(made, inputs), expected)
-
-
-@pytest.mark.parametrize("name", ["words", "normed"])
-def test_the_rule_finds_the_regions_and_says_what_must_come_first(name):
-    graph, begun, regions = regions_of(name)
-    found = list(RULES["fission"].find(begun, registry()))
-    assert {one.nodes for one in found} == {tuple(sorted(region.members)) for region in regions}
-    rewrites = [one for one in found if isinstance(one, Rewrite)]
-    assert rewrites
-    for rewrite in rewrites:
-        assert any(node.regions for node in replay(begun, registry(), [rewrite], RULES).graph.nodes)
-    of_views = [one for one in found if isinstance(one, Refusal) and "made_again" in one.reason]
-    assert len(of_views) == sum(region.own is not None for region in regions)
-    refused = [one for one in RULES["fission"].find(graph, registry()) if isinstance(one, Refusal)]
-    assert any("mean_as_sum" in one.reason for one in refused) == (begun != graph)
-    near = rewrites[0].nodes[0]
-    assert all(near in one.nodes for one in RULES["fission"].find(begun, registry(), near=[near]))

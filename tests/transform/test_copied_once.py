@@ -7,12 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import random_inputs, run_measured
-from neaptide.analysis.profile_bytes import memory_profile
+from fission_play import peak, random_inputs, run_measured
 from neaptide.errors import RewriteError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.nodes import Named
-from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, PERMUTE
 from neaptide.transform.applying import apply_rule
@@ -71,10 +69,6 @@ def captured(model, *, autocast=False):
         return loss.detach()
 
     return capture_step(step, (torch.randn(2, 6, 8),)).steady.graph
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
 
 
 def assert_same_bits(found, expected):
@@ -195,13 +189,6 @@ def test_a_second_copy_that_is_larger_stays():
     assert refused(graph) == "the first copy is smaller"
 
 
-@pytest.mark.parametrize("nodes", [(), (1, 0), (0,)])
-def test_what_is_not_of_the_rule_is_refused(nodes):
-    _, graph = joined("aten.cat.default", 0, (1, 0, 2))
-    with pytest.raises(RewriteError):
-        RULE.apply(graph, registry(), Rewrite(RULE.name, nodes))
-
-
 def test_two_nodes_of_one_chain_are_refused():
     recorder = Recorder()
     value = recorder.input(torch.randn(3, 4), "a")
@@ -210,7 +197,7 @@ def test_two_nodes_of_one_chain_are_refused():
     graph = recorder.finish([recorder.call("aten.neg.default", value)])
     (place,) = RULE.find(graph, registry())
     assert place.nodes == (2,)
-    with pytest.raises(RewriteError, match="another of the nodes"):
+    with pytest.raises(RewriteError, match="another copies"):
         RULE.apply(graph, registry(), Rewrite(RULE.name, (1, 2)))
 
 
@@ -223,8 +210,3 @@ def test_dtypes_that_hold_each_other_do():
         numbers = numbers[numbers.isfinite()].to(dtype)
         for other in wider:
             assert torch.equal(numbers.to(getattr(torch, other)).to(dtype), numbers)
-
-
-def test_every_operation_is_in_the_table():
-    for name in (CLONE, CAST, PERMUTE, *JOINS):
-        assert registry().find(name) is not None

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fission_play import peak
 from graph_play import doubled, played
-from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
-from neaptide.ir.schedule import Schedule
 from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.applying import apply_rule
 from neaptide.transform.rewrite import Refusal, Rewrite, replay
@@ -45,10 +44,6 @@ def written(body, output="%z", inputs="input %x: f32[4] kind(input)"):
 
 def found(text):
     return list(RULE.find(parse_graph(text), ROWS))
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
 
 
 @given(st.data())
@@ -152,14 +147,6 @@ def test_random_and_unknown_operations_and_those_of_other_bits_are_left_alone():
         assert found(text) == []
         with pytest.raises(RewriteError, match="may do more, or other"):
             RULE.apply(parse_graph(text), ROWS, Rewrite(RULE.name, (0, 1)))
-
-
-def test_only_places_near_the_nodes_asked_for():
-    text = written(
-        "%a: f32[4] = toy.exp(%x)\n%b: f32[4] = toy.exp(%x)\n"
-        "%c: f32[4] = toy.scale(%x)\n%d: f32[4] = toy.scale(%x)\n%z: f32[4] = toy.mul(%a, %b, %c, %d)"
-    )
-    assert list(RULE.find(parse_graph(text), ROWS, near=[3])) == [Rewrite("equal_operations", (2, 3))]
 
 
 def test_equal_views_are_joined_when_they_are_named():

@@ -407,7 +407,7 @@ def with_setting(name, setting):
         (with_setting("inputs", (2, -1, 0, 1)), "it has no node 2"),
         (with_setting("inputs", (0, -1, 5, 1)), "does not lie in dim 5 of %x"),
         (with_setting("inputs", (0, -1, 0, 1, 0, -1, 1, 1)), "handed over along two axes"),
-        (with_setting("inputs", (0, -1, 0, 0)), "handed over along two axes, or along none"),
+        (with_setting("inputs", (0, -1, 0, 0)), "along one that it does not have"),
         (with_setting("inputs", ()), "does not depend on the axis"),
     ],
 )

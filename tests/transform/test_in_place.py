@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.analysis.profile_bytes import memory_profile
+from fission_play import peak
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
@@ -18,10 +18,6 @@ from neaptide.transform.rules import RULES
 from torch_programs import Recorder, check_run, random_program
 
 RULE = RULES["in_place"]
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
 
 
 def check(recorder, graph, edited):
@@ -124,15 +120,3 @@ def test_other_layouts_and_dtypes_are_left_alone():
     ]
     assert "aten.gt.Scalar" in [node.op for node in made.edited.graph.nodes]
     check(recorder, graph, made.edited)
-
-
-@pytest.mark.parametrize("nodes", [(), (1, 0), (0, 0), (0,)])
-def test_what_is_not_of_the_rule_is_refused(nodes):
-    recorder = Recorder()
-    x = recorder.input(torch.randn(4, 4), "x")
-    product = recorder.call("aten.mm.default", x, x)
-    graph = recorder.finish((recorder.call("aten.exp.default", product),))
-    with pytest.raises(RewriteError):
-        RULE.apply(graph, registry(), Rewrite("in_place", nodes))
-    assert list(RULE.find(graph, registry(), near=[0])) == []
-    assert list(RULE.find(graph, registry(), near=[1])) == [Rewrite("in_place", (1,))]

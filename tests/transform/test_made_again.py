@@ -12,8 +12,8 @@ from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.text_parser import parse_graph
-from neaptide.transform.again import Again
-from neaptide.transform.rewrite import Refusal, Rewrite, replay
+from neaptide.transform.fission.own_views import Again
+from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.made_again import made_again
 from neaptide_corpus.training_steps import toy_registry
@@ -66,22 +66,6 @@ def test_equal_operations_made_once_give_the_graph_back(data):
         assert back == before
         assert fingerprint(back) == fingerprint(before)
         assert replay(edited.graph, toy_registry(), rewrites, RULES).graph == before
-
-
-@settings(max_examples=examples(120), deadline=None)
-@given(graphs(min_nodes=2, max_nodes=9))
-def test_every_later_user_is_found_and_what_is_refused_is_not_legal(graph):
-    consumers = graph.consumers()
-    users = [{user for value in node.outputs for user in consumers[value]} for node in graph.nodes]
-    found = list(RULES["made_again"].find(graph, toy_registry()))
-    assert len(found) == sum(max(len(some) - 1, 0) for some in users)
-    for one in found:
-        if isinstance(one, Refusal):
-            one = made_again([Again(one.nodes[:1], one.nodes[1:])])  # noqa: PLW2901
-            with pytest.raises(RewriteError):
-                replay(graph, toy_registry(), [one], RULES)
-            continue
-        assert played(replay(graph, toy_registry(), [one], RULES).graph) == played(graph)
 
 
 def test_outputs_that_share_bytes_go_on_sharing_them():

@@ -8,15 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from fission_play import assert_close, edited_step, random_inputs, run_measured
-from neaptide.errors import RewriteError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
-from neaptide.ops.means import MEAN_LOSS_GRADIENTS, MEAN_LOSSES, MEANS
 from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.applying import apply_rule
-from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.mean_as_sum import takes_mean
 from step_checks import as_variant
@@ -88,16 +85,3 @@ def test_it_takes_the_bytes_that_are_predicted(name):
     graph = capture_step(step, (batch,)).steady.graph
     inputs = random_inputs(graph)
     assert_close(run_measured(without_means(graph).graph, inputs), run_measured(graph, inputs))
-
-
-def test_every_row_names_an_operation_of_the_table():
-    for name in {*MEAN_LOSSES, *MEAN_LOSS_GRADIENTS, *MEANS, *MEANS.values()}:
-        assert registry().find(name) is not None
-
-
-def test_what_takes_no_mean_is_refused():
-    step, batch = make("mse")
-    graph = capture_step(step, (batch,)).steady.graph
-    other = next(node.id for node in graph.nodes if not takes_mean(node))
-    with pytest.raises(RewriteError, match="takes no mean"):
-        replay(graph, registry(), [Rewrite(RULE.name, (other,), keeps_bits=False)], RULES)

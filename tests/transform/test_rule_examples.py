@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from fission_play import assert_close, random_inputs, run_measured
+from neaptide.errors import RewriteError
 from neaptide.ir.text import print_graph
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
+from neaptide.ops.means import MEAN_LOSS_GRADIENTS, MEAN_LOSSES, MEANS
+from neaptide.ops.rewritten import (
+    ADD,
+    ADD_ONTO,
+    CAST,
+    CLONE,
+    CONVOLUTION,
+    CONVOLUTION_GRADIENTS,
+    JOIN,
+    JOINS,
+    PERMUTE,
+    PRODUCTS,
+    SLICE,
+    VIEW,
+)
 from neaptide.transform.applying import found_rewrites
-from neaptide.transform.rewrite import replay
+from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
+from neaptide.transform.rules.node_rule import NodeRule
 from rule_examples import EXAMPLES
 from together import together
 
@@ -32,12 +51,11 @@ def test_every_rule_has_an_example_and_a_golden_text():
     assert {path.stem for path in TEXTS.iterdir()} == set(RULES)
 
 
-# Regions are looked for in captured programs, which say what is forward and what is backward.
-FINDING = [rule for rule in RULES if rule not in ("fission", "fission_by_shape", "windows")]
+FINDING = [name for name, rule in RULES.items() if not rule.are_alternatives]
 
 
 @together("rule", FINDING)
-def test_what_is_found_may_be_done_and_lies_near_its_nodes(rule):
+def test_what_is_found_may_be_done(rule):
     graph = EXAMPLES[rule]().graph
     found = found_rewrites(graph, registry(), RULES[rule])
     assert found
@@ -45,9 +63,6 @@ def test_what_is_found_may_be_done_and_lies_near_its_nodes(rule):
         assert (one.rule, one.keeps_bits) == (rule, RULES[rule].keeps_bits)
         changed = replay(graph, registry(), [one], RULES).graph
         assert changed != graph
-        near = list(RULES[rule].find(graph, registry(), near=one.nodes[:1]))
-        assert one in near
-        assert not list(RULES[rule].find(graph, registry(), near=()))
         assert_close(seeded(changed, inputs := random_inputs(graph)), seeded(graph, inputs))
 
 
@@ -70,3 +85,27 @@ def test_numbers_are_the_same(rule):
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.equal(ours, theirs)
+
+
+NODE_RULES = {name: rule for name, rule in RULES.items() if isinstance(rule, NodeRule)}
+
+
+@together("name", NODE_RULES)
+def test_what_is_not_of_a_rule_is_refused(name):
+    rule, graph = NODE_RULES[name], EXAMPLES[name]().graph
+    (found, *_) = found_rewrites(graph, registry(), rule)
+    others = [node.id for node in graph.nodes if node.id not in found.nodes]
+    for nodes in ((), (1, 0), found.nodes * 2, *((other,) for other in others[:1])):
+        with pytest.raises(RewriteError):
+            rule.apply(graph, registry(), Rewrite(name, nodes, (), rule.keeps_bits))
+    with pytest.raises(RewriteError, match="no settings"):
+        rule.apply(graph, registry(), replace(found, settings=(("n", 1),)))
+
+
+def test_every_operation_that_a_rule_makes_is_in_the_table():
+    forms = [op for form in PRODUCTS.values() for op in (form.op, form.onto)]
+    copied = (CLONE, CAST, PERMUTE, *JOINS)
+    convolved = (ADD_ONTO, CONVOLUTION, CONVOLUTION_GRADIENTS, SLICE, JOIN)
+    averaged = (*MEAN_LOSSES, *MEAN_LOSS_GRADIENTS, *MEANS, *MEANS.values())
+    for name in {ADD, VIEW, *PRODUCTS, *forms, *copied, *convolved, *averaged}:
+        assert registry().find(name) is not None, name

@@ -19,8 +19,6 @@ from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.fission.spans import stretches
 from neaptide.transform.fission.window_candidates import window_candidates
-from neaptide.transform.rewrite import Rewrite, replay
-from neaptide.transform.rules import RULES
 
 HEIGHT, WIDTH = 2, 3
 
@@ -130,16 +128,3 @@ def test_a_training_step_has_no_stretches_and_runs_in_parts_as_a_whole():
     assert not stretches(graph)
     made, *_ = window_candidates(graph, registry())
     assert (made.kind, made.origin, made.length) == ("step", ("batch_0", HEIGHT), 6)
-
-
-def test_the_rule_finds_the_regions():
-    graph = forward_of("pictures")
-    found = list(RULES["windows"].find(graph, registry()))
-    regions = window_candidates(graph, registry())
-    assert [one.nodes for one in found] == [tuple(sorted(region.members)) for region in regions]
-    inputs = random_inputs(graph)
-    expected = run_measured(graph, inputs)
-    rewrites = [one for one in found if isinstance(one, Rewrite)]
-    assert rewrites
-    for rewrite in rewrites:
-        assert_close(run_measured(replay(graph, registry(), [rewrite], RULES).graph, inputs), expected)

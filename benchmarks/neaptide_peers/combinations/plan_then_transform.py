@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.variant import Variant
-from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide_peers.candidates.judge import judge_candidate
 from neaptide_peers.candidates.standing import Standing
 from neaptide_peers.combinations.asked import Combining

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neaptide.planner.loop_bodies import BodyPlanner
-from neaptide.planner.variants.variant_plan import VariantPlan
+from neaptide.planner.variants.met import VariantPlan
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.combinations.transformed import best_transformed, in_program_order
 

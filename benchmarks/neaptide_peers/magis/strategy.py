@@ -27,8 +27,8 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.variant import Decision, Variant
-from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import TriedVariant
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem

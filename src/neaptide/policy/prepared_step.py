@@ -22,9 +22,8 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.variants import inner_strategy
-from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.met import MetPlans, VariantPlan
 from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import STEADY, PlannedProgram, described_role, role_of
 from neaptide.policy.costed_step import CostedStep, CostOptions
 from neaptide.policy.kept_floors import FLOORS, given_back, question
@@ -159,25 +158,35 @@ class PreparedStep(CostedStep):
         def asked(planned: PlannedGraph) -> GraphAsk:
             return self.request(index, role, planned, ask, allowed)
 
-        if ask.numerics == CLOSE:
-            planned, found = searched_variant(
-                planned,
-                asked,
-                ask,
-                VariantPrices(self.quick_pricing, self.pricing, self.part_costs),
-                self.choices(planned),
-                like,
-                met,
-            )
-        else:
-            request, watch = asked(planned), Stopwatch()
-            pricing = self.pricing(planned.graph)
-            limits = before_results_on_operands(planned, ask, pricing)
-            found = BodyPlanner(pricing, limits, ask.interrupt).around(planned.graph, request)
-            planned, found = with_results_on_operands(
-                planned, asked, found, ask, self.pricing, watch.seconds()
-            )
+        def keeping_bits(request: GraphAsk) -> tuple[PlannedGraph, GraphPlan]:
+            inside = replace(ask, limits=request.limits)
+            return self._with_same_bits(planned, asked, inside, request)
+
+        if ask.numerics != CLOSE:
+            planned, found = keeping_bits(asked(planned))
+            return self._judged(planned, found, ask)
+        prices = VariantPrices(self.quick_pricing, self.pricing, self.part_costs)
+        planned, found = searched_variant(
+            planned, asked, ask, prices, self.choices(planned), like, met, keeping_bits
+        )
         return self._judged(planned, found, ask)
+
+    def _with_same_bits(
+        self,
+        planned: PlannedGraph,
+        asked: Callable[[PlannedGraph], GraphAsk],
+        ask: Ask,
+        request: GraphAsk,
+    ) -> tuple[PlannedGraph, GraphPlan]:
+        """What the search finds that keeps the bits; `request` is what is asked of the program as it is."""
+
+        def alike(changed: PlannedGraph) -> GraphAsk:
+            return replace(asked(changed), budget=request.budget, is_draft=request.is_draft)
+
+        watch, pricing = Stopwatch(), self.pricing(planned.graph)
+        limits = before_results_on_operands(planned, ask, pricing)
+        found = BodyPlanner(pricing, limits, ask.interrupt).around(planned.graph, request)
+        return with_results_on_operands(planned, alike, found, ask, self.pricing, watch.seconds())
 
     def usual_program_of(
         self, ask: Ask, allowed: int, plan: VariantPlan

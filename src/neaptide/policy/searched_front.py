@@ -2,46 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.ask import CLOSE, Ask, ByTrials
 from neaptide.budget import Budget
+from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.front import VariantFront, part_of, variants_front
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
-from neaptide.planner.variants.settings import SETTINGS
+from neaptide.planner.variants.planning import LEAST_SHARE
 from neaptide.planner.variants.variant import Division
-from neaptide.plans import PlannedProgram
+from neaptide.plans import PlannedProgram, TriedVariant
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing.trials import described_limit, other_budgets
 from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 
 # Of what a search for the usual program alone gets, what one gets that has the first steps to plan as well.
 _WITH_FIRST_STEPS: Final = 1.5
+# Of the limits for a front, what the search for the lowest peak gets.
+_LOWEST_SHARE: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFront:
+    """Plans by the time that they take.
+
+    Attributes:
+        points: the fastest first, peaks with workspace falling.
+        baseline_peak_bytes: of program order, with workspace.
+        baseline_seconds: of program order.
+    """
+
+    points: tuple[TriedVariant, ...]
+    baseline_peak_bytes: int
+    baseline_seconds: float
+
+    def overhead(self, seconds: float) -> float:
+        """How much longer than the baseline, as a fraction of it; 0 for a baseline that takes no time."""
+        return seconds / self.baseline_seconds - 1.0 if self.baseline_seconds else 0.0
 
 
 def searched_front(prepared: PreparedStep, ask: Ask, count: int) -> VariantFront:
     """Plans of the usual program, none both lower and faster than another.
 
+    The first search is for the lowest peak; the others are within limits of time in even steps from the baseline's to that
+    plan's. Each plan that is met counts for every limit, so peaks never rise with the time that is allowed.
+
     Args:
-        prepared: the step.
         ask: of all searches together; their budget is not looked at.
-        count: of searches.
-
-    Raises:
-        UsageError: fewer than two searches.
+        count: of searches, at least 2.
     """
-    met = MetPlans()
+    if count < 2:
+        raise UsageError(f"a front cannot have {count} points", next_step="ask for at least two")
+    limits, met = _with_regions_found(prepared, ask), MetPlans()
 
-    def search(longest: float | None, limits: Limits) -> PlannedProgram:
-        wanted = replace(ask, budget=Budget("min", latency=longest), limits=limits)
+    def search(longest: float | None, share: float) -> PlannedProgram:
+        wanted = replace(ask, budget=Budget("min", latency=longest), limits=limits.part(share))
         return prepared.plan_program(0, wanted, prepared.allowed(wanted, 0, None), met=met)[0]
 
-    return variants_front(search, _with_regions_found(prepared, ask), count)
+    found = search(None, _LOWEST_SHARE)
+    made = found.predictions
+    plans = _all_met(found)
+    least, most = made.baseline_seconds, max(made.seconds, made.baseline_seconds)
+    for number in range(count - 1):
+        longest = least + (most - least) * number / (count - 1)
+        plans += _all_met(search(longest, (1.0 - _LOWEST_SHARE) / (count - 1)))
+    peak = made.baseline_peak_with_workspace_bytes
+    return VariantFront(undominated([TriedVariant("program order", peak, least), *plans]), peak, least)
+
+
+def undominated(plans: Iterable[TriedVariant]) -> tuple[TriedVariant, ...]:
+    """Plans of which none is both as low and as fast as another, the fastest first. O(n log n)."""
+    front: list[TriedVariant] = []
+    for plan in sorted(plans, key=lambda plan: (plan.seconds, plan.peak_bytes)):
+        if not front or plan.peak_bytes < front[-1].peak_bytes:
+            front.append(plan)
+    return tuple(front)
+
+
+def _all_met(program: PlannedProgram) -> list[TriedVariant]:
+    """All plans that a search met, the one that it chose among them."""
+    if program.parts is not None:
+        return list(program.parts.tried)
+    made = program.predictions
+    return [TriedVariant(program.strategy, made.peak_with_workspace_bytes, made.seconds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +105,7 @@ class FoundPlans:
     otherwise: tuple[Mapping[Division, StepPlan], ...]
 
     def named(self, budgets: Sequence[str]) -> list[tuple[str, StepPlan]]:
-        """All plans, each with what it was planned for; the best ones come first.
-
-        Args:
-            budgets: in words.
-        """
+        """All plans, each with what it was planned for; the best ones come first."""
         found = list(zip(budgets, self.best, strict=True))
         for words, plans in zip(budgets, self.otherwise, strict=False):
             found += [(f"{words}, {division.value}", made) for division, made in plans.items()]
@@ -77,8 +120,6 @@ def plans_for(
     Each search begins with what those before it met, and each plan counts for all budgets that it keeps. The programs of the first steps are the same in all, as they are asked for.
 
     Args:
-        prepared: the step.
-        ask: of all searches together, whose limits they share.
         others: for the usual program alone.
         otherwise_for: of how many of the budgets, the one that is asked for first, to tell the best plan of each other division.
     """
@@ -87,8 +128,8 @@ def plans_for(
     # The search for what is asked for comes first, when nothing was met yet: it has another turn in the end.
     turns = 1 if others and ask.numerics == CLOSE else 0
     share, met = 1 / (first + len(others) + turns), MetPlans()
-    asked = prepared.plan(replace(ask, limits=part_of(ask.limits, first * share)), met)
-    wanted = replace(ask, limits=part_of(ask.limits, share))
+    asked = prepared.plan(replace(ask, limits=ask.limits.part(first * share)), met)
+    wanted = replace(ask, limits=ask.limits.part(share))
     searched = [(asked.plan.programs[0], asked.variant.graphs[0])]
     budgets = (_at_pace(ask.budget, asked.plan.budget.pace), *others)
     for budget in (*others, *budgets[:turns]):
@@ -105,7 +146,7 @@ def plans_for(
             program = for_limit(program, goal)
         found.append(_with_usual(asked, program, graph))
         if number < otherwise_for:
-            laid_out = replace(inside, limits=part_of(inside.limits, SETTINGS.search_share))
+            laid_out = replace(inside, limits=inside.limits.part(LEAST_SHARE))
             otherwise.append(_divided_otherwise(prepared, laid_out, asked, goal, met, graph.division))
     return FoundPlans(tuple(found), tuple(otherwise))
 
@@ -163,7 +204,6 @@ def plans_to_try(prepared: PreparedStep, ask: Ask) -> tuple[tuple[StepPlan, ...]
     plans that are divided in other ways.
 
     Args:
-        prepared: the step.
         ask: by trials, with a limit in its budget.
     """
     assert isinstance(ask.mode, ByTrials)

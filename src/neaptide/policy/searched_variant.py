@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from neaptide.ask import DEFAULT_STRATEGY, Ask
+from neaptide.ir.edit import Edited
 from neaptide.named_peers import COMBINATIONS, MAGIS, peer
 from neaptide.outcome import Limits
 from neaptide.planner.failed_stages import attempt
@@ -17,13 +18,14 @@ from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
-from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.met import MetPlans, VariantPlan
 from neaptide.planner.variants.on_operands import OnOperands, before_operands, on_operands
 from neaptide.planner.variants.planning import PricingOf, Request, VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Variant
-from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.runtime.steps.planned_graph import PlannedGraph
+from neaptide.transform.rewrite import replay
+from neaptide.transform.rules import RULES
 from neaptide.units import format_bytes, format_seconds
 
 logger = logging.getLogger(__name__)
@@ -35,29 +37,41 @@ def searched_variant(
     ask: Ask,
     prices: VariantPrices,
     choices: Choices,
-    like: PlannedGraph | None = None,
-    met: MetPlans | None = None,
+    like: PlannedGraph | None,
+    met: MetPlans | None,
+    keeping_bits: Callable[[GraphAsk], tuple[PlannedGraph, GraphPlan]],
 ) -> tuple[PlannedGraph, GraphPlan]:
     """A program after the rewrites that the search over variants chose, in program order, and the plan of it.
 
     Args:
-        planned: the program as it is.
-        asked: what is asked of a variant.
         ask: of the search; `micro_batch` looks at whole steps alone, and combinations and `magis` are peers.
-        prices: of variants.
-        choices: of all searches for this program.
         like: another program of the step, which was searched for: what was decided there is done here.
-        met: what searches for other limits of this program met.
+        keeping_bits: the search that keeps the bits, told what is asked of the program.
     """
-    made = _found(
-        planned,
-        lambda edited: asked(planned.rewritten(edited, ())),
-        ask,
-        prices,
-        choices,
-        like,
-        met,
-    )
+
+    def request(edited: Edited) -> GraphAsk:
+        return asked(planned.rewritten(edited, ()))
+
+    def floor(wanted: GraphAsk) -> tuple[Variant, GraphPlan]:
+        changed, plan = keeping_bits(wanted)
+        rewrites = changed.rewrites[len(planned.rewrites) :]
+        return Variant((), rewrites, replay(planned.graph, prices.quick.registry, rewrites, RULES)), plan
+
+    if ask.strategy in (*COMBINATIONS, MAGIS):
+        made = _of_peer(planned, request, ask, prices)
+    else:
+        is_micro_batch = ask.strategy == MICRO_BATCH
+        made = plan_variants(
+            planned.graph,
+            request,
+            prices,
+            choices,
+            only=(lambda choice: choice.is_whole_step) if is_micro_batch else lambda _: True,
+            merging=not is_micro_batch,
+            like=None if like is None else like.decisions,
+            met=met,
+            floor=floor,
+        )
     for tried in made.tried:
         peak, seconds = format_bytes(tried.peak_bytes), format_seconds(tried.seconds)
         logger.info("%s: %s in %s", tried.label, peak, seconds)
@@ -76,41 +90,21 @@ def as_variant(planned: PlannedGraph, variant: Variant) -> PlannedGraph:
     return replace(rewritten, decisions=variant.decisions)
 
 
-def _found(
-    planned: PlannedGraph,
-    asked: Request,
-    ask: Ask,
-    prices: VariantPrices,
-    choices: Choices,
-    like: PlannedGraph | None,
-    met: MetPlans | None,
-) -> VariantPlan:
-    """What the strategy that is asked for finds; arguments as of `searched_variant`. Peers search for each program."""
-    if ask.strategy in (*COMBINATIONS, MAGIS):
-        combining = peer("combinations", "asked").Combining(
-            planned.graph,
-            asked,
-            ask.limits,
-            prices.quick,
-            prices.exact,
-            planned.objection,
-            prices.costs,
-            ask.interrupt,
-        )
-        is_magis = ask.strategy == MAGIS
-        solver = peer("magis", "strategy") if is_magis else peer("combinations", ask.strategy)
-        combined: VariantPlan = solver.solve(combining)
-        return combined
-    return plan_variants(
+def _of_peer(planned: PlannedGraph, asked: Request, ask: Ask, prices: VariantPrices) -> VariantPlan:
+    """What another strategy finds, which searches for each program anew."""
+    combining = peer("combinations", "asked").Combining(
         planned.graph,
         asked,
-        prices,
-        choices,
-        only=(lambda choice: choice.is_whole_step) if ask.strategy == MICRO_BATCH else lambda _: True,
-        merging=ask.strategy != MICRO_BATCH,
-        like=None if like is None else like.decisions,
-        met=met,
+        ask.limits,
+        prices.quick,
+        prices.exact,
+        planned.objection,
+        prices.costs,
+        ask.interrupt,
     )
+    solver = peer("magis", "strategy") if ask.strategy == MAGIS else peer("combinations", ask.strategy)
+    made: VariantPlan = solver.solve(combining)
+    return made
 
 
 def before_results_on_operands(planned: PlannedGraph, ask: Ask, pricing: Pricing) -> Limits:

@@ -42,12 +42,8 @@ def apply_rule(
     """Apply a rule wherever it finds that it can be, again and again as long as nodes go. O(rewrites times size).
 
     Args:
-        graph: to be changed.
-        registry: what its operations mean.
-        rule: what to look for.
         objection: why a changed graph (beside `graph`) is not wanted, for reasons that the graph does not tell; None
             where it is.
-        is_meant: whether a place that the rule finds in a graph is to be changed.
     """
     made = Edited.unchanged(graph)
     rewrites: list[Rewrite] = []

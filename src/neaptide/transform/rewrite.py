@@ -6,7 +6,7 @@ list can be stored in a plan, and whoever has the captured graph can build the v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -108,15 +108,10 @@ class Rule(Protocol):
     @property
     def summary(self) -> str: ...
 
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Places where it can be applied, and places where it matches but may not be, in program order.
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite | Refusal]:
+        """Places where it can be applied, and places where it matches but may not be, in program order; none of alternatives.
 
-        Args:
-            graph: where to look.
-            registry: what its operations mean; an operation without a row is left alone.
-            near: only places that touch these nodes; None for all.
+        An operation that the registry has no row for is left alone.
         """
         ...
 
@@ -145,10 +140,7 @@ def replay(
     """The graph after some rewrites, one behind the other. O(rewrites times size).
 
     Args:
-        graph: to be changed.
-        registry: what its operations mean.
         rewrites: each of the graph that those before it make.
-        rules: by name; see `transform.rules`.
 
     Raises:
         RewriteError: an unknown rule, a node that is not there, or a rewrite that is not legal in its graph; says
@@ -176,14 +168,7 @@ def apply_rewrite(
     """The graph after one rewrite, checked. O(size of the graph and of the bodies on the way).
 
     Args:
-        graph: to be changed.
-        registry: what its operations mean.
-        rewrite: of this graph.
-        rules: by name.
         sizes: that it runs under.
-
-    Raises:
-        RewriteError: as `replay`.
     """
     if rewrite.within:
         return _applied_within(graph, registry, rewrite, rules, sizes)
@@ -206,13 +191,7 @@ def apply_rewrite(
 
 
 def sizes_within(graph: Graph, loop: int, sizes: Sizes = STATIC) -> Sizes:
-    """The sizes that the body of a loop runs under, those of a full part first. O(slices of the loop).
-
-    Args:
-        graph: where the loop is.
-        loop: id of its node.
-        sizes: that the graph runs under.
-    """
+    """The sizes that the body of a loop runs under, those of a full part first. O(slices of the loop)."""
     node = graph.nodes[loop]
     found: list[Binding] = []
     for around in sizes:

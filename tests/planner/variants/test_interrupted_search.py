@@ -6,29 +6,23 @@ import threading
 
 import pytest
 
+import variant_search
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
-from neaptide.cost.model import EstimatedCost
-from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
-from neaptide.planner.plan_graph import GraphAsk
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans
-from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.search import plan_variants
 from neaptide.plans import Plan
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from variant_search import PRICING
 from wide_rows import rows_step
 
-PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 LONGEST_S = 3600.0
 
 
@@ -47,19 +41,9 @@ class EndsTheSearch(MetPlans):
 
 
 def searched(graph, met):
-    allowed = baseline(PRICING.problem(graph)).peak_with_workspace_bytes
-    return plan_variants(
-        graph,
-        lambda _: GraphAsk(
-            Budget(None, latency=LONGEST_S),
-            limits=Limits(None, 800),
-            interrupt=met.interrupt,
-            workers=1,
-            budget_bytes=allowed,
-        ),
-        VariantPrices(PRICING, lambda _: PRICING),
-        Choices(registry(), lambda _: None),
-        met=met,
+    budget = Budget(None, latency=LONGEST_S)
+    return variant_search.searched(
+        graph, budget, Limits(None, 800), asked={"interrupt": met.interrupt}, met=met
     )
 
 

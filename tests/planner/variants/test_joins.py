@@ -9,21 +9,13 @@ from torch import nn
 
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.cost.model import EstimatedCost
-from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.choices import Choices
-from neaptide.planner.variants.following import followed
-from neaptide.planner.variants.joins import joins, without_joins
-from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.search import plan_variants
+from neaptide.planner.variants.joins import followed, joins, without_joins
 from neaptide.planner.variants.variant import Decision
 from neaptide.policy.prepared_step import prepare
+from variant_search import PRICING, choices_of_all, searched
 
 
 class TwoLevels(nn.Module):
@@ -64,50 +56,30 @@ def step():
     return capture_step(step, (batch,))
 
 
-@pytest.fixture(scope="module")
-def prices():
-    return Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
-
-
-def wanted_by(_edited):
-    return None
-
-
-def test_each_join_costs_what_doing_without_it_takes_longer(step, prices):
-    graph, choices = step.steady.graph, Choices(registry(), wanted_by)
+def test_each_join_costs_what_doing_without_it_takes_longer(step):
+    graph, choices = step.steady.graph, choices_of_all()
     begun = choices.begun(graph)
-    below, above = joins(begun, choices, prices.problem)
+    below, above = joins(begun, choices, PRICING.problem)
     assert above.nbytes == 8 * 16 * 128 * 128 * 4
     assert below.nbytes == 8 * 32 * 16 * 16 * 4
     assert below.seconds / below.nbytes > above.seconds / above.nbytes
-    before = prices.problem(begun.graph).baseline_seconds
+    before = PRICING.problem(begun.graph).baseline_seconds
     for some in ([below], [above], [below, above]):
         apart = without_joins(begun, choices, [join.name for join in some])
-        left = [join.name for join in joins(apart, choices, prices.problem)]
+        left = [join.name for join in joins(apart, choices, PRICING.problem)]
         assert left == [join.name for join in (below, above) if join not in some]
-        longer = prices.problem(apart.graph).baseline_seconds - before
+        longer = PRICING.problem(apart.graph).baseline_seconds - before
         assert longer == pytest.approx(sum(join.seconds for join in some), abs=1e-9)
 
 
 @pytest.mark.slow
-def test_joins_are_made_after_all_where_their_time_is_worth_more(step, prices):
+def test_joins_are_made_after_all_where_their_time_is_worth_more(step):
     graph = step.steady.graph
-    choices = Choices(registry(), wanted_by)
-    _, wide = joins(choices.begun(graph), choices, prices.problem)
-    before = baseline(prices.problem(graph))
+    choices = choices_of_all()
+    _, wide = joins(choices.begun(graph), choices, PRICING.problem)
+    before = baseline(PRICING.problem(graph))
     budget = Budget("min", latency=before.seconds * 1.05)
-    found = plan_variants(
-        graph,
-        lambda _: GraphAsk(
-            budget,
-            limits=Limits(None, 1500),
-            workers=1,
-            budget_bytes=before.peak_with_workspace_bytes,
-        ),
-        VariantPrices(prices, lambda _: prices),
-        Choices(registry(), wanted_by),
-        only=lambda _: False,
-    )
+    found = searched(graph, budget, Limits(None, 1500), only=lambda _: False)
     both, above = (
         [(tried.peak_bytes, tried.seconds) for tried in found.tried if tried.label.startswith(label)]
         for label in ("convolutions of pieces, then", "convolutions of pieces at 1 of 2 joins")
@@ -120,8 +92,8 @@ def test_joins_are_made_after_all_where_their_time_is_worth_more(step, prices):
     assert apart == (wide.name,)
 
 
-def test_what_was_decided_is_decided_again_for_the_same_graph(step, prices):
-    choices = Choices(registry(), wanted_by)
+def test_what_was_decided_is_decided_again_for_the_same_graph(step):
+    choices = choices_of_all()
     begun = without_joins(choices.begun(step.steady.graph), choices)
     for choice in choices.after(begun)[:6]:
         variant = choices.taken(choice, 2)
@@ -131,8 +103,8 @@ def test_what_was_decided_is_decided_again_for_the_same_graph(step, prices):
             assert again.graph == variant.graph
 
 
-def test_what_is_not_found_again_is_left_out(step, prices):
-    choices = Choices(registry(), wanted_by)
+def test_what_is_not_found_again_is_left_out(step):
+    choices = choices_of_all()
     begun = choices.begun(step.steady.graph)
     unknown = Decision("what nobody has in 2 parts", 1)
     assert followed(begun, [unknown], choices) == begun

@@ -5,18 +5,13 @@ from __future__ import annotations
 import pytest
 
 from neaptide.budget import Budget
-from neaptide.cost.model import EstimatedCost
-from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import search
 from neaptide.planner.variants.choices import Choices
-from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.search import plan_variants
+from variant_search import PRICING, choices_of_all, searched
 from wide_rows import rows_step
 
 
@@ -26,25 +21,14 @@ def graph():
     return capture_step(step, (batch,)).steady.graph
 
 
-def choices():
-    return Choices(registry(), lambda _: None)
-
-
 def labels(graph, known, limits):
-    pricing = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
-    before = baseline(pricing.problem(graph))
-    budget = Budget("min", latency=1000 * before.seconds)
-    found = plan_variants(
-        graph,
-        lambda _: GraphAsk(budget, limits=limits, workers=1, budget_bytes=before.peak_with_workspace_bytes),
-        VariantPrices(pricing, lambda _: pricing),
-        known,
-    )
+    longest = 1000 * baseline(PRICING.problem(graph)).seconds
+    found = searched(graph, Budget("min", latency=longest), limits, choices=known)
     return [tried.label for tried in found.tried]
 
 
 def test_they_are_found_once(graph):
-    known = choices()
+    known = choices_of_all()
     begun = known.begun(graph)
     assert not known.knows(begun)
     found = known.after(begun)
@@ -58,32 +42,14 @@ def test_they_are_found_once(graph):
 
 
 def test_what_one_search_found_another_finds_too(graph):
-    known, limits = choices(), Limits(None, 600)
+    known, limits = choices_of_all(), Limits(None, 600)
     first = labels(graph, known, limits)
     assert any("parts" in label for label in first)
-    assert labels(graph, known, limits) == first == labels(graph, choices(), limits)
-
-
-class Slow:
-    """A clock by which everything takes an hour."""
-
-    def seconds(self):
-        return 3600.0
-
-
-@pytest.mark.parametrize("found_before", [False, True])
-def test_without_time_to_look_for_them_the_graph_as_it_is_gets_it(graph, monkeypatch, found_before):
-    known = choices()
-    if found_before:
-        known.after(known.begun(graph))
-    monkeypatch.setattr(search, "Stopwatch", Slow)
-    tried = labels(graph, known, Limits(600.0, 600))
-    assert any("parts" in label for label in tried) == found_before
-    assert any("searched longer" in label for label in tried) or found_before
+    assert labels(graph, known, limits) == first == labels(graph, choices_of_all(), limits)
 
 
 def test_the_whole_step_is_found_without_the_others_and_found_again_among_them(graph):
-    known = choices()
+    known = choices_of_all()
     begun = known.begun(graph)
     whole = known.whole(begun)
     assert not known.knows(begun)
@@ -111,18 +77,12 @@ class Watched(Choices):
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_search_that_is_late_plans_the_whole_step_before_it_looks_further(graph, monkeypatch, is_late):
-    monkeypatch.setattr(search._FirstSearch, "_is_late", lambda _: is_late)
+    left = iter([0.6]) if is_late else iter([])  # what the floor left, as far as the first look is concerned
+    monkeypatch.setattr(search._Search, "left", lambda _: next(left, 0.9))
+    monkeypatch.setattr(search, "_MOST_PLANNED", 6)
     known = Watched()
-    tried = labels(graph, known, Limits(None, 600))
+    tried = labels(graph, known, Limits(600.0, 600))
     assert known.asked[0] == ("taken" if is_late else "after")
     assert "after" in known.asked
     in_parts = [label for label in tried if "parts" in label and "longer" not in label]
     assert len(in_parts) == len(set(in_parts)) > 1  # nothing is planned twice
-
-
-def test_under_a_limit_of_work_no_search_is_late(graph, monkeypatch):
-    seen = []
-    late = search._FirstSearch._is_late
-    monkeypatch.setattr(search._FirstSearch, "_is_late", lambda self: seen.append(late(self)) or seen[-1])
-    labels(graph, choices(), Limits(None, 600))
-    assert seen == [False]

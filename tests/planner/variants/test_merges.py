@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
+import variant_search
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
@@ -18,19 +19,16 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.loop_bodies import BodyPlanner
-from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import merges
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.merges import merged
-from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from variant_search import PRICING, choices_of_all
 
 FREE = {"product_sums", "in_place"}
 
@@ -96,28 +94,12 @@ def captured(step, batch):
     return capture_step(step, (batch,)).steady.graph
 
 
-def pricing():
-    return Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
-
-
-def searched(graph, *, merging, longer=0.0, prices=None, only=lambda _: False, work=600):
+def searched(graph, *, merging, longer=0.0, prices=PRICING, only=lambda _: False, work=600):
     """The fewest bytes that are found within a time, as a share of the program's peak, and what was done."""
-    prices = prices or pricing()
     before = baseline(prices.problem(graph))
     budget = Budget("min", latency=before.seconds * (1 + longer))
-    found = plan_variants(
-        graph,
-        lambda _: GraphAsk(
-            budget,
-            limits=Limits(None, work),
-            workers=1,
-            budget_bytes=before.peak_with_workspace_bytes,
-        ),
-        VariantPrices(prices, lambda _: prices),
-        Choices(registry(), lambda _: None),
-        only=only,
-        merging=merging,
-    )
+    limits = Limits(None, work)
+    found = variant_search.searched(graph, budget, limits, prices=prices, only=only, merging=merging)
     made = found.found.program.predictions
     assert made.seconds <= before.seconds * (1 + longer)
     return made.peak_with_workspace_bytes / before.peak_with_workspace_bytes, found
@@ -130,23 +112,6 @@ def test_a_merge_buys_the_time_that_recomputation_spends():
     assert share < 0.95 * plain
     assert "sums in products" in found.label
     assert found.found.program.moves.recomputations  # no merge alone lowers it so far
-
-
-@pytest.mark.slow
-def test_a_variant_without_loops_gets_all_the_work_that_is_left(monkeypatch):
-    work, around = [], BodyPlanner.around
-
-    def noted(planner, *others):
-        work.append(planner.limits.work)
-        return around(planner, *others)
-
-    monkeypatch.setattr(BodyPlanner, "around", noted)
-    _, found = searched(captured(*gated_step()), merging=True)
-    assert found.tried[-1].label.endswith("searched longer")
-    assert work[:2] == [60, 60]
-    assert work[2] == pytest.approx(
-        240, abs=1
-    )  # of 600: as much for the graph as it is with results on operands
 
 
 class SlowWhereNew(EstimatedCost):
@@ -185,7 +150,7 @@ def test_joins_go_where_their_bytes_are_worth_the_time():
 
 def test_they_reach_into_the_bodies_of_loops():
     graph = captured(*gated_step())
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     choice = choices.after(choices.begun(graph))[0]
     variant = choices.taken(choice, 2)
     assert variant is not None
@@ -195,7 +160,7 @@ def test_they_reach_into_the_bodies_of_loops():
     assert replay(graph, registry(), made.rewrites, RULES).graph == made.graph
     before, after = (memory_profile(one.graph, Schedule.program_order(one.graph)) for one in (variant, made))
     assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
-    prices = pricing()
+    prices = PRICING
     assert baseline(prices.problem(made.graph)).seconds < baseline(prices.problem(variant.graph)).seconds
 
     kept = merged(variant, choices, keeps_operands=True)
@@ -218,7 +183,7 @@ def test_where_time_is_left_unspent_parts_that_overwrite_nothing_are_planned_too
 
 def test_copies_are_made_once_inside_loops_as_well():
     graph = captured(*step_of(nn.Sequential(*(Packed(16) for _ in range(3))), 8, 12, 16))
-    choices, prices = Choices(registry(), lambda _: None), pricing()
+    choices, prices = choices_of_all(), PRICING
     in_parts = choices.taken(choices.after(choices.begun(graph))[0], 2)
     assert in_parts is not None
     for variant in (Variant.captured(graph), in_parts):

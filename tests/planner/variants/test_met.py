@@ -6,21 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+import variant_search
 from neaptide.budget import Budget
-from neaptide.cost.model import EstimatedCost
-from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants import choosing
-from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants import search
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
-from neaptide.planner.variants.planning import MERGED, VariantPrices
-from neaptide.planner.variants.search import plan_variants
+from neaptide.planner.variants.search import MERGED
+from variant_search import PRICING
 from wide_rows import rows_step, wide_head
 
 
@@ -30,23 +25,13 @@ def graph():
     return capture_step(step, (batch,)).steady.graph
 
 
-PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
-
-
 def asked_for(graph, ratio):
     before = baseline(PRICING.problem(graph))
     return Budget(None, latency=ratio * before.seconds), before.peak_with_workspace_bytes
 
 
 def searched(graph, ratio, met, work):
-    budget, allowed = asked_for(graph, ratio)
-    return plan_variants(
-        graph,
-        lambda _: GraphAsk(budget, limits=Limits(None, work), workers=1, budget_bytes=allowed),
-        VariantPrices(PRICING, lambda _: PRICING),
-        Choices(registry(), lambda _: None),
-        met=met,
-    )
+    return variant_search.searched(graph, asked_for(graph, ratio)[0], Limits(None, work), met=met)
 
 
 def front(graph, works):
@@ -76,7 +61,7 @@ def test_a_search_begins_with_what_was_met(graph, before, ratio):
 def test_the_whole_step_is_priced_whatever_its_estimate_says(monkeypatch):
     step, batch = wide_head()
     graph = capture_step(step, (batch,)).steady.graph
-    honest = choosing.estimates
+    honest = search.estimates
 
     def dear(*arguments):
         found = honest(*arguments)
@@ -85,7 +70,7 @@ def test_the_whole_step_is_priced_whatever_its_estimate_says(monkeypatch):
     def wholes():
         return [one.estimate.parts for one in met.all_priced() if one.estimate.choice.is_whole_step]
 
-    monkeypatch.setattr(choosing, "estimates", dear)
+    monkeypatch.setattr(search, "estimates", dear)
     met, _ = front(graph, [(1.2, 400)])
     assert met.all_priced()
     assert not wholes()

@@ -13,9 +13,8 @@ from neaptide.cost.presets import get_device
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.choices import Choices, levels_of
 from neaptide.planner.variants.estimate import estimates
-from neaptide.planner.variants.levels import levels_of
 from neaptide.runtime.steps.capturing import capture
 
 SENTENCES, TOKENS, WIDTH, WORDS = 3, 40, 8, 160

@@ -22,9 +22,9 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.looked_at import most_parts, parts_record
+from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Variant
-from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
 from neaptide.runtime.steps.capturing import capture

@@ -29,15 +29,8 @@ def follow(
     where all who use it cut it. Where a row says nothing, a node is a barrier: its results are whole.
 
     Args:
-        graph: static.
-        registry: what its operations mean.
         seeds: where the axis lies in values to begin with. Seeds are believed where nothing in the graph contradicts.
         length: of the axis: the smallest number of elements that its parts are counted in.
-        nodes: those to look at; all without it.
-        lines: of this graph and length, where more than one axis is followed in it.
-
-    Raises:
-        RewriteError: a seed does not fit its value.
 
     Cost:
         O(passes * nodes); two to four passes, since most axes run forward from the inputs.

@@ -33,13 +33,7 @@ _Key = tuple[int, tuple[tuple[int, Along], ...], tuple[tuple[int, Along], ...], 
 
 
 class Lines:
-    """The lines of a graph's nodes along an axis of some length. What was found once is known from then on.
-
-    Args:
-        graph: static.
-        registry: what its operations mean.
-        length: of the axis.
-    """
+    """The lines of a graph's nodes along an axis of some length. What was found once is known from then on."""
 
     def __init__(self, graph: Graph, registry: OpRegistry, length: int) -> None:
         self.graph = graph
@@ -82,10 +76,7 @@ class Lines:
         """The line in which operands and results lie as given; None where there is none. O(axes of the operation).
 
         Args:
-            node: of the graph.
-            required: by slot, where operands carry the axis.
             optional: the same of operands of which only the shape matters; they need not be part of the line.
-            results: by output, where results are to carry it.
         """
         key = (node.id, tuple(required.items()), tuple(optional.items()), tuple(results.items()))
         if key not in self._found:

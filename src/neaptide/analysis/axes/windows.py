@@ -77,12 +77,6 @@ def follow_windows(
     A node that does not depend on the seeds, needs the whole axis or draws random numbers is no member, and neither is one
     that adds up over it beside what it makes in parts: what two parts make would be added twice.
     Operands beside those that carry the axis are cut where the row says so, and carry it from then on. O(rounds * nodes).
-
-    Args:
-        graph: static.
-        registry: what its operations mean.
-        seeds: where the axis lies in values to begin with.
-        nodes: those to look at.
     """
     here = sorted(set(nodes))
     lines = Lines(graph, registry, 1)

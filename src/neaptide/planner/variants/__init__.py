@@ -21,11 +21,7 @@ def inner_strategy(name: str) -> str:
 
 
 def check_variants(strategy_name: str, numerics: str) -> None:
-    """Refuse a strategy that looks for parts where the bits are kept.
-
-    Raises:
-        UsageError: naming what to change.
-    """
+    """Refuse a strategy that looks for parts where the bits are kept."""
     if strategy_name in OF_VARIANTS and numerics != CLOSE:
         raise UsageError(
             f"the strategy {strategy_name!r} takes sums in another order", next_step='say numerics="close"'
@@ -33,11 +29,7 @@ def check_variants(strategy_name: str, numerics: str) -> None:
 
 
 def check_host(strategy_name: str, budget: Budget) -> None:
-    """Refuse room on the host that a search over variants would not use.
-
-    Raises:
-        UsageError: naming what to change.
-    """
+    """Refuse room on the host that a search over variants would not use."""
     if strategy_name == TRANSFORM_ONLY and budget.host_bytes:
         raise UsageError(
             f"the strategy {strategy_name!r} moves nothing to the host",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Loop
 from neaptide.ir.registry import OpRegistry
-from neaptide.planner.variants.levels import Level, levels_of
+from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.applying import found_rewrites
@@ -23,7 +25,7 @@ from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.spans import has_backward
 from neaptide.transform.fission.twins import amplified, twins_apart
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
-from neaptide.transform.rewrite import replay
+from neaptide.transform.rewrite import STATIC, Sizes, replay, sizes_within
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.made_again import made_again
@@ -43,10 +45,53 @@ _NO_SUFFIX = 0
 # Micro-batching splits everything but what makes numbers, such as the count of labels.
 _WHOLE = 0.95
 
+# Each about one and a half times the one before.
+_LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
 Objection = Callable[[Edited], str | None]
 
 PartsBound = Callable[[int | None], int]
 """Told the most parts along an axis, or None for any number, says what no plan with so many parts goes below, in bytes."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A graph, or the body of a loop in it.
+
+    Attributes:
+        graph: as it is, dims of parts and all.
+        within: the loop, from the outermost on (`Rewrite.within`); empty for the graph itself.
+        sizes: that it runs under, those of a full part first.
+        loop: whose body it is; None for the graph itself.
+    """
+
+    graph: Graph
+    within: tuple[int, ...] = ()
+    sizes: Sizes = STATIC
+    loop: Loop | None = None
+
+    @cached_property
+    def full(self) -> Graph:
+        """The graph of a full part, with numbers for all dims; nodes and values are those of `graph`."""
+        return with_sizes(self.graph, self.sizes[0])
+
+    def cut_before(self) -> frozenset[tuple[int, int]]:
+        """Values that the loop hands over in parts, each with the dim."""
+        if self.loop is None:
+            return frozenset()
+        return frozenset((self.graph.inputs[part.input], part.axis) for part in self.loop.slices)
+
+
+def levels_of(graph: Graph) -> Iterator[Level]:
+    """A graph and the bodies in it, each behind what it lies in. O(size)."""
+    waiting = [Level(graph)]
+    while waiting:
+        here = waiting.pop(0)
+        yield here
+        for node in here.graph.nodes:
+            for loop in node.regions:
+                sizes = sizes_within(here.graph, node.id, here.sizes)
+                waiting.append(Level(loop.body, (*here.within, node.id), sizes, loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +140,6 @@ class Choices:
 
     It remembers what it found in a graph before anything was chosen: finding that takes seconds in a long graph, and searches
     for other limits begin with the same.
-
-    Args:
-        registry: what operations mean.
-        objection: why a changed graph is not wanted, for reasons that the graph does not tell; None where it is.
     """
 
     def __init__(self, registry: OpRegistry, objection: Objection) -> None:
@@ -231,7 +272,7 @@ class Choices:
         for region in beside:
             again = any((value, along.dim) in cut for value, along in region.seeds.items())
             # All of a part in parts, along the axis that makes the part, is the same in more parts.
-            if not (again and region.kind == "step" and region.share > SETTINGS.all_of_body):
+            if not (again and region.kind == "step" and region.share > _WHOLE):
                 yield self._of(variant, region, level.within)
         # Overlapping parts do not fill what a loop around puts together.
         if not level.within:
@@ -295,7 +336,7 @@ def _inside(edited: Edited, within: tuple[int, ...]) -> Edited:
 def ladder(length: int) -> Sequence[int]:
     """Numbers of parts that are tried for an axis, ascending; each makes parts of another length."""
     steps: dict[int, int] = {}
-    for parts in (*SETTINGS.ladder, length):
+    for parts in (*_LADDER, length):
         if 2 <= parts <= length:
             step = -(-length // parts)
             steps.setdefault(step, -(-length // step))

@@ -54,7 +54,6 @@ class PartCosts:
         """Of the seconds of calls, those that the device is not busy, as `cost.roofline` has it. In parts they grow as `parts ** fall`.
 
         Args:
-            seconds: of each call.
             contracts: whether its arithmetic takes the time, or its traffic.
         """
         half = np.where(contracts, *self.half_seconds)
@@ -95,9 +94,6 @@ class Outlook:
     """Bytes over the time of a program, for estimates of what parts would leave of them. O(size) to make.
 
     Args:
-        graph: the program.
-        pricing: of it.
-        costs: of parts.
         trips: how often it runs, where it is the body of a loop; its seconds are those of all.
     """
 
@@ -129,12 +125,7 @@ class Outlook:
         return float(self.problem.resident_bytes + max(here, elsewhere))
 
     def of(self, choice: Choice, seconds: float = 0.0) -> ChoiceOutlook:
-        """What is known of some regions. O(size).
-
-        Args:
-            choice: the regions.
-            seconds: of what they need first.
-        """
+        """What is known of some regions. O(size)."""
         return ChoiceOutlook(self, choice, seconds)
 
 
@@ -199,11 +190,7 @@ class _RegionOutlook:
         self.sum_bytes = float(sum(outlook.sizes[s] for s in self.results if s not in region.in_parts))
 
     def outside(self, gone: set[int]) -> float:
-        """Bytes that are there all the time that the loop runs: what lies in front of it, and its results.
-
-        Args:
-            gone: storages that are never whole.
-        """
+        """Bytes that are there all the time that the loop runs: what lies in front of it, and its results."""
         outlook = self.outlook
         stays = (outlook.begin <= self.first) & (outlook.end > self.first)
         stays[list(gone)] = False
@@ -227,14 +214,7 @@ class _RegionOutlook:
 def estimates(
     begun: Variant, choices: Iterable[Choice], pricing: Pricing, costs: PartCosts = ON_A_CPU
 ) -> list[Estimate]:
-    """Every choice in every number of parts that is tried.
-
-    Args:
-        begun: that the choices follow from.
-        choices: what may follow.
-        pricing: of any graph.
-        costs: of parts.
-    """
+    """Every choice in every number of parts that is tried."""
     outlooks: dict[tuple[int, tuple[int, ...]], _Levels] = {}
     before = pricing.problem(begun.graph).baseline_seconds
     found = []

@@ -22,13 +22,7 @@ class Goal:
 
     @staticmethod
     def of(budget: Budget, allowed: int, baseline_seconds: float) -> Goal:
-        """What a budget asks for.
-
-        Args:
-            budget: as it was given.
-            allowed: bytes that it comes to.
-            baseline_seconds: that a share of the time is of.
-        """
+        """What a budget asks for."""
         if budget.peak is not None and not budget.is_min:
             return Goal(allowed, None)
         limit = budget.resolve_latency(baseline_seconds)

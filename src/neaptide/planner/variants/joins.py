@@ -14,7 +14,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.choices import Choice, Choices, ladder
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.schedule.problem import StepProblem
 from neaptide.transform.applying import apply_rule
@@ -41,13 +41,7 @@ class Join:
 
 
 def joins(variant: Variant, choices: Choices, problem: Callable[[Graph], StepProblem]) -> list[Join]:
-    """The joins of a variant that need not be made, in program order. O(joins times size).
-
-    Args:
-        variant: with the joins.
-        choices: knows what operations mean.
-        problem: prices a graph.
-    """
+    """The joins of a variant that need not be made, in program order. O(joins times size)."""
     step, found = problem(variant.graph), []
     before = baseline(step)
     for rewrite in _RULE.find(variant.graph, choices.registry):
@@ -61,13 +55,7 @@ def joins(variant: Variant, choices: Choices, problem: Callable[[Graph], StepPro
 
 
 def without_joins(variant: Variant, choices: Choices, names: Collection[str] | None = None) -> Variant:
-    """A variant whose convolutions read the pieces of what they read joined. O(rewrites times size).
-
-    Args:
-        variant: with the joins.
-        choices: knows what operations mean, and what is not wanted.
-        names: of what is not to be joined; everything that need not be, if not given.
-    """
+    """A variant whose convolutions read the pieces of what they read joined. O(rewrites times size)."""
 
     def objection(edited: Edited) -> str | None:
         return choices.objection(variant.edited.then(edited))
@@ -97,8 +85,6 @@ def with_one_join_more(
     One by one: each that is made again buys time, and what the next buys is worth less.
 
     Args:
-        decisions: of a variant without some joins.
-        known: what each join costs.
         share_per_second: part of what a peak is above the caller's bytes that a second of recomputation takes away.
         peak_bytes: of that peak, above them.
     """
@@ -117,3 +103,29 @@ def with_one_join_more(
         else replace(decision, names=tuple(name for name in decision.names if name in apart))
         for decision in decisions
     ]
+
+
+def followed(begun: Variant, decisions: Sequence[Decision], choices: Choices) -> Variant:
+    """A variant after as many decisions, in their order, as are found again in its graph; the others are left out.
+
+    Costs what it takes to find the choices after each of them.
+    """
+    variant = begun
+    for decision in decisions:
+        if decision.names is not None:
+            variant = without_joins(variant, choices, decision.names)
+            continue
+        found = _again(choices.after(variant), decision)
+        variant = (choices.taken(*found) if found else None) or variant
+    return variant
+
+
+def _again(choices: Sequence[Choice], decision: Decision) -> tuple[Choice, int] | None:
+    """The choice, and the number of parts, that a decision describes; of several the one of about as many bytes."""
+    meant = [
+        (choice, parts)
+        for choice in choices
+        for parts in ladder(choice.length)
+        if choice.described(parts) == decision.label
+    ]
+    return min(meant, key=lambda one: abs(one[0].nbytes - decision.nbytes), default=None)

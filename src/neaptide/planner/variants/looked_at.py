@@ -12,25 +12,17 @@ from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.choices import Choice, Choices, PartsBound
+from neaptide.planner.variants.choices import Choice, Choices, PartsBound, levels_of
 from neaptide.planner.variants.joins import without_joins
-from neaptide.planner.variants.levels import levels_of
+from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.variant import Variant
-from neaptide.planner.variants.variant_plan import VariantPlan
 from neaptide.plans import PartsRecord
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.units import format_bytes
 
 
 def parts_record(made: VariantPlan, begun: Variant, pricing: Pricing, known: Choices) -> PartsRecord:
-    """The record of a search. O(axes of the choices x size of the graph), once for all searches of a program.
-
-    Args:
-        made: what it found.
-        begun: what it went out from, as in `made`.
-        pricing: of the graph.
-        known: of all searches for this program; remembers the bound, and what was refused.
-    """
+    """The record of a search. O(axes of the choices x size of the graph), once for all searches of a program."""
     bound = known.bound_behind(begun, lambda: _bound(begun, made.choices, pricing, known))
     program, away = made.found.program, 0
     if program.stays:
@@ -58,9 +50,6 @@ def most_parts(graph: Graph) -> int:
 
     Where a loop cuts what a loop around it has cut before, both may run along one axis, and their trips multiply. In a body
     the extent of such a dim follows from the length of a part, and other extents are numbers.
-
-    Args:
-        graph: without symbolic dims, but for those of loops' bodies.
     """
     found: dict[tuple[int, ...], int] = {(): 1}
     for level in levels_of(graph):

@@ -26,8 +26,6 @@ def merged(variant: Variant, choices: Choices, *, keeps_operands: bool = False) 
     """A variant after all free rewrites of its graph and of the bodies of its loops. O(rewrites times size).
 
     Args:
-        variant: to be changed.
-        choices: knows what operations mean, and what is not wanted; it is told what could not be done.
         keeps_operands: nothing is overwritten in the bodies of loops: there each operation may run again.
     """
     for rule in _FREE:

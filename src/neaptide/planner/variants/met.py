@@ -10,49 +10,69 @@ from neaptide.outcome import TerminationReason
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan
+from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Division, Variant
-from neaptide.planner.variants.variant_plan import VariantPlan
-from neaptide.plans import PlannedProgram, TerminationRecord
+from neaptide.plans import PlannedProgram, TerminationRecord, TriedVariant
 from neaptide.transform.rewrite import Rewrite
 
 _ELSEWHERE: Final = "met in a search for another limit"
 
 
 @dataclass(frozen=True, slots=True)
-class PricedVariant:
-    """What a choice in a number of parts comes to before it is planned.
-
-    Attributes:
-        estimate: that was made of it; it keeps its choice.
-        begins: what a further choice would follow from.
-        variant: that with what is done last.
-        written: the variant in program order.
-    """
-
-    estimate: Estimate
-    begins: Variant
-    variant: Variant
-    written: PlannedSequence
-
-
-@dataclass(frozen=True, slots=True)
-class MetVariant:
-    """A variant that was met.
+class VariantPlan:
+    """The plan that was found, and what was done to the graph before.
 
     Attributes:
         label: what was done, in words.
-        variant: what is planned and run.
-        begins: what a further choice would follow from; None where none does.
-        plans: sequences of it, the fastest first. Program order is among them where it is faster than its plans: it says what a
-            shorter limit may be kept with.
+        found: of the graph after the rewrites.
+        variant: what was done; nothing where the graph as it is was best.
+        before: the graph as it is, in program order.
+        tried: all variants that were planned, in that order.
+        begun: what the search went out from; None where the graph as it is was all that is needed.
+        choices: what may follow from that.
+        begins: what a further choice would follow from: `variant` without what is done last; None where there is none.
     """
 
     label: str
+    found: GraphPlan
+    variant: Variant
+    before: PlannedSequence
+    tried: tuple[TriedVariant, ...] = ()
+    begun: Variant | None = None
+    choices: tuple[Choice, ...] = ()
+    begins: Variant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PricedVariant:
+    """A variant and what it comes to, before it is planned for the limit of a search.
+
+    Attributes:
+        variant: what is planned and run.
+        begins: what a further choice would follow from: that without what is done last; None where none does.
+        plans: sequences of it, the fastest first; program order alone where nobody planned it. It is among them where it is
+            faster than the plans: it says what a shorter limit may be kept with.
+        estimate: that was made of it, which keeps its choice; None where there is none.
+        name: what was done, in words, where that is not what its decisions say.
+    """
+
     variant: Variant
     begins: Variant | None
     plans: tuple[PlannedSequence, ...]
+    estimate: Estimate | None = None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What was done, in words."""
+        return self.name or self.variant.label
+
+    @property
+    def choice(self) -> Choice | None:
+        """The last one that was taken; None where none was, or that is not known."""
+        return None if self.estimate is None else self.estimate.choice
 
 
 class MetPlans:
@@ -64,21 +84,17 @@ class MetPlans:
         self._written: dict[tuple[Rewrite, ...], PlannedSequence] = {}
 
     def remember(self, priced: PricedVariant) -> None:
-        """Remember what a choice in a number of parts comes to."""
+        """Remember what a choice in a number of parts comes to in program order."""
+        assert priced.estimate is not None
         self._priced[_key(priced.estimate)] = priced
-        self._written[priced.variant.rewrites] = priced.written
+        self._written[priced.variant.rewrites] = priced.plans[0]
 
     def priced(self, estimate: Estimate) -> PricedVariant | None:
         """What the choice of an estimate, in its number of parts, comes to; None where nobody looked."""
         return self._priced.get(_key(estimate))
 
     def note(self, plan: VariantPlan, written: Callable[[Variant], PlannedSequence]) -> None:
-        """Remember a plan.
-
-        Args:
-            plan: of a variant.
-            written: tells what a variant comes to in program order; not asked where that is known.
-        """
+        """Remember a plan; `written` tells what its variant comes to in program order, where that is not known."""
         self._plans.append(plan)
         rewrites = plan.variant.rewrites
         if rewrites not in self._written:
@@ -105,19 +121,18 @@ class MetPlans:
                 kept.append(plan)
         return tuple(kept)
 
-    def variants(self) -> tuple[MetVariant, ...]:
+    def variants(self) -> tuple[PricedVariant, ...]:
         """Each variant that was planned or priced once, in the order in which they were. O(plans^2)."""
-        met: dict[tuple[Rewrite, ...], MetVariant] = {}
+        met: dict[tuple[Rewrite, ...], PricedVariant] = {}
         for plan in self._plans:
             rewrites = plan.variant.rewrites
             if rewrites not in met:
                 plans = tuple(map(planned_sequence, self.of(plan.variant)))
                 if (written := self._written[rewrites]).seconds < plans[0].seconds:
                     plans = (written, *plans)
-                met[rewrites] = MetVariant(plan.label, plan.variant, plan.begins, plans)
+                met[rewrites] = PricedVariant(plan.variant, plan.begins, plans, None, plan.label)
         for one in self._priced.values():
-            known = MetVariant(one.variant.label, one.variant, one.begins, (one.written,))
-            met.setdefault(one.variant.rewrites, known)
+            met.setdefault(one.variant.rewrites, one)
         return tuple(met.values())
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import log, log2
+from typing import Final
 
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.settings import SETTINGS
+
+# Of a peak, what recomputation leaves at the least, whatever the time.
+_LEAST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +58,18 @@ class Price:
         return Price(seconds, per_second, peak, left, resident_bytes=resident_bytes)
 
     def after(self, before: PlannedSequence, plain: PlannedSequence) -> Price:
-        """The same for a variant that was planned; what parts take in other regions is not known of it.
-
-        Args:
-            before: the variant in program order.
-            plain: its plan.
-        """
+        """The same for a variant that was planned; what parts take in other regions is not known of it."""
         made = Price.of(before, plain, self.resident_bytes)
         repeats = plain.seconds > before.seconds
         return made if repeats else replace(made, share_per_second=self.share_per_second)
 
     def seen(self, estimate: Estimate, seconds: float) -> Price:
         """With what one variant takes in program order, priced exactly."""
-        return replace(self, priced=(*self.priced, (estimate, seconds - self._estimated(estimate))))
+        return replace(self, priced=(*self.priced, (estimate, seconds - self.seconds_of(estimate))))
 
     def rank(self, estimate: Estimate, goal: Goal) -> tuple[float, ...]:
         """Lower is better: the bytes, or the seconds, that recomputation would bring a variant to."""
-        seconds = self._estimated(estimate) + self._short_of(estimate)
+        seconds = self.seconds_of(estimate) + self._short_of(estimate)
         return self.brought(estimate.peak_bytes, seconds, goal, self._doubt(estimate))
 
     def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
@@ -78,13 +77,11 @@ class Price:
 
         Args:
             peak: bytes in its own order.
-            seconds: that it takes.
-            goal: what is asked for.
             doubt: seconds by which it may be too long and still be looked at.
         """
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
-            left = max(1.0 - self.share_per_second * slack, SETTINGS.least_share)
+            left = max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
             least = peak - (1.0 - left) * self._above_resident(peak)
             return max(seconds - goal.longest - doubt, 0.0), least
         above = max(peak - goal.allowed, 0.0) / max(self._above_resident(peak), 1.0)
@@ -95,7 +92,8 @@ class Price:
     def _above_resident(self, peak: float) -> float:
         return max(peak - self.resident_bytes, 0.0)
 
-    def _estimated(self, estimate: Estimate) -> float:
+    def seconds_of(self, estimate: Estimate) -> float:
+        """That a variant takes by its estimate."""
         return self.before_seconds + estimate.seconds + estimate.added_seconds
 
     def _doubt(self, estimate: Estimate) -> float:

@@ -86,20 +86,12 @@ class Variant:
         return self.edited.graph
 
     def then(self, registry: OpRegistry, rewrites: Sequence[Rewrite], *decisions: Decision) -> Variant:
-        """With more rewrites, each of the graph that those before it make. O(rewrites times size).
-
-        Raises:
-            RewriteError: one of them is not legal.
-        """
+        """With more rewrites, each of the graph that those before it make. O(rewrites times size)."""
         later = replay(self.graph, registry, rewrites, RULES)
         return Variant((*self.decisions, *decisions), (*self.rewrites, *rewrites), self.edited.then(later))
 
     def then_all(self, registry: OpRegistry, rewrites: Sequence[Rewrite], *decisions: Decision) -> Variant:
-        """With more rewrites, all of them of this graph, about different nodes. O(rewrites times size).
-
-        Raises:
-            RewriteError: one of them is not legal.
-        """
+        """With more rewrites, all of them of this graph, about different nodes. O(rewrites times size)."""
         made, here = self, Edited.unchanged(self.graph)
         for rewrite in rewrites:
             moved = rewrite.moved(here)

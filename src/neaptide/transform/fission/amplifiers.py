@@ -19,7 +19,7 @@ from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Kind
-from neaptide.transform.again import Again
+from neaptide.transform.fission.own_views import Again
 from neaptide.transform.fission.spans import BACKWARD, FORWARD
 
 # What is made is wide where it takes so many times the bytes of what it is made from.
@@ -54,10 +54,6 @@ def amplifiers(graph: Graph, least_bytes: float) -> tuple[tuple[Amplifier, ...],
 
     One that ends in the results of the forward, as logits and their loss do, is none: its backward follows it at once, and
     both are one region.
-
-    Args:
-        graph: a static training step; a forward alone has no twins.
-        least_bytes: that a family must make in between.
     """
     search = _Search(graph)
     families: dict[object, list[Amplifier]] = defaultdict(list)

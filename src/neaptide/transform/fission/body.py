@@ -9,10 +9,10 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import COPY_OP, FILLING_OPS, Access, Effects, Named, Node, Ref
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Storage, Value, contiguous_strides
+from neaptide.ops.rewritten import plain_terms
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.region import Region
 from neaptide.transform.fission.split import PartShapes, is_dense, same_layout
-from neaptide.transform.fission.terms import terms_of_outputs
 
 _ZERO = SizeExpr.const(0)
 
@@ -38,9 +38,6 @@ def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartSh
 
     A part along an inner axis is not contiguous where it is cut out of a whole: it is copied before its first use, since
     the members were captured on values that are.
-
-    Raises:
-        RewriteError: a value or an argument of which there is no part.
     """
     return PartBody(graph, registry, shapes).build(region)
 
@@ -125,11 +122,7 @@ class PartBody:
         self.number[number] = self.copied(handed, wanted)
 
     def copied(self, number: int, wanted: Value) -> int:
-        """A contiguous copy of a value of the body.
-
-        Raises:
-            RewriteError: that is not as what it stands for would lie.
-        """
+        """A contiguous copy of a value of the body."""
         here = self.values[number]
         copied = replace(wanted, strides=contiguous_strides(wanted.shape))
         if not same_layout(wanted, copied):
@@ -264,3 +257,47 @@ def _span(shape: tuple[SizeExpr, ...], strides: tuple[SizeExpr, ...]) -> SizeExp
     for extent, stride in zip(shape, strides, strict=True):
         last = last + (extent - 1) * stride
     return last + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is handed back for an output of a region.
+
+    Attributes:
+        terms: values of members; the output itself where it is no sum of terms.
+        additions: members that would have added them, and are needed for nothing else.
+    """
+
+    terms: tuple[int, ...]
+    additions: frozenset[int]
+
+
+def terms_of_outputs(graph: Graph, region: Region) -> tuple[Terms, ...]:
+    """By output of a region, its terms. O(size of the graph).
+
+    Args:
+        region: a sum of it may be a sum of two in each part, as the gradient of a weight that two layers share.
+    """
+    users = graph.consumers()
+    members = frozenset(region.members)
+    found = []
+    for output in region.outputs:
+        terms: list[int] = []
+        additions: set[int] = set()
+        waiting = [output]
+        while waiting:
+            value = waiting.pop()
+            number = graph.producer(value)
+            assert number is not None
+            summed = plain_terms(graph, graph.nodes[number]) if output in region.sums else ()
+            if value == output:
+                is_used = not members.isdisjoint(users[value])
+            else:
+                is_used = len(users[value]) > 1 or value in region.outputs
+            if summed and not is_used and all(graph.producer(term) in members for term in summed):
+                additions.add(number)
+                waiting += reversed(summed)
+            else:
+                terms.append(value)
+        found.append(Terms(tuple(terms), frozenset(additions)))
+    return tuple(found)

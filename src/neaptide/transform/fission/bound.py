@@ -41,10 +41,8 @@ def parts_lower_bound_bytes(
     What only adds two terms of a sum is left to the loop, which adds each by itself. What a part needs of scratch is not known, and is not counted. O(axes * size of the graph).
 
     Args:
-        graph: static, without loops.
         axes: followed through it. What must be seen to before a node may run in parts counts as seen to.
         most_parts: along each axis; one for each element if it is not given.
-        workspace: by node, bytes of scratch where it runs whole.
         storage_bytes: as really made, where an operation makes another size than the graph says.
         rewritten: what operations mean, where `in_place`, `copied_once` and `product_sums` may be done as well, before or
             behind parts: a result that may lie on an operand takes nothing beside it, and what may go is not counted.
@@ -96,7 +94,7 @@ def _on_operands(graph: Graph, node: Node, registry: OpRegistry) -> list[int]:
 
 
 def _is_left_to_a_loop(graph: Graph, node: Node, lines: Sequence[tuple[int, Line]]) -> bool:
-    """Whether a node adds terms that parts may add one by one (`transform.fission.terms`)."""
+    """Whether a node adds terms that parts may add one by one (`transform.fission.body`)."""
     is_term = any(how is Merge.SUM for _, line in lines for how in line.results.values())
     return is_term and bool(plain_terms(graph, node))
 

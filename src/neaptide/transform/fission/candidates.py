@@ -25,9 +25,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Kind
-from neaptide.transform.again import Again
 from neaptide.transform.fission.members import convex_members
-from neaptide.transform.fission.own_views import own_views
+from neaptide.transform.fission.own_views import Again, own_views
 from neaptide.transform.fission.region import destinations
 from neaptide.transform.fission.spans import Span, stretches, suffixes, whole_step
 
@@ -81,8 +80,6 @@ def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) ->
     """Regions that may run in parts, those that make the most bytes in parts first. O(suffixes x axes x nodes).
 
     Args:
-        graph: static.
-        registry: what its operations mean.
         most: suffixes that are looked at, the shortest and the longest among them.
     """
     finder = RegionFinder(graph, registry)
@@ -98,10 +95,6 @@ def means_in_regions(graph: Graph, registry: OpRegistry) -> tuple[int, ...]:
     """Nodes that take a mean along the axis of a region of the whole step, or of the shortest suffix; ascending.
 
     Regions are found only until all means along their axes are known.
-
-    Args:
-        graph: static.
-        registry: what its operations mean.
     """
     finder = RegionFinder(graph, registry)
     found: set[int] = set()
@@ -111,12 +104,7 @@ def means_in_regions(graph: Graph, registry: OpRegistry) -> tuple[int, ...]:
 
 
 class RegionFinder:
-    """Finds what may run in parts among some nodes of a graph.
-
-    Args:
-        graph: static.
-        registry: what its operations mean.
-    """
+    """Finds what may run in parts among some nodes of a graph."""
 
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph, self.registry = graph, registry
@@ -134,7 +122,6 @@ class RegionFinder:
         """Regions of the whole step and of suffixes.
 
         Args:
-            most: suffixes that are looked at.
             wanted: asked before a region is found, by the means along its axis, whether it is of interest.
         """
         step = whole_step(self.graph)
@@ -183,15 +170,7 @@ class RegionFinder:
         dim: int,
         wanted: MeansWanted = lambda _: True,
     ) -> Candidate | None:
-        """Those of some nodes that may run in parts along a dim of a value that is handed to them; None if there is no such region.
-
-        Args:
-            kind: as `Candidate.kind`.
-            nodes: to choose from.
-            value: that names the axis.
-            dim: of it; its extent is the length of the axis.
-            wanted: as of `spans`.
-        """
+        """Those of some nodes that may run in parts along a dim of a value that is handed to them; None if there is no such region."""
         length = self.graph.values[value].shape[dim].constant_value()
         origin = self.graph.values[value].name, dim
         return self.along(kind, nodes, {value: Along(dim)}, length, origin, wanted)
@@ -205,16 +184,7 @@ class RegionFinder:
         origin: tuple[str, int],
         wanted: MeansWanted = lambda _: True,
     ) -> Candidate | None:
-        """Those of some nodes that may run in parts along an axis; None if there is no such region.
-
-        Args:
-            kind: as `Candidate.kind`.
-            nodes: to choose from.
-            seeds: values that are handed to them, and where the axis lies in them.
-            length: of the axis.
-            origin: as `Candidate.origin`.
-            wanted: as of `spans`.
-        """
+        """Those of some nodes that may run in parts along an axis; None if there is no such region."""
         try:
             carried = self._follow(seeds, length, nodes)
         except RewriteError:

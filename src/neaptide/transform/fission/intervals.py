@@ -64,11 +64,7 @@ class Intervals:
 
 
 def find_intervals(graph: Graph, region: Region, axis: WindowAxis) -> Intervals:
-    """The intervals of a region whose results are made without overlap. O(passes * members).
-
-    Raises:
-        RewriteError: results do not share units, or a storage is written in place behind a window that reads it.
-    """
+    """The intervals of a region whose results are made without overlap. O(passes * members)."""
     return _Finder(graph, region, axis).run()
 
 

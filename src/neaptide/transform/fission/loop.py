@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_body import with_destinations
-from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap, Source
+from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.structural import CONSTANT_OP
@@ -19,27 +18,9 @@ from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.body import Part, part_body
 from neaptide.transform.fission.region import Region, find_region, made_by
 from neaptide.transform.fission.split import PartShapes, Split, is_dense
+from neaptide.transform.fission.window_operands import Beside
 
 _ZERO = SizeExpr.const(0)
-
-
-class Beside(Protocol):
-    """An operand that a loop has beside those of its region, cut along dim 0.
-
-    Attributes:
-        scale: elements for a unit of the axis.
-        beyond: elements that a part has beside these.
-    """
-
-    @property
-    def scale(self) -> int: ...
-
-    @property
-    def beyond(self) -> int: ...
-
-    def make(self, edit: GraphEdit, anchor: int, source: Source) -> int:
-        """The operand, made in front of a node."""
-        ...
 
 
 def extract_loop(
@@ -53,14 +34,7 @@ def extract_loop(
     here can check that; running both can.
 
     Args:
-        graph: to be changed.
-        registry: what its operations mean.
         nodes: the region; views at its border stay outside.
-        split: along which axis, and in which parts.
-        dim: that the split brings into the graph; None for none.
-
-    Raises:
-        RewriteError: the nodes cannot run as one loop, with the reason.
     """
     region = find_region(graph, registry, nodes, split.axes, split.sums)
     shapes = PartShapes(graph, registry, split)
@@ -78,15 +52,7 @@ def put_loop(
     """The graph with a loop over some body in the place of a region. O(size of the graph).
 
     Args:
-        graph: to be changed.
-        region: of it.
-        shapes: of a part.
         part: what one trip makes: it is handed what the region is, cut where that is one of the slices, and then what lies beside.
-        beside: further operands of the loop.
-        dim: that the loop brings into the graph; None for none.
-
-    Raises:
-        RewriteError: what leaves the region does not fill its bytes.
     """
     split = shapes.split
     values = [graph.values[number] for number in region.outputs]

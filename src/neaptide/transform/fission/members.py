@@ -32,10 +32,7 @@ def convex_members(
     it would make alone.
 
     Args:
-        graph: the program.
-        wanted: nodes that may run in parts.
         complete: by node, the nodes whose results it needs complete although they may run in parts.
-        sizes: bytes by storage.
     """
     made = {n: sum(sizes[storage] for storage in graph.created_storages(graph.nodes[n])) for n in wanted}
     return _Choice(set(wanted), complete, made, predecessors(graph)).made()

@@ -7,6 +7,7 @@ handed over in parts. What it shows can. So the region makes the view itself.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.axes.lines import Lines
@@ -14,21 +15,25 @@ from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
-from neaptide.transform.again import Again
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Some nodes, and the later ones that are to use what a second run of them makes.
+
+    Attributes:
+        nodes: that run again, ascending.
+        users: behind them, ascending; the copies run right before the first.
+    """
+
+    nodes: tuple[int, ...]
+    users: tuple[int, ...]
 
 
 def own_views(
     graph: Graph, registry: OpRegistry, members: Collection[int], handed: Mapping[int, Along], length: int
 ) -> tuple[Again | None, dict[int, Along]] | None:
-    """The views that a region is to make for itself, and what it is then handed in parts; None where that cannot be.
-
-    Args:
-        graph: where the region is.
-        registry: what its operations mean.
-        members: the region.
-        handed: by value that is handed to it in parts, where the axis lies.
-        length: of the axis.
-    """
+    """The views that a region is to make for itself, and what it is then handed in parts; None where that cannot be."""
     lines = Lines(graph, registry, length)
     views: set[int] = set()
     seeds: dict[int, Along] = {}
@@ -56,12 +61,7 @@ def own_views(
 
 
 def copies(group: Again | None, now: Mapping[int, int]) -> range:
-    """What runs again for a group: right in front of its first user.
-
-    Args:
-        group: of a rewrite that makes it again.
-        now: by node before that, the node behind it.
-    """
+    """What runs again for a group: right in front of its first user."""
     return range(0) if group is None else range(now[group.users[0]] - len(group.nodes), now[group.users[0]])
 
 

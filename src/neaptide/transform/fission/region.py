@@ -47,16 +47,6 @@ def find_region(
     """The region of some nodes. O(size of the graph).
 
     A node behind the region that nothing uses, and a use of no more than a shape, do not make a value leave it.
-
-    Args:
-        graph: where they are.
-        registry: what its operations mean.
-        nodes: that are to run in parts.
-        axes: by value that carries the axis, where.
-        added_up: values of which each part makes a term.
-
-    Raises:
-        RewriteError: the nodes cannot run as one loop; says why, and which node is in the way.
     """
     dead = _dead(graph, registry, set(nodes))
     inside = set(nodes) - dead
@@ -234,11 +224,7 @@ def _check_segment(graph: Graph, members: Sequence[int]) -> None:
 def _behind(
     graph: Graph, members: Sequence[int], inside: Collection[int], dead: Collection[int]
 ) -> tuple[int, ...]:
-    """Nodes among the members that need them.
-
-    Raises:
-        RewriteError: a member needs one of these in turn, so no moment is right for the loop.
-    """
+    """Nodes among the members that need them."""
     before = predecessors(graph)
     cause: dict[int, int] = {}
     for number in range(members[0], members[-1] + 1):

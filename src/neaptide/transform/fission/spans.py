@@ -42,12 +42,7 @@ class Span:
 
 
 def suffixes(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[Span, ...]:
-    """The spans behind the narrow places of a forward, the longest first; empty without a backward. O(size).
-
-    Args:
-        graph: a training step, whose nodes say of which phase they are.
-        binding: values of symbolic dims.
-    """
+    """The spans behind the narrow places of a forward, the longest first; empty without a backward. O(size)."""
     forward = [node.id for node in graph.nodes if node.source.phase == FORWARD]
     if not forward or not has_backward(graph):
         return ()
@@ -79,10 +74,6 @@ def stretches(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[S
     """What lies between two narrow places of a graph without a backward, around its widest place, the longest first.
 
     The first begins with the graph, the last ends with it. Empty where there is a backward. O(size).
-
-    Args:
-        graph: a forward.
-        binding: values of symbolic dims.
     """
     forward = [node.id for node in graph.nodes if node.source.phase == FORWARD]
     if not forward or has_backward(graph):

@@ -51,16 +51,7 @@ class Split:
 
 
 class PartShapes:
-    """Shapes, strides and arguments of a region under a split.
-
-    Args:
-        graph: where the region is.
-        registry: what its operations mean.
-        split: how it is run in parts.
-
-    Raises:
-        RewriteError: the parts are none, or longer than the axis.
-    """
+    """Shapes, strides and arguments of a region under a split."""
 
     def __init__(self, graph: Graph, registry: OpRegistry, split: Split) -> None:
         length, step = split.length, split.step_size
@@ -79,11 +70,7 @@ class PartShapes:
             self.part = SizeExpr.dim(_untaken(graph, step))
 
     def per_element(self, value: Value) -> SizeExpr:
-        """Elements of a value's dim for one element of the axis.
-
-        Raises:
-            RewriteError: the dim is not there, or the axis does not fit into it.
-        """
+        """Elements of a value's dim for one element of the axis."""
         along = self.split.axes[value.id]
         if not 0 <= along.dim < len(value.shape):
             raise RewriteError(f"%{value.name} has no dim {along.dim}")
@@ -105,38 +92,22 @@ class PartShapes:
         return number in self.split.axes
 
     def extent(self, value: Value) -> SizeExpr:
-        """Elements of a part of a value along the axis.
-
-        Raises:
-            RewriteError: as `per_element`.
-        """
+        """Elements of a part of a value along the axis."""
         return self.per_element(value) * self.part
 
     def shape(self, value: Value) -> tuple[SizeExpr, ...]:
-        """The shape of a part of a value.
-
-        Raises:
-            RewriteError: as `per_element`.
-        """
+        """The shape of a part of a value."""
         if value.id not in self.split.axes:
             return value.shape
         dim = self.split.axes[value.id].dim
         return (*value.shape[:dim], self.extent(value), *value.shape[dim + 1 :])
 
     def value(self, value: Value) -> Value:
-        """A part of a value, as the same operations would make it of parts of their operands.
-
-        Raises:
-            RewriteError: it lies in its storage so that a part of it is not of that form.
-        """
+        """A part of a value, as the same operations would make it of parts of their operands."""
         return value if value.id not in self.split.axes else self.cut(value, self.extent(value))
 
     def cut(self, value: Value, extent: SizeExpr) -> Value:
-        """Some elements of a value along the axis, as the same operations would make them.
-
-        Raises:
-            RewriteError: as `value`.
-        """
+        """Some elements of a value along the axis, as the same operations would make them."""
         dim = self.split.axes[value.id].dim
         shape = (*value.shape[:dim], extent, *value.shape[dim + 1 :])
         stride = value.strides[dim]
@@ -155,11 +126,7 @@ class PartShapes:
         return replace(value, shape=shape, strides=strides, offset=value.offset // whole * part + rest)
 
     def arguments(self, node: Node) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
-        """The arguments of a node when it runs on parts: a shape, or strides, are those of a part of its first result.
-
-        Raises:
-            RewriteError: another argument is as large as the axis, so it may mean its length.
-        """
+        """The arguments of a node when it runs on parts: a shape, or strides, are those of a part of its first result."""
         sizes = self.split.sizes.get(node.id, ())
         shapes = self._shapes(node)
 

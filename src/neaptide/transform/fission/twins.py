@@ -30,12 +30,6 @@ def amplified(
     """By amplifier of a family, its region and that of its twin along a dim of what is made wider; None where there are none.
 
     O(size of the graph, by region).
-
-    Args:
-        finder: of the graph after the rewrite.
-        edited: what `twins_apart` makes of the graph that the family was found in.
-        family: amplifiers that are alike.
-        dim: of `Amplifier.narrow`.
     """
     now = {old: new for new, old in enumerate(edited.node_of) if old >= 0}
     values = {old: new for new, old in enumerate(edited.value_of) if old >= 0}

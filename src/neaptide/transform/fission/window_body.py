@@ -21,7 +21,7 @@ from neaptide.transform.fission.body import Part, PartBody
 from neaptide.transform.fission.intervals import Interval
 from neaptide.transform.fission.region import Region
 from neaptide.transform.fission.split import same_layout
-from neaptide.transform.fission.window_operands import Outside, Rows
+from neaptide.transform.fission.window_operands import Beside, Outside, Rows
 from neaptide.transform.fission.window_shapes import WindowShapes
 
 _ZERO = SizeExpr.const(0)
@@ -30,12 +30,8 @@ _ONE = SizeExpr.const(1)
 
 def window_body(
     graph: Graph, registry: OpRegistry, region: Region, shapes: WindowShapes
-) -> tuple[Part, tuple[Rows | Outside, ...]]:
-    """The members of a region in one trip, and what it is handed beside the operands. O(size of the region).
-
-    Raises:
-        RewriteError: a value or an argument of which there is no part.
-    """
+) -> tuple[Part, tuple[Beside, ...]]:
+    """The members of a region in one trip, and what it is handed beside the operands. O(size of the region)."""
     body = _WindowBody(graph, registry, shapes)
     made = body.build(region)
     return made, tuple(body.beside)
@@ -44,7 +40,7 @@ def window_body(
 @dataclass
 class _WindowBody(PartBody):
     shapes: WindowShapes
-    beside: dict[Rows | Outside, int] = field(default_factory=dict)  # values of the body
+    beside: dict[Beside, int] = field(default_factory=dict)  # values of the body
 
     def build(self, region: Region) -> Part:
         inputs = [self._handed(number) for number in region.inputs]
@@ -152,7 +148,7 @@ class _WindowBody(PartBody):
             )
         dim = self._dim(value)
         held = Interval(read.scale, read.before, max(read.after, -read.before))
-        mask = self._beside(Outside(held, units, extent, len(here.shape) - dim, self._device(number)))
+        mask = self._beside(Outside(held, units, extent, self._device(number), len(here.shape) - dim))
         if max(front, back) > self.shapes.fewest(read):
             self._fill_where(number, self._crop(mask, 0, held, read), fill)
             return
@@ -192,7 +188,7 @@ class _WindowBody(PartBody):
         )
         self.nodes.append(replace(node, effects=effects))
 
-    def _beside(self, wanted: Rows | Outside) -> int:
+    def _beside(self, wanted: Beside) -> int:
         """A part of an operand of the loop that is none of the region's."""
         if wanted not in self.beside:
             shape = (self.shapes.count(wanted.interval), *[_ONE] * (wanted.rank - 1))

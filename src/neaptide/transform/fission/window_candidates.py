@@ -23,10 +23,6 @@ def window_candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ..
 
     All of the graph, and of one without a backward what lies between narrow places around its widest, along each axis of
     what crosses where the region begins. O(stretches x axes x nodes).
-
-    Args:
-        graph: static.
-        registry: what its operations mean.
     """
     found: dict[tuple[frozenset[int], int], Candidate] = {}
     for made in _WindowFinder(graph, registry).stretches():
@@ -35,12 +31,7 @@ def window_candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ..
 
 
 def window_means(graph: Graph, registry: OpRegistry) -> tuple[int, ...]:
-    """Nodes of a training step that take a mean along an axis that windows read; as sums, they may run in parts.
-
-    Args:
-        graph: static.
-        registry: what its operations mean.
-    """
+    """Nodes of a training step that take a mean along an axis that windows read; as sums, they may run in parts."""
     return tuple(sorted(_WindowFinder(graph, registry).means()))
 
 

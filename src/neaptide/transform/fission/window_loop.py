@@ -26,16 +26,6 @@ def extract_window_loop(
     """Put one loop in the place of some nodes, whose windows read elements of neighbouring parts. O(size of the graph).
 
     Elements that two parts read are made in both.
-
-    Args:
-        graph: to be changed.
-        registry: what its operations mean.
-        nodes: the region; views at its border stay outside.
-        seeds: where the axis lies in what is handed to it in parts.
-        parts: how many at most; each is as long as the first but for the last, which may be shorter.
-
-    Raises:
-        RewriteError: the nodes cannot run as one loop, with the reason.
     """
     region, axis, intervals = window_region(graph, registry, nodes, seeds)
     units = intervals.units
@@ -52,11 +42,7 @@ def extract_window_loop(
 def window_region(
     graph: Graph, registry: OpRegistry, nodes: Collection[int], seeds: Mapping[int, Scaled]
 ) -> tuple[Region, WindowAxis, Intervals]:
-    """The region of some nodes along an axis with windows, the axis, and what a part makes. O(size of the graph).
-
-    Raises:
-        RewriteError: a node does not run in parts along the axis, or the nodes are no region.
-    """
+    """The region of some nodes along an axis with windows, the axis, and what a part makes. O(size of the graph)."""
     for node in map(graph.nodes.__getitem__, sorted(set(nodes))):
         if node.op in FILLING_OPS:
             raise RewriteError(

@@ -16,18 +16,7 @@ from neaptide.transform.fission.split import PartShapes, Split
 
 
 class WindowShapes(PartShapes):
-    """As `PartShapes`, for values whose parts are intervals.
-
-    Args:
-        graph: where the region is.
-        registry: what its operations mean.
-        split: how it is run in parts; its length is the number of units.
-        intervals: what a part makes and reads.
-        axes: by member, what its row says.
-
-    Raises:
-        RewriteError: the parts are none, or the last one is so short that it has nothing of some value.
-    """
+    """As `PartShapes`, for values whose parts are intervals."""
 
     def __init__(
         self,

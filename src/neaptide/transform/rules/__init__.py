@@ -9,34 +9,34 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
-from neaptide.transform.rules.copied_once import CopiedOnce
-from neaptide.transform.rules.draws_apart import DrawsApart
+from neaptide.transform.rules.copied_once import COPIED_ONCE
+from neaptide.transform.rules.draws_apart import DRAWS_APART
 from neaptide.transform.rules.equal_operations import EqualOperations
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.fission_by_shape import FissionByShape
-from neaptide.transform.rules.gradients_apart import GradientsApart
-from neaptide.transform.rules.in_place import InPlace
+from neaptide.transform.rules.gradients_apart import GRADIENTS_APART
+from neaptide.transform.rules.in_place import IN_PLACE
 from neaptide.transform.rules.made_again import MadeAgain
-from neaptide.transform.rules.mean_as_sum import MeanAsSum
-from neaptide.transform.rules.piecewise_convolutions import PiecewiseConvolutions
-from neaptide.transform.rules.product_sums import ProductSums
+from neaptide.transform.rules.mean_as_sum import MEAN_AS_SUM
+from neaptide.transform.rules.piecewise_convolutions import PIECEWISE_CONVOLUTIONS
+from neaptide.transform.rules.product_sums import PRODUCT_SUMS
 from neaptide.transform.rules.windows import Windows
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            CopiedOnce(),
-            DrawsApart(),
+            COPIED_ONCE,
+            DRAWS_APART,
             EqualOperations(),
             Fission(),
             FissionByShape(),
-            GradientsApart(),
-            InPlace(),
+            GRADIENTS_APART,
+            IN_PLACE,
             MadeAgain(),
-            MeanAsSum(),
-            PiecewiseConvolutions(),
-            ProductSums(),
+            MEAN_AS_SUM,
+            PIECEWISE_CONVOLUTIONS,
+            PRODUCT_SUMS,
             Windows(),
         )
     }
@@ -45,11 +45,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 
 def check_rules(names: Iterable[str]) -> None:
-    """Refuse names of rules that there are not, and of those of which not all places may be taken together.
-
-    Raises:
-        UsageError: naming those that there are.
-    """
+    """Refuse names of rules that there are not, and of those of which not all places may be taken together."""
     together = ", ".join(name for name, rule in RULES.items() if not rule.are_alternatives)
     for name in names:
         if name not in RULES:

@@ -67,10 +67,6 @@ def gradients_of_pieces(
     """Replace the gradients of a convolution of a join by those of the pieces.
 
     Args:
-        edit: of the graph.
-        graph: as it is.
-        node: makes the gradients.
-        pieces: what is joined.
         cuts: by piece, nodes that cut its gradient out of that of the join; they go.
     """
     mask = node.args[GRADIENTS_MASK]

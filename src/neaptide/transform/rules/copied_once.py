@@ -2,67 +2,25 @@
 
 Packed projections give their gradients back as a stack, which is permuted and copied to be a matrix. Attention in float32
 under autocast casts its operands up, permutes them, casts them down and copies them. (Motion of transpositions and joins
-past each other, as in TASO, Jia et al., SOSP 2019.)
+past each other, as in TASO, Jia et al., SOSP 2019.) Only where nothing else uses the first, and the second is no larger: bytes
+never grow in program order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view
-from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.values import DTYPE_BYTES, Value, contiguous_strides
+from neaptide.ir.values import DTYPE_BYTES, Value
 from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
-from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_places
+from neaptide.transform.rules.node_rule import NodeRule, Pattern, is_row_major, used_once
 
 # What a cast may say; its device is that of its operand, and all layouts are strided.
 _DTYPE_AND_LAYOUT = frozenset({"dtype", "device", "layout", LAYOUT})
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedOnce:
-    """Makes the second of two copies in the place of the first. The nodes of a rewrite are the second ones; no settings.
-
-    Only where nothing else uses the first, and the second is no larger: bytes never grow in program order.
-    """
-
-    name: str = "copied_once"
-    keeps_bits: bool = True
-    each_node: bool = True
-    are_alternatives: bool = False
-    summary: str = "copies of copies are made once"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`: one rewrite for all copies, and the reasons of those that are left. O(size of the graph)."""
-        del registry
-        places, gone = _Places(graph), set[int]()
-        at: dict[int, _Place | str | None] = {}
-        for node in reversed(graph.nodes):  # the last copy of a chain knows the others
-            at[node.id] = None if node.id in gone else places.of(node)
-            if isinstance(place := at[node.id], _Place):
-                gone.update((place.first.id, *place.between))
-        return found_places(self, graph, near, lambda node: at[node.id])
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        del registry
-        places, edit, taken = _Places(graph), GraphEdit(graph), set[int]()
-        found = named_places(graph, rewrite, places.of, "go", "it copies no copy")
-        for node, place in found:
-            chain = {place.first.id, *place.between, node.id}
-            if taken & chain:
-                raise RewriteError(f"node {node.id} copies what another of the nodes copies")
-            taken |= chain
-            _put(edit, graph, node, place)
-        return edit.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +43,13 @@ class _Places:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.users = graph.consumers()
-        self.outputs = set(graph.outputs)
+        self.is_used_once = used_once(graph)
         self.written = {access.storage for node in graph.nodes for access in node.effects.writes}
 
     def of(self, node: Node) -> _Place | str | None:
         """What a copy copies; why that stays; None where it copies no copy."""
         result = self.graph.values[node.outputs[0]] if _is_copy(node) else None
-        if result is None or not _is_plain(result):
+        if result is None or not is_row_major(result):
             return None
         place, last = None, node
         order = tuple(range(len(result.shape)))
@@ -113,10 +70,6 @@ class _Places:
         self, node: Node, result: Value
     ) -> tuple[Node, tuple[int, ...], tuple[int, ...]] | str | None:
         """What makes the copy that a copy copies, the views between, and its dims as they are copied.
-
-        Args:
-            node: copies it.
-            result: what becomes of it in the end.
 
         Returns:
             Why the two copies may not be one, if so; None where the node copies no copy.
@@ -141,7 +94,7 @@ class _Places:
         if order is None or not self._is_same(first, made, result):
             return None
         chain = (made.id, *(self.graph.nodes[view].outputs[0] for view in views))
-        if any(len(set(self.users[value])) != 1 or value in self.outputs for value in chain):
+        if not all(map(self.is_used_once, chain)):
             return "the first copy is used elsewhere"
         if made.storage in self.written:
             return "the first copy is written into"
@@ -246,6 +199,21 @@ def _permuted(edit: GraphEdit, graph: Graph, before: Node, value: int, order: tu
     return shown
 
 
-def _is_plain(value: Value) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
-    return value.storage is not None and value.strides == contiguous_strides(value.shape)
+def _pattern(graph: Graph, _: OpRegistry) -> Pattern:
+    """The last copy of a chain stands for the others."""
+    places, gone = _Places(graph), set[int]()
+    at: dict[int, _Place | str | None] = {}
+    for node in reversed(graph.nodes):
+        at[node.id] = None if node.id in gone else places.of(node)
+        if isinstance(place := at[node.id], _Place):
+            gone.update((place.first.id, *place.between))
+    return lambda node: at[node.id]
+
+
+COPIED_ONCE = NodeRule(
+    name="copied_once",
+    summary="copies of copies are made once",
+    pattern=_pattern,
+    change=_put,
+    cannot=("go", "it copies no copy, or another copies what it copies"),
+)

@@ -2,57 +2,23 @@
 
 What draws random numbers does not run in parts: the parts would draw others. Drawn apart, the mask is whole and is there before
 the region begins; applying it works element by element, runs in parts, and may run again. The same numbers come from the
-same state of the generator, which is left in the same state.
+same state of the generator, which is left in the same state. Only on the CPU: on other devices one kernel for both draws other
+numbers than a kernel that only draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref
-from neaptide.ir.registry import OpRegistry
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_places
+from neaptide.transform.rules.node_rule import NodeRule
 
 _CPU = "cpu"
 _NOTHING = SizeExpr.const(0)
-
-
-@dataclass(frozen=True, slots=True)
-class DrawsApart:
-    """Has the masks of dropouts drawn by themselves. The nodes of a rewrite are the dropouts; no settings.
-
-    Only on the CPU: on other devices one kernel for both draws other numbers than a kernel that only draws.
-    """
-
-    name: str = "draws_apart"
-    keeps_bits: bool = True
-    each_node: bool = True
-    are_alternatives: bool = False
-    summary: str = "masks of dropout are drawn before they are applied"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`: one rewrite for all dropouts, and the reasons of those that are left. O(nodes)."""
-        del registry
-        return found_places(self, graph, near, lambda node: _place(graph, node))
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        del registry
-        edit = GraphEdit(graph)
-        found = named_places(
-            graph, rewrite, lambda node: _place(graph, node), "draw first", "it draws no mask that it applies"
-        )
-        for node, place in found:
-            _draw_first(edit, graph, node, place)
-        return edit.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +89,12 @@ def _draw_first(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> Non
     edit.replace_node(
         node.id, NodeDraft(APPLY_MASK, (operand, drawn), (result,), arguments, source=node.source)
     )
+
+
+DRAWS_APART = NodeRule(
+    name="draws_apart",
+    summary="masks of dropout are drawn before they are applied",
+    pattern=lambda graph, _: lambda node: _place(graph, node),
+    change=_draw_first,
+    cannot=("draw first", "it draws no mask that it applies"),
+)

@@ -8,7 +8,7 @@ subexpressions (Cocke, "Global common subexpression elimination", 1970), by vers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view
@@ -40,9 +40,7 @@ class EqualOperations:
     are_alternatives: bool = False
     summary: str = "equal operations run once"
 
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite | Refusal]:
         """As `Rule.find`. O(size of the graph)."""
         keys = _Keys(graph)
         groups: dict[_Key, list[int]] = defaultdict(list)
@@ -50,9 +48,8 @@ class EqualOperations:
             if _is_repeatable(graph, registry, node):
                 groups[keys.of(node)].append(node.id)
         storages = _Storages(graph)
-        wanted = None if near is None else frozenset(near)
         for nodes in groups.values():
-            if len(nodes) > 1 and (wanted is None or not wanted.isdisjoint(nodes)):
+            if len(nodes) > 1:
                 yield from self._places(storages, nodes)
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:

@@ -5,7 +5,7 @@ Fission of MAGIS (Chen et al., ASPLOS 2024), as a loop instead of an unrolled gr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.axes.carried import Carried
@@ -16,18 +16,20 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.with_sizes import is_static, with_sizes
+from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import STATIC, Refusal, Rewrite, Setting, Sizes
-from neaptide.transform.rules.handed_values import number_setting, operand_at, places_of, runs_of
+from neaptide.transform.rewrite import STATIC, Rewrite, Sizes
+from neaptide.transform.rules.handed_values import (
+    RegionRule,
+    number_of,
+    region_rewrite,
+    seeds_of,
+    settings_of,
+)
 
-_NAMES = ("inputs", "length", "parts")
 _RUN = 4
-_FIRST_MEANS = "it takes means: those of parts are none of the whole (`mean_as_sum` makes them sums)"
-_FIRST_VIEWS = "a view that is handed to it has parts in several places (`made_again` makes it inside)"
 _WORDS = {
     Need.COMPLETE: "needs a sum over all parts before they are there",
     Need.MEAN: "takes a mean: that of a part is none of the whole (`mean_as_sum` makes it a sum)",
@@ -38,12 +40,11 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fission:
+class Fission(RegionRule):
     """Runs the nodes of a rewrite as one loop. `fission` makes such rewrites.
 
     Settings: `length` of the axis and number of `parts`; `inputs` as runs of (node, place, dim, outer) for each value that
-    is handed to the region in parts. A node is its position in the rewrite's nodes; place -1 is its first input, -2 its
-    second. Where the axis lies in all other values, and which results are sums, follows from the op table.
+    is handed to the region in parts. Where the axis lies in all other values, and which results are sums, follows from the op table.
 
     In the body of a loop whose last part is shorter, `length` and `parts` are those in a full part. An axis that the loop
     around has cut is shorter in the last part, and makes fewer parts there, of the same length.
@@ -53,9 +54,6 @@ class Fission:
     """
 
     name: str = "fission"
-    keeps_bits: bool = False
-    each_node: bool = False
-    are_alternatives: bool = True
     summary: str = "a region runs in parts"
     sizes: Sizes = STATIC
 
@@ -63,43 +61,15 @@ class Fission:
         """As `SizedRule.under`."""
         return replace(self, sizes=sizes)
 
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`: the regions of `transform.fission.candidates`, each in two parts. Where more are worth it is a
-        question of prices, as is which regions. O(suffixes x axes x nodes).
-
-        Amplifiers are not among them: their twins must make again what they need first.
-        """
-        full = with_sizes(graph, self.sizes[0])
-        for region in candidates(full, registry) if is_static(full) else ():
-            if near is not None and region.members.isdisjoint(near):
-                continue
-            members = tuple(sorted(region.members))
-            reason = _FIRST_MEANS if region.means else _FIRST_VIEWS if region.own is not None else None
-            made = fission(graph, members, length=region.length, parts=2, inputs=region.seeds)
-            if reason is None:
-                try:
-                    self.apply(graph, registry, made)
-                except RewriteError as error:
-                    reason = error.what
-            yield made if reason is None else Refusal(self.name, members, reason)
-
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
-        settings = dict(rewrite.settings)
-        if tuple(settings) != _NAMES or len(set(rewrite.nodes)) < len(rewrite.nodes) or not rewrite.nodes:
-            raise RewriteError(f"it must name nodes, each once, and the settings {', '.join(_NAMES)}")
-        length, parts = number_setting(settings, "length"), number_setting(settings, "parts")
+        settings = settings_of(rewrite, "inputs", "length", "parts")
+        length, parts = number_of(settings, "length"), number_of(settings, "parts")
         if not 2 <= parts <= length:
             raise RewriteError(f"an axis of {length} cannot be split into {parts} parts")
-        seeds: dict[int, Along] = {}
-        for node, place, dim, outer in runs_of(settings["inputs"], _RUN):
-            value = operand_at(graph, rewrite, node, place)
-            if outer < 1 or seeds.setdefault(value, Along(dim, outer)) != Along(dim, outer):
-                raise RewriteError(
-                    f"%{graph.values[value].name} is handed over along two axes, or along none"
-                )
+        seeds = seeds_of(
+            graph, rewrite, _RUN, lambda _, dim, outer: Along(dim, outer) if outer >= 1 else None
+        )
         split = _split_of(graph, registry, rewrite.nodes, seeds, length, parts, self.sizes)
         return extract_loop(graph, registry, rewrite.nodes, split)
 
@@ -107,24 +77,11 @@ class Fission:
 def fission(
     graph: Graph, nodes: Collection[int], *, length: int, parts: int, inputs: Mapping[int, Along]
 ) -> Rewrite:
-    """The rewrite that runs some nodes of a graph in parts.
-
-    Args:
-        graph: in which the nodes are.
-        nodes: the region.
-        length: of the axis.
-        parts: how many at most; each is as long as the first but for the last, which may be shorter.
-        inputs: by value that is handed to the region in parts, where the axis lies in it; others are handed over whole.
+    """The rewrite that runs some nodes of a graph in parts along an axis of a length: `parts` at most, each as long as the first
+    but for the last, which may be shorter; `inputs` as of `region_rewrite`.
     """
-    members = tuple(sorted(nodes))
-    places = places_of(graph, members)
-    runs = [(*places[value], along.dim, along.outer) for value, along in inputs.items() if value in places]
-    settings: tuple[tuple[str, Setting], ...] = (
-        ("inputs", tuple(number for run in sorted(runs) for number in run)),
-        ("length", length),
-        ("parts", parts),
-    )
-    return Rewrite(Fission().name, members, settings, keeps_bits=False)
+    where = {value: (along.dim, along.outer) for value, along in inputs.items()}
+    return region_rewrite(Fission().name, graph, nodes, where, length=length, parts=parts)
 
 
 def _split_of(
@@ -136,11 +93,7 @@ def _split_of(
     parts: int,
     sizes: Sizes,
 ) -> Split:
-    """What rows of the op table say of a region in parts.
-
-    Raises:
-        RewriteError: a node of the region cannot run in parts, with the reason.
-    """
+    """What rows of the op table say of a region in parts."""
     extent, step = _length(graph, seeds, length, sizes), -(-length // parts)
     carried = followed(graph, registry, nodes, seeds, extent, sizes[0])
     for other in sizes[1:]:
@@ -152,11 +105,7 @@ def _split_of(
 
 
 def _length(graph: Graph, seeds: Mapping[int, Along], length: int, sizes: Sizes) -> SizeExpr:
-    """The length of the axis, whatever the part is.
-
-    Raises:
-        RewriteError: it does not follow from the part.
-    """
+    """The length of the axis, whatever the part is."""
     for value, along in seeds.items():
         shape = graph.values[value].shape
         if 0 <= along.dim < len(shape) and not shape[along.dim].is_constant:
@@ -173,11 +122,7 @@ def _length(graph: Graph, seeds: Mapping[int, Along], length: int, sizes: Sizes)
 
 
 def check_alike(full: Carried, other: Carried, where: str) -> None:
-    """Refuse a region that runs in parts in another way somewhere; `where` says where.
-
-    Raises:
-        RewriteError: it does.
-    """
+    """Refuse a region that runs in parts in another way somewhere; `where` says where."""
     dims, others = ({v: a.dim for v, a in found.axes.items()} for found in (full, other))
     if (dims, full.sums, full.members.keys()) != (others, other.sums, other.members.keys()):
         raise RewriteError(f"{where}, the axis lies elsewhere")
@@ -191,11 +136,7 @@ def followed(
     length: SizeExpr,
     binding: Binding,
 ) -> Carried:
-    """What rows of the op table say of a region in parts, under some sizes.
-
-    Raises:
-        RewriteError: a node of the region cannot run in parts, with the reason.
-    """
+    """What rows of the op table say of a region in parts, under some sizes."""
     carried = follow(with_sizes(graph, binding), registry, seeds, length.evaluate(binding), nodes)
     if carried.barriers:
         first = carried.barriers[0]

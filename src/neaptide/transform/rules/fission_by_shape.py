@@ -6,7 +6,7 @@ the graph and in this one, and one loop runs in one part or in many.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,17 +22,16 @@ from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.rewrite import Rewrite, Setting
 from neaptide.transform.rules.fission import check_alike, followed
-from neaptide.transform.rules.handed_values import operand_at, places_of, runs_of
+from neaptide.transform.rules.handed_values import RegionRule, region_rewrite, seeds_of, settings_of
 
-_NAMES = ("inputs", "length", "step")
 _RUN = 3
 _SHAPES: Final = 3  # at which rows of the op table are asked; they must agree
 
 
 @dataclass(frozen=True, slots=True)
-class FissionByShape:
+class FissionByShape(RegionRule):
     """Runs the nodes of a rewrite as one loop whose number of parts is chosen at each call.
 
     `fission_by_shape` makes such rewrites.
@@ -46,29 +45,13 @@ class FissionByShape:
     """
 
     name: str = "fission_by_shape"
-    keeps_bits: bool = False
-    each_node: bool = False
-    are_alternatives: bool = True
     summary: str = "a region runs in as many parts as the shape of a call needs"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """Nothing. Regions are told at one shape (`planner.points.regions`), and a graph does not say for which shapes it is meant."""
-        del graph, registry, near
-        return iter(())
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
-        settings = dict(rewrite.settings)
-        if tuple(settings) != _NAMES or len(set(rewrite.nodes)) < len(rewrite.nodes) or not rewrite.nodes:
-            raise RewriteError(f"it must name nodes, each once, and the settings {', '.join(_NAMES)}")
+        settings = settings_of(rewrite, "inputs", "length", "step")
         length, step = _length(graph, settings["length"]), _new_dim(graph, settings["step"])
-        seeds: dict[int, Along] = {}
-        for node, place, dim in runs_of(settings["inputs"], _RUN):
-            value = operand_at(graph, rewrite, node, place)
-            if seeds.setdefault(value, Along(dim)) != Along(dim):
-                raise RewriteError(f"%{graph.values[value].name} is handed over along two axes")
+        seeds = seeds_of(graph, rewrite, _RUN, lambda _, dim: Along(dim))
         store = SizeRelations(graph.dims, graph.relations)
         shapes = _telling(graph, store, length)[:_SHAPES]
         if not shapes:
@@ -86,24 +69,11 @@ class FissionByShape:
 def fission_by_shape(
     graph: Graph, nodes: Collection[int], *, length: SizeExpr, step: str, inputs: Mapping[int, Along]
 ) -> Rewrite:
-    """The rewrite that runs some nodes of a graph in parts of a length that each call chooses.
-
-    Args:
-        graph: in which the nodes are; it declares its dims.
-        nodes: the region.
-        length: of the axis.
-        step: name of the dim that says how long a part is; no dim of the graph has it.
-        inputs: by value that is handed to the region in parts, where the axis lies in it; others are handed over whole.
+    """The rewrite that runs some nodes of a graph in parts of a length that each call chooses: `step` names the dim that says how
+    long, and that no dim of the graph is called; `inputs` as of `region_rewrite`.
     """
-    members = tuple(sorted(nodes))
-    places = places_of(graph, members)
-    runs = [(*places[value], along.dim) for value, along in inputs.items() if value in places]
-    settings: tuple[tuple[str, Setting], ...] = (
-        ("inputs", tuple(number for run in sorted(runs) for number in run)),
-        ("length", str(length)),
-        ("step", step),
-    )
-    return Rewrite(FissionByShape().name, members, settings, keeps_bits=False)
+    where = {value: (along.dim,) for value, along in inputs.items()}
+    return region_rewrite(FissionByShape().name, graph, nodes, where, length=str(length), step=step)
 
 
 def by_chance(graph: Graph, shapes: Sequence[Binding]) -> list[Binding]:

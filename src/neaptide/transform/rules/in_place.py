@@ -3,53 +3,21 @@
 Eager makes a result beside each operand and lets the operand go behind it, so that both are there at once. At the peak of
 a training step that is often the gradient of an activation. Kernels that read every element before they write it give the
 same bits on top of the operand; which ones do is in the op table (`ops.in_place`).
+In program order nothing behind such a node needs the operand, and the graph itself made it. Bytes never grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.in_place import in_place_fits
 from neaptide.ir.dependencies import needed_inputs
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edit import GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place import InPlaceForm, in_place_form
-from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_places
-
-
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """Has operations write their results on top of operands. The nodes of a rewrite are those; no settings.
-
-    In program order nothing behind such a node needs the operand, and the graph itself made it. Bytes never grow.
-    """
-
-    name: str = "in_place"
-    keeps_bits: bool = True
-    each_node: bool = True
-    are_alternatives: bool = False
-    summary: str = "results take the bytes of operands that nobody needs any more"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`: one rewrite for all nodes, and the reasons of those that are left. O(size of the graph)."""
-        return found_places(self, graph, near, _Places(graph, registry).of)
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        places, edit = _Places(graph, registry), GraphEdit(graph)
-        found = named_places(
-            graph, rewrite, places.of, "work in place", "its kernel overwrites no operand of that layout"
-        )
-        for node, place in found:
-            edit.replace_node(node.id, _overwriting(edit.draft(node.id), node, place))
-            edit.place_on(node.outputs[0], place.operand)
-        return edit.finish()
+from neaptide.transform.rules.node_rule import NodeRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +83,19 @@ class _Places:
         return next((form for form in forms if form is not None), None)
 
 
-def _overwriting(draft: NodeDraft, node: Node, place: _Place) -> NodeDraft:
-    """A node in the form that overwrites an operand."""
+def _overwrite(edit: GraphEdit, _: Graph, node: Node, place: _Place) -> None:
+    draft = edit.draft(node.id)
     kwargs = draft.kwargs
     if place.form.keyword:
         kwargs = tuple(sorted((*kwargs, (place.form.keyword, Ref(node.inputs.index(place.operand))))))
-    return replace(draft, op=place.form.op, kwargs=kwargs, writes=(place.operand,))
+    edit.replace_node(node.id, replace(draft, op=place.form.op, kwargs=kwargs, writes=(place.operand,)))
+    edit.place_on(node.outputs[0], place.operand)
+
+
+IN_PLACE = NodeRule(
+    name="in_place",
+    summary="results take the bytes of operands that nobody needs any more",
+    pattern=lambda graph, registry: _Places(graph, registry).of,
+    change=_overwrite,
+    cannot=("work in place", "its kernel overwrites no operand of that layout"),
+)

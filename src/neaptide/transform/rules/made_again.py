@@ -7,7 +7,7 @@ ASPLOS 2024, where rematerialisation is a rule of the same engine as fission.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.replay import repeat_rule
@@ -17,14 +17,15 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.again import Again
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.fission.own_views import Again
+from neaptide.transform.rewrite import Rewrite, Setting
+from neaptide.transform.rules.handed_values import RegionRule
 
 _ZERO = SizeExpr.const(0)
 
 
 @dataclass(frozen=True, slots=True)
-class MadeAgain:
+class MadeAgain(RegionRule):
     """Runs nodes again for some of those who use their results. `made_again` makes such rewrites.
 
     The nodes of a rewrite are groups, each of nodes that run again and of their users; the setting `groups` counts both,
@@ -35,30 +36,7 @@ class MadeAgain:
 
     name: str = "made_again"
     keeps_bits: bool = True
-    each_node: bool = False
-    are_alternatives: bool = True
     summary: str = "operations run again for those who use their results later"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`: each node with its users from the second on, from the third on, and so on.
-
-        Groups of several nodes are more than can be listed; who wants one names it. O(uses x writes of a storage).
-        """
-        written, consumers = _Writes(graph), graph.consumers()
-        for node in graph.nodes:
-            users = sorted({user for value in node.outputs for user in consumers[value]})
-            for later in range(1, len(users)):
-                group = Again((node.id,), tuple(users[later:]))
-                if near is not None and set(near).isdisjoint((node.id, *group.users)):
-                    continue
-                try:
-                    _check(graph, registry, written, group)
-                except RewriteError as error:
-                    yield Refusal(self.name, (node.id, *group.users), error.what)
-                else:
-                    yield made_again([group])
 
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
@@ -72,11 +50,7 @@ class MadeAgain:
 
 
 def made_again(groups: Sequence[Again]) -> Rewrite:
-    """The rewrite that runs some groups of nodes again, each in front of the users that are named.
-
-    Args:
-        groups: none of which uses what another makes again.
-    """
+    """The rewrite that runs some groups of nodes again, each in front of the users that are named."""
     nodes = tuple(number for group in groups for number in (*group.nodes, *group.users))
     counts = tuple(count for group in groups for count in (len(group.nodes), len(group.users)))
     return Rewrite(MadeAgain().name, nodes, (("groups", counts),))

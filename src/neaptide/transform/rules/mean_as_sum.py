@@ -7,15 +7,15 @@ ASPLOS 2024, has no rule for them.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref
-from neaptide.ir.registry import Call, OpRegistry
+from neaptide.ir.registry import Call
 from neaptide.ir.values import Value
 from neaptide.ops.means import (
     DIVIDE,
@@ -33,52 +33,10 @@ from neaptide.ops.means import (
 )
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.split import is_dense, plain_size
-from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules.node_rule import NodeRule
 
 _ZERO = SizeExpr.const(0)
-
-
-@dataclass(frozen=True, slots=True)
-class MeanAsSum:
-    """Replaces operations that take a mean, each by one that sums and one that divides. No settings."""
-
-    name: str = "mean_as_sum"
-    keeps_bits: bool = False
-    each_node: bool = True
-    are_alternatives: bool = False
-    summary: str = "means are taken as sums and divided behind"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`. O(nodes)."""
-        del registry
-        for node in graph.nodes:
-            if (near is None or node.id in near) and takes_mean(node):
-                yield Rewrite(self.name, (node.id,), (), self.keeps_bits)
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        if not rewrite.nodes or len(set(rewrite.nodes)) < len(rewrite.nodes) or rewrite.settings:
-            raise RewriteError("it must name nodes, each once, and no settings")
-        edit = GraphEdit(graph)
-        for number in rewrite.nodes:
-            node = graph.nodes[number]
-            if not takes_mean(node):
-                raise RewriteError(f"{node.op} takes no mean", where=node.source.location or None)
-            _Replacing(edit, graph, registry, node).replace()
-        return edit.finish()
-
-
-def mean_as_sum(nodes: Collection[int]) -> Rewrite:
-    """The rewrite that takes the means of some nodes as sums."""
-    return Rewrite(MeanAsSum().name, tuple(sorted(nodes)), (), keeps_bits=False)
-
-
-def takes_mean(node: Node) -> bool:
-    """Whether an operation divides by a number of elements that parts of its operands would not have."""
-    loss = MEAN_LOSSES.get(node.op) or MEAN_LOSS_GRADIENTS.get(node.op)
-    return node.op in MEANS or (loss is not None and loss.is_mean(node))
 
 
 @dataclass(frozen=True)
@@ -87,19 +45,9 @@ class _Replacing:
 
     edit: GraphEdit
     graph: Graph
-    registry: OpRegistry
     node: Node
 
-    def replace(self) -> None:
-        node = self.node
-        if node.op in MEANS:
-            self._mean()
-        elif node.op in MEAN_LOSS_GRADIENTS:
-            self._gradient(MEAN_LOSS_GRADIENTS[node.op])
-        else:
-            self._loss(MEAN_LOSSES[node.op])
-
-    def _mean(self) -> None:
+    def mean(self) -> None:
         operand, result = self._operand(0), self.graph.values[self.node.outputs[0]]
         elements, results = _elements(operand.shape), _elements(result.shape)
         count = elements // results if results != _ZERO else elements
@@ -107,7 +55,7 @@ class _Replacing:
             raise RewriteError("the number of elements of a mean does not follow from its shapes")
         self._sum_and_divide(MEANS[self.node.op], self.node.args, plain_size(count))
 
-    def _loss(self, loss: MeanLoss) -> None:
+    def loss(self, loss: MeanLoss) -> None:
         args = self._with_sum(loss)
         if loss.target is None:
             self._sum_and_divide(self.node.op, args, plain_size(_elements(self._operand(0).shape)))
@@ -116,7 +64,7 @@ class _Replacing:
         self.edit.replace_uses(self.node.outputs[1], total)
         self._sum_and_divide(self.node.op, args, total, is_value=True)
 
-    def _gradient(self, loss: MeanLoss) -> None:
+    def gradient(self, loss: MeanLoss) -> None:
         """The gradient of a mean is that of a sum, from a gradient that is divided first."""
         node, operand = self.node, self._operand(1)
         arriving = self._operand(0)
@@ -211,3 +159,34 @@ class _Replacing:
 def _elements(shape: Sequence[SizeExpr]) -> SizeExpr:
     """Number of elements of a shape."""
     return prod(shape, start=SizeExpr.const(1))
+
+
+def takes_mean(node: Node) -> bool:
+    """Whether an operation divides by a number of elements that parts of its operands would not have."""
+    loss = MEAN_LOSSES.get(node.op) or MEAN_LOSS_GRADIENTS.get(node.op)
+    return node.op in MEANS or (loss is not None and loss.is_mean(node))
+
+
+def _take_sum(edit: GraphEdit, graph: Graph, node: Node, _: bool) -> None:
+    replacing = _Replacing(edit, graph, node)
+    if node.op in MEANS:
+        replacing.mean()
+    elif node.op in MEAN_LOSS_GRADIENTS:
+        replacing.gradient(MEAN_LOSS_GRADIENTS[node.op])
+    else:
+        replacing.loss(MEAN_LOSSES[node.op])
+
+
+MEAN_AS_SUM = NodeRule(
+    name="mean_as_sum",
+    summary="means are taken as sums and divided behind",
+    pattern=lambda _graph, _registry: lambda node: True if takes_mean(node) else None,
+    change=_take_sum,
+    cannot=("be taken as a sum", "it takes no mean"),
+    keeps_bits=False,
+)
+
+
+def mean_as_sum(nodes: Collection[int]) -> Rewrite:
+    """The rewrite that takes the means of some nodes as sums."""
+    return Rewrite(MEAN_AS_SUM.name, tuple(sorted(nodes)), (), keeps_bits=False)

@@ -3,20 +3,18 @@
 A decoder with skips joins what comes from below with what the encoder kept, and convolves the join. The join is a copy of
 both, and it stays for the backward although the pieces often stay as well. A convolution is a sum over channels, so the
 pieces can be convolved by themselves, with the part of the weight that reads them. (Distributivity, as TASO uses it the
-other way round: Jia et al., SOSP 2019.)
+other way round: Jia et al., SOSP 2019.) Only where convolutions and their gradients alone use the join, and its gradient in the
+same pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edit import GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
-from neaptide.ir.registry import OpRegistry
-from neaptide.ir.values import Value, contiguous_strides
+from neaptide.ir.values import Value
 from neaptide.ops.rewritten import (
     CHANNELS,
     CONVOLUTION,
@@ -29,54 +27,8 @@ from neaptide.ops.rewritten import (
     SLICE,
     TRANSPOSED,
 )
-from neaptide.transform.rewrite import Refusal, Rewrite
 from neaptide.transform.rules.convolution_pieces import Piece, add_pieces, gradients_of_pieces
-
-
-@dataclass(frozen=True, slots=True)
-class PiecewiseConvolutions:
-    """Takes a join of channels away. The node of a rewrite is the join; no settings.
-
-    Only where convolutions and their gradients alone use it, and its gradient in the same pieces.
-    """
-
-    name: str = "piecewise_convolutions"
-    keeps_bits: bool = False
-    each_node: bool = True
-    are_alternatives: bool = False
-    summary: str = "convolutions of joined tensors add up those of the pieces"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`. O(size of the graph)."""
-        del registry
-        places = _Places(graph)
-        for node in graph.nodes:
-            if near is None or node.id in near:
-                place = places.of(node)
-                if isinstance(place, _Place):
-                    yield Rewrite(self.name, (node.id,), (), self.keeps_bits)
-                elif place is not None:
-                    yield Refusal(self.name, (node.id,), place)
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        del registry
-        if len(rewrite.nodes) != 1 or rewrite.settings:
-            raise RewriteError("it must name one node, and no settings")
-        node = graph.nodes[rewrite.nodes[0]]
-        place = _Places(graph).of(node)
-        if not isinstance(place, _Place):
-            reason = place or "it is not what a convolution reads"
-            raise RewriteError(f"{node.op} may not go: {reason}", where=node.source.location or None)
-        edit = GraphEdit(graph)
-        for number in place.forward:
-            add_pieces(edit, graph, graph.nodes[number], place.pieces)
-        for number, cuts in place.backward:
-            gradients_of_pieces(edit, graph, graph.nodes[number], place.pieces, cuts)
-        edit.remove(node.id)
-        return edit.finish()
+from neaptide.transform.rules.node_rule import NodeRule, is_row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +72,7 @@ class _Places:
         if any(user.op not in (CONVOLUTION, CONVOLUTION_GRADIENTS) for user in users):
             return "others than convolutions use it"
         joined = self.graph.values[node.outputs[0]]
-        if any(not _is_plain(self.graph.values[value]) for value in (*node.inputs, joined.id)):
+        if any(not is_row_major(self.graph.values[value]) for value in (*node.inputs, joined.id)):
             return "channels do not lie behind each other"
         if (
             any(self._written(piece.value) > node.id for piece in pieces)
@@ -159,7 +111,7 @@ class _Places:
         if node.args[transposed] is not False or node.args[groups] != 1:
             return "a convolution is transposed or in groups"
         values = [self.graph.values[value] for value in (*node.inputs, *node.outputs)]
-        return None if all(map(_is_plain, values)) else "a convolution has operands of another layout"
+        return None if all(map(is_row_major, values)) else "a convolution has operands of another layout"
 
     def _cuts(self, node: Node, pieces: tuple[Piece, ...]) -> dict[int, tuple[int, ...]] | str:
         """The nodes that cut the gradient of a join, by number of the piece."""
@@ -183,7 +135,8 @@ class _Places:
         """Whether what uses a piece of a gradient makes the same of one that lies without gaps."""
         value = cut.outputs[0]
         return value not in self.outputs and all(
-            self.graph.created_storages(user) and all(_is_plain(self.graph.values[v]) for v in user.outputs)
+            self.graph.created_storages(user)
+            and all(is_row_major(self.graph.values[v]) for v in user.outputs)
             for user in (self.graph.nodes[number] for number in self.users[value])
         )
 
@@ -223,6 +176,20 @@ def _is_cut(node: Node, piece: Piece) -> bool:
     )
 
 
-def _is_plain(value: Value) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
-    return value.storage is not None and value.strides == contiguous_strides(value.shape)
+def _convolve_pieces(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
+    for number in place.forward:
+        add_pieces(edit, graph, graph.nodes[number], place.pieces)
+    for number, cuts in place.backward:
+        gradients_of_pieces(edit, graph, graph.nodes[number], place.pieces, cuts)
+    edit.remove(node.id)
+
+
+PIECEWISE_CONVOLUTIONS = NodeRule(
+    name="piecewise_convolutions",
+    summary="convolutions of joined tensors add up those of the pieces",
+    pattern=lambda graph, _: _Places(graph).of,
+    change=_convolve_pieces,
+    cannot=("go", "it is not what a convolution reads"),
+    keeps_bits=False,
+    apart=True,
+)

@@ -4,57 +4,24 @@ Gradients meet in sums: those of three projections of one activation, of the two
 residual. Eager makes each product, then the sum, so that three tensors of one size are there at once. A product that is
 told what to add to makes one, or none where it may overwrite what it adds to, and the pass over memory of the sum goes. It
 is the rule of distributivity `a @ b + c @ d = [a c] @ [b; d]` without the concatenations (A-trans of MAGIS, Chen et al.,
-ASPLOS 2024, after TASO, Jia et al., SOSP 2019).
+ASPLOS 2024, after TASO, Jia et al., SOSP 2019). Only products that nothing else uses, in the place where they are: bytes never
+grow in program order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view, view_base
 from neaptide.ir.dependencies import needed_inputs
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
-from neaptide.ir.registry import OpRegistry
-from neaptide.ir.values import Value, contiguous_strides
+from neaptide.ir.values import Value
 from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rewrite import Refusal, Rewrite
-from neaptide.transform.rules.node_places import found_places, named_places
-
-
-@dataclass(frozen=True, slots=True)
-class ProductSums:
-    """Puts sums into the products that they add. The nodes of a rewrite are the sums; no settings.
-
-    Only products that nothing else uses, in the place where they are: bytes never grow in program order.
-    """
-
-    name: str = "product_sums"
-    keeps_bits: bool = False
-    each_node: bool = True
-    are_alternatives: bool = False
-    summary: str = "products add to what they would be added to"
-
-    def find(
-        self, graph: Graph, registry: OpRegistry, near: Collection[int] | None = None
-    ) -> Iterator[Rewrite | Refusal]:
-        """As `Rule.find`: one rewrite for all sums, and the reasons of those that are left. O(size of the graph)."""
-        del registry
-        return found_places(self, graph, near, _Places(graph).of)
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        del registry
-        places, edit = _Places(graph), GraphEdit(graph)
-        found = named_places(
-            graph, rewrite, places.of, "go into a product", "it adds no product of its own layout"
-        )
-        for node, place in found:
-            _put(edit, graph, node, place)
-        return edit.finish()
+from neaptide.transform.rules.node_rule import NodeRule, is_row_major, used_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +48,7 @@ class _Places:
         self.graph = graph
         self.users = graph.consumers()
         self.outputs = set(graph.outputs)
+        self.is_used_once = used_once(graph)
         self.held = {*graph.input_storages(), *graph.output_storages()}
         self.uses: dict[int, list[int]] = {}  # of a storage, ascending
         self.writes: dict[int, list[int]] = {}
@@ -113,14 +81,14 @@ class _Places:
         if product is None:
             return None
         result, made, addend = values[node.outputs[0]], values[product.outputs[0]], self._base(other)
-        if not all(_is_plain(value) for value in (result, made, addend)):
+        if not all(map(is_row_major, (result, made, addend))):
             return None
         if not (result.shape == values[added].shape == values[other].shape):
             return None
         if not (result.dtype == made.dtype == addend.dtype):
             return None
         chain = (product.outputs[0], *(self.graph.nodes[view].outputs[0] for view in views))
-        if any(len(set(self.users[value])) != 1 or value in self.outputs for value in chain):
+        if not all(map(self.is_used_once, chain)):
             return "the product is used elsewhere"
         producer = self.graph.producer(addend.id)
         if producer is not None and producer > product.id:
@@ -162,7 +130,7 @@ class _Places:
             if (
                 not is_pure_view(self.graph, node)
                 or len(node.inputs) != 1
-                or not _is_plain(self.graph.values[value])
+                or not is_row_major(self.graph.values[value])
             ):
                 break
             views.append(producer)
@@ -172,13 +140,8 @@ class _Places:
     def _base(self, value: int) -> Value:
         """What a value is a view of, where that has the same elements in the same order; else the value."""
         shown, base = self.graph.values[value], self.graph.values[view_base(self.graph, value)]
-        alike = _is_plain(base) and base.numel == shown.numel and base.dtype == shown.dtype
+        alike = is_row_major(base) and base.numel == shown.numel and base.dtype == shown.dtype
         return base if alike and base.offset == shown.offset else shown
-
-
-def _is_plain(value: Value) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
-    return value.storage is not None and value.strides == contiguous_strides(value.shape)
 
 
 def _put(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
@@ -225,3 +188,13 @@ def _put(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
 def _view(of: int, value: int, shape: tuple[SizeExpr, ...], node: Node) -> NodeDraft:
     extents = tuple(extent.constant_value() if extent.is_constant else extent for extent in shape)
     return NodeDraft(VIEW, (of,), (value,), (Ref(0), extents), reads=(), source=node.source)
+
+
+PRODUCT_SUMS = NodeRule(
+    name="product_sums",
+    summary="products add to what they would be added to",
+    pattern=lambda graph, _: _Places(graph).of,
+    change=_put,
+    cannot=("go into a product", "it adds no product of its own layout"),
+    keeps_bits=False,
+)

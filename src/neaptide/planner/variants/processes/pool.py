@@ -12,7 +12,8 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from neaptide.cost.host import usable_cores
@@ -39,17 +40,11 @@ class Lost:
     """In place of a plan: no worker could make it."""
 
 
-_Event = tuple["_Worker", bytes | None]
-
-
 class _Worker:
-    """A process, and a thread that writes to it and reads from it."""
+    """A process that plans one task after another."""
 
-    def __init__(self, events: queue.SimpleQueue[_Event]) -> None:
+    def __init__(self) -> None:
         self.is_ready = False
-        self.task: int | None = None
-        self._events = events
-        self._blocks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object does
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", _WORKER],
@@ -59,12 +54,20 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for us; we end it
         )
-        threading.Thread(target=self._talk, daemon=True).start()
 
-    def begin(self, number: int, block: bytes) -> None:
-        """Let the worker plan something."""
-        self.task = number
-        self._blocks.put(block)
+    def planned(self, block: bytes) -> Planned | None:
+        """The answer to a task; None where the process is gone."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with contextlib.suppress(OSError, ValueError):  # a pipe that is closed tells the end of the worker
+            self.is_ready = self.is_ready or read(stdout) == READY
+            write(stdin, block)
+            answer = read(stdout)
+            if answer is not None:
+                made: Planned = unpacked(answer)
+                return made
+        return None
 
     def ask_to_end(self) -> None:
         """Ask for the best so far; what is not planning yet has none."""
@@ -77,8 +80,10 @@ class _Worker:
         """End the process, whatever it is doing."""
         self.process.kill()
         self.process.wait()
-        self._blocks.put(None)
-        self._errors.close()
+        for pipe in (self.process.stdin, self.process.stdout, self._errors):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
 
     def last_words(self) -> str:
         """What a process that has ended wrote to stderr, or how it ended."""
@@ -90,111 +95,76 @@ class _Worker:
         text = self._errors.read().decode("utf-8", "replace").strip()[-_STDERR_CHARS:]
         return text or f"exit code {code}"
 
-    def _talk(self) -> None:
-        stdin, stdout = self.process.stdin, self.process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        # A pipe that nobody reads is told of as the end of the worker.
-        with contextlib.suppress(OSError), stdin, stdout:
-            answer = read(stdout)
-            while answer is not None:
-                self._events.put((self, answer))
-                block = self._blocks.get()
-                if block is None:
-                    return
-                write(stdin, block)
-                answer = read(stdout)
-        self._events.put((self, None))
-
 
 class WorkerPool:
     """Some workers, started at once and used for one batch of tasks after another. Whoever makes one calls `close`.
 
-    Args:
-        count: of processes.
-        interrupt: once it is set, workers are asked for the best so far, and soon ended.
+    Once `interrupt` is set, they are asked for the best so far, and soon ended.
     """
 
     def __init__(self, count: int, interrupt: threading.Event | None = None) -> None:
-        self._interrupt = interrupt
-        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._workers = [_Worker(self._events) for _ in range(count)]
+        self._interrupt = interrupt or threading.Event()
+        self._workers = [_Worker() for _ in range(count)]
+        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(count)
 
     def plans(
-        self, count: int, task: Callable[[int], PricedTask], may_begin: Callable[[int], bool]
+        self, tasks: Sequence[PricedTask], may_begin: Callable[[int], bool]
     ) -> list[GraphPlan | Lost | None]:
         """The plans of some tasks, begun in their order.
 
         Args:
-            count: of tasks.
-            task: one of them, by its number; made when a worker has time for it.
-            may_begin: asked in front of each task, by its number, whether it is still worth a plan.
+            may_begin: asked in front of each, by its number and in any thread, whether it is still worth a plan.
 
         Returns:
             By task its plan; None where it was not begun, or ended without one when the search was asked to end;
             `Lost` where its worker died, or failed.
         """
-        found: list[GraphPlan | Lost | None] = [None] * count
-        waiting = list(range(count))
         asked_at: Stopwatch | None = None
-        while True:
-            if asked_at is None:
-                self._hand_out(task, waiting, may_begin)
-            if not any(worker.task is not None for worker in self._workers):
-                break
-            if asked_at is None and self._interrupt is not None and self._interrupt.is_set():
+        waiting: list[Future[Planned | str | None]] = [
+            self._threads.submit(self._planned, number, packed(task), may_begin)
+            for number, task in enumerate(tasks)
+        ]
+        while wait(waiting, _POLL_S).not_done:
+            if asked_at is None and self._interrupt.is_set():
                 asked_at = Stopwatch()
                 for worker in self._workers:
                     worker.ask_to_end()
             if asked_at is not None and asked_at.seconds() > _HEARING_S:
                 self.close()
-                return found
-            self._take_in(found, is_ending=asked_at is not None)
-        if asked_at is None:
-            for number in waiting:  # no worker is left
-                found[number] = Lost()
-        return found
+                break
+        return [self._answer(one.result() if one.done() and not one.cancelled() else None) for one in waiting]
 
     def close(self) -> None:
         """End all processes."""
         for worker in self._workers:
             worker.close()
-        self._workers.clear()
+        self._threads.shutdown(cancel_futures=True)
 
-    def _hand_out(
-        self, task: Callable[[int], PricedTask], waiting: list[int], may_begin: Callable[[int], bool]
-    ) -> None:
-        for worker in self._workers:
-            while worker.task is None and waiting:
-                number = waiting.pop(0)
-                if may_begin(number):
-                    worker.begin(number, packed(task(number)))
-
-    def _take_in(self, found: list[GraphPlan | Lost | None], *, is_ending: bool) -> None:
-        """Wait a little for one worker to say something."""
+    def _planned(self, number: int, block: bytes, may_begin: Callable[[int], bool]) -> Planned | str | None:
+        """What a worker makes of a task; its last words where it died; None where the task was not begun."""
+        worker = self._idle.get()
         try:
-            worker, block = self._events.get(timeout=_POLL_S)
-        except queue.Empty:
-            return
-        if block == READY:
-            worker.is_ready = True
-            return
-        number, worker.task = worker.task, None
-        if block is None:
-            self._workers.remove(worker)
-            if not is_ending:
-                _tell(
-                    f"a process that plans variants died ({worker.last_words()}), and its variant is planned here"
-                )
-            worker.close()
-        if number is None:
-            return
-        answer = Planned(None, failure="") if block is None else unpacked(block)
-        for text in answer.told:
-            warnings.warn(text, FailedStageWarning, stacklevel=2)
-        if answer.failure:
-            logger.debug("a variant could not be planned in a process of its own: %s", answer.failure)
-        found[number] = answer.plan or (None if is_ending else Lost())
+            if self._interrupt.is_set() or not may_begin(number):
+                return None
+            made = worker.planned(block)
+            return worker.last_words() if made is None and not self._interrupt.is_set() else made
+        finally:
+            self._idle.put(worker)
+
+    def _answer(self, made: Planned | str | None) -> GraphPlan | Lost | None:
+        if made is None:
+            return None
+        if isinstance(made, str):
+            _tell(f"a process that plans variants died ({made}), and its variant is planned here")
+            return Lost()
+        for text in made.told:
+            _tell(text)
+        if made.failure:
+            logger.debug("a variant could not be planned in a process of its own: %s", made.failure)
+        return made.plan or (None if self._interrupt.is_set() else Lost())
 
 
 def started_pool(
