@@ -30,7 +30,7 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 
 DEVICE: Final = "rtx3090"

@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.errors import RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
@@ -19,7 +21,7 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.fission import fission
 
 Wanted = Callable[[Graph, int], bool]
@@ -110,3 +112,16 @@ def edited_step(captured: CapturedStep, edit: Callable[[Graph], Edited]) -> Capt
 def peak(graph: Graph) -> int:
     """Bytes of program order at its peak."""
     return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
+
+
+def refused(rule: Rule, graph: Graph, node: int) -> str:
+    """Why a rule leaves a node alone: it does not find it, and refuses it where it is named."""
+    assert all(node not in found.nodes for found in rule.find(graph, registry()))
+    with pytest.raises(RewriteError) as told:
+        rule.apply(graph, registry(), Rewrite(rule.name, (node,), (), rule.keeps_bits))
+    return told.value.what
+
+
+def last_of(graph: Graph, op: str) -> int:
+    """The last node of an operation."""
+    return max(node.id for node in graph.nodes if node.op == op)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from neaptide.analysis.axes.carried import Condition, Why
 from neaptide.analysis.axes.follow import follow
-from neaptide.analysis.axes.in_words import axes_in_words
 from neaptide.analysis.axes.lines import regrouped
-from neaptide.analysis.axes.whole_graph import graph_axes, operations_without_axes
+from neaptide.analysis.axes.whole_graph import axes_in_words, graph_axes, operations_without_axes
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Merge, Need
 from neaptide.ir.builder import GraphBuilder

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.analysis.axes.in_words import axes_in_words
-from neaptide.analysis.axes.whole_graph import operations_without_axes
+from neaptide.analysis.axes.whole_graph import axes_in_words, operations_without_axes
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Source

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
+from fission_play import last_of, refused
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
@@ -18,8 +19,7 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, UNFILLED_LIKE, kept_factor
 from neaptide.runtime.calls.executor import Executable
-from neaptide.transform.applying import apply_rule
-from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rewrite import Rewrite, apply_rule
 from neaptide.transform.rules import RULES
 from symbolised import symbolised
 from together import together
@@ -98,22 +98,18 @@ def test_the_factor_is_rounded_as_kernels_round_it(chance, dtype):
     assert found == (None if expected == torch.inf else expected)
 
 
-def refused(graph):
+def why(graph):
     """Why the one dropout of a graph stays."""
-    (found,) = RULE.find(graph, registry())
-    assert isinstance(found, Refusal)
-    with pytest.raises(RewriteError, match=r"aten\.native_dropout"):
-        RULE.apply(graph, registry(), Rewrite(RULE.name, found.nodes))
-    return found.reason
+    return refused(RULE, graph, last_of(graph, FUSED_DROPOUT))
 
 
 def test_what_would_draw_other_numbers_or_none_is_left_alone():
     x = torch.ones(4, 4)
     elsewhere = dropout(x)
     storages = tuple(replace(storage, device="cuda:0") for storage in elsewhere.storages)
-    assert "device" in refused(replace(elsewhere, storages=storages))
-    assert "no elements" in refused(dropout(torch.ones(0, 4), outputs=()))
-    assert "float16" in refused(dropout(x.half(), 0.999999))
+    assert "device" in why(replace(elsewhere, storages=storages))
+    assert "no elements" in why(dropout(torch.ones(0, 4), outputs=()))
+    assert "float16" in why(dropout(x.half(), 0.999999))
     in_evaluation = dropout(x, train=False)
     assert not list(RULE.find(in_evaluation, registry()))
     with pytest.raises(RewriteError, match="draws no mask"):

@@ -13,7 +13,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.mean_as_sum import takes_mean
 from step_checks import as_variant

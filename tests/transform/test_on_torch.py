@@ -9,7 +9,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
-from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from torch_programs import check_run, random_program
 

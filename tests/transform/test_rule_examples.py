@@ -28,7 +28,6 @@ from neaptide.ops.rewritten import (
     SLICE,
     VIEW,
 )
-from neaptide.transform.applying import found_rewrites
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.node_rule import NodeRule
@@ -57,7 +56,7 @@ FINDING = [name for name, rule in RULES.items() if not rule.are_alternatives]
 @together("rule", FINDING)
 def test_what_is_found_may_be_done(rule):
     graph = EXAMPLES[rule]().graph
-    found = found_rewrites(graph, registry(), RULES[rule])
+    found = tuple(RULES[rule].find(graph, registry()))
     assert found
     for one in found:
         assert (one.rule, one.keeps_bits) == (rule, RULES[rule].keeps_bits)
@@ -93,7 +92,7 @@ NODE_RULES = {name: rule for name, rule in RULES.items() if isinstance(rule, Nod
 @together("name", NODE_RULES)
 def test_what_is_not_of_a_rule_is_refused(name):
     rule, graph = NODE_RULES[name], EXAMPLES[name]().graph
-    (found, *_) = found_rewrites(graph, registry(), rule)
+    (found, *_) = tuple(rule.find(graph, registry()))
     others = [node.id for node in graph.nodes if node.id not in found.nodes]
     for nodes in ((), (1, 0), found.nodes * 2, *((other,) for other in others[:1])):
         with pytest.raises(RewriteError):

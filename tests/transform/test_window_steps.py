@@ -15,8 +15,7 @@ from neaptide.ops import registry
 from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.applying import apply_rule, found_rewrites
-from neaptide.transform.rewrite import Rewrite, apply_rewrite
+from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.windows import windows
 
@@ -135,7 +134,7 @@ def test_gradients_are_apart_and_keep_their_bits():
     before = [node for node in graph.nodes if node.op == CONVOLUTION_GRADIENTS]
     after = [node for node in made.nodes if node.op == CONVOLUTION_GRADIENTS]
     assert (len(before), len(after)) == (3, 5)  # nobody asks for the gradient of the image
-    assert not found_rewrites(made, registry(), RULES["gradients_apart"])
+    assert not tuple(RULES["gradients_apart"].find(made, registry()))
     inputs = random_inputs(graph)
     for one, other in zip(run_measured(graph, inputs), run_measured(made, inputs), strict=True):
         assert torch.equal(one, other)
@@ -152,7 +151,7 @@ def test_a_gradient_of_a_weight_beside_that_of_the_input_would_count_rows_twice(
     graph = step_of(same_height(), lambda made: made.square().sum())
     (image,) = (v for v in graph.inputs if graph.values[v].name == "batch_0")
     found = follow_windows(graph, registry(), {image: Scaled(HEIGHT, Fraction(1))}, range(len(graph.nodes)))
-    joint = found_rewrites(graph, registry(), RULES["gradients_apart"])[0].nodes
+    joint = next(RULES["gradients_apart"].find(graph, registry())).nodes
     assert found.members.keys().isdisjoint(joint)
     wanted = windows(graph, [*found.members, joint[0]], parts=2, inputs={image: Scaled(HEIGHT, Fraction(1))})
     with pytest.raises(RewriteError, match="needs the whole axis"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypedDict, Unpack
 
-from neaptide.analysis.axes.in_words import axes_in_words
+from neaptide.analysis.axes.whole_graph import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.budget import Budget
 from neaptide.cost.audit import surprises

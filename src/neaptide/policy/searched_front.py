@@ -28,13 +28,7 @@ _LOWEST_SHARE: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class VariantFront:
-    """Plans by the time that they take.
-
-    Attributes:
-        points: the fastest first, peaks with workspace falling.
-        baseline_peak_bytes: of program order, with workspace.
-        baseline_seconds: of program order.
-    """
+    """Plans by the time that they take."""
 
     points: tuple[TriedVariant, ...]
     baseline_peak_bytes: int
@@ -96,7 +90,6 @@ class FoundPlans:
     """Plans of one step for several budgets.
 
     Attributes:
-        best: those that are predicted to be the best, one for each budget.
         otherwise: for the first few of the budgets, as many as were asked for, the best plan of each other division than that;
             of plans that keep the budget.
     """

@@ -6,9 +6,9 @@ list can be stored in a plan, and whoever has the captured graph can build the v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -35,7 +35,6 @@ class Rewrite:
     """One change of one graph, or of the body of one of its loops. It says nothing that is believed: `Rule.apply` checks it.
 
     Attributes:
-        rule: name of the rule that found it.
         nodes: ids of the nodes that it is about, in the graph or body that it changes; what each is for, the rule says.
         settings: what else the rule needs to know, as (name, setting) in the order of the names.
         keeps_bits: every output has the same bits as before; otherwise sums are taken in another order.
@@ -64,21 +63,6 @@ class Rewrite:
         return None if inner is None else replace(inner, within=(*there, *inner.within))
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A place where a rule matches and may not be applied.
-
-    Attributes:
-        rule: its name.
-        nodes: ids of the nodes that it is about, as in `Rewrite`.
-        reason: half a sentence that goes on "it is left alone, for".
-    """
-
-    rule: str
-    nodes: tuple[int, ...]
-    reason: str
-
-
 class Rule(Protocol):
     """One kind of change. A rule matches traits of operations, never their names.
 
@@ -86,7 +70,6 @@ class Rule(Protocol):
     that it makes to program order under a cost model.
 
     Attributes:
-        name: an identifier, by which plans call the rule.
         keeps_bits: what its rewrites say of themselves. One that depends on the place is two rules.
         each_node: whether every node of a rewrite is a place of its own; else they are one together.
         are_alternatives: whether prices choose among its places; else all that it finds may be taken together.
@@ -108,8 +91,8 @@ class Rule(Protocol):
     @property
     def summary(self) -> str: ...
 
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite | Refusal]:
-        """Places where it can be applied, and places where it matches but may not be, in program order; none of alternatives.
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
+        """Places where it can be applied, in program order; none of alternatives.
 
         An operation that the registry has no row for is left alone.
         """
@@ -188,6 +171,47 @@ def apply_rewrite(
         raise RewriteError(f"it needs numbers where sizes follow from a part: {error.what}") from error
     _check_interface(graph, edited)
     return edited
+
+
+class Rewritten(NamedTuple):
+    """A graph after everything that was found in it, and what was done, to be replayed from the graph that went in."""
+
+    edited: Edited
+    rewrites: tuple[Rewrite, ...]
+
+
+def apply_rule(
+    graph: Graph,
+    registry: OpRegistry,
+    rule: Rule,
+    objection: Callable[[Edited], str | None] = lambda _: None,
+    is_meant: Callable[[Graph, Rewrite], bool] = lambda _graph, _rewrite: True,
+) -> Rewritten:
+    """Apply a rule wherever it finds that it can be, again and again as long as nodes go. O(rewrites times size).
+
+    Args:
+        objection: why a changed graph (beside `graph`) is not wanted, for reasons that the graph does not tell; None
+            where it is.
+    """
+    made = Edited.unchanged(graph)
+    rewrites: list[Rewrite] = []
+    count = len(graph.nodes) + 1
+    while len(made.graph.nodes) < count:
+        count = len(made.graph.nodes)
+        now = Edited.unchanged(made.graph)  # changes since the rule looked
+        for found in rule.find(made.graph, registry):
+            here = found.moved(now) if is_meant(made.graph, found) else None
+            if here is None:
+                continue  # not meant, or one before it took a node away; the next round looks again
+            try:
+                later = now.then(apply_rewrite(now.graph, registry, here, {rule.name: rule}))
+            except RewriteError:
+                continue  # legal before others in this round, not behind them
+            if objection(made.then(later)) is None:
+                now = later
+                rewrites.append(here)
+        made = made.then(now)
+    return Rewritten(made, tuple(rewrites))
 
 
 def sizes_within(graph: Graph, loop: int, sizes: Sizes = STATIC) -> Sizes:

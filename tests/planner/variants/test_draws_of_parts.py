@@ -15,7 +15,7 @@ from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.comparing.verification import GROUPS, compare_records, record_eager, record_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.transform.applying import apply_rule
+from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from step_checks import as_variant
 

@@ -20,13 +20,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A node that does not run in parts although an operand of it depends on the axis.
-
-    Attributes:
-        node: id.
-        why: the kind of reason.
-        reason: a sentence.
-    """
+    """A node that does not run in parts although an operand of it depends on the axis."""
 
     node: int
     why: Why
@@ -38,8 +32,6 @@ class Condition:
     """What must be seen to before a node may run in parts.
 
     Attributes:
-        node: id of a member.
-        need: what.
         values: operands that it is about: sums that must be complete, addends; none for the other needs.
     """
 
@@ -53,7 +45,6 @@ class Carried:
     """An axis followed through a graph.
 
     Attributes:
-        length: of the axis.
         axes: by value that carries it, where. Some are made whole, by a barrier or outside, and can be cut into parts.
         sums: values of which each part makes a term. Where a node has `Need.MEAN`, only once that is seen to.
         maxima: values of which each part makes one that the greatest, or the least, is to be taken of.
@@ -65,7 +56,6 @@ class Carried:
             in parts together. Some carry the axis, such as places counted from the start of the part; others have no dim
             that it could lie in, such as what a library keeps for the backward.
         behind: values that depend on the axis and are made by barriers, or from what barriers make.
-        untouched: nodes that do not depend on the axis.
     """
 
     length: int

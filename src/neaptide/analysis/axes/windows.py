@@ -27,7 +27,6 @@ class Scaled:
     """Where an axis lies in a value.
 
     Attributes:
-        dim: number of the dim.
         scale: its elements for one unit of the axis.
     """
 

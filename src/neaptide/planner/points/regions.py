@@ -13,7 +13,6 @@ from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.relations import SizeRelations
-from neaptide.transform.applying import found_rewrites
 from neaptide.transform.fission.candidates import Candidate, candidates
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.rewrite import Rewrite, replay
@@ -58,7 +57,7 @@ def regions_in_parts(
     shape = _telling_shape(graph, holds)
     if shape is None:
         return
-    first = [*found_rewrites(graph, registry, RULES["draws_apart"])]
+    first = [*RULES["draws_apart"].find(graph, registry)]
     drawn = replay(graph, registry, first, RULES)
     found = candidates(with_sizes(drawn.graph, shape), registry, _NO_SUFFIX)
     means = sorted({node for one in found for node in one.means})

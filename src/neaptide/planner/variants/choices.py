@@ -18,7 +18,6 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
-from neaptide.transform.applying import found_rewrites
 from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
 from neaptide.transform.fission.own_views import with_own_views
@@ -59,7 +58,6 @@ class Level:
     """A graph, or the body of a loop in it.
 
     Attributes:
-        graph: as it is, dims of parts and all.
         within: the loop, from the outermost on (`Rewrite.within`); empty for the graph itself.
         sizes: that it runs under, those of a full part first.
         loop: whose body it is; None for the graph itself.
@@ -170,7 +168,7 @@ class Choices:
 
     def _drawn_first(self, graph: Graph) -> Variant:
         plain = Variant.captured(graph)
-        first = found_rewrites(graph, self.registry, _DRAWS)
+        first = tuple(_DRAWS.find(graph, self.registry))
         made = plain.then(self.registry, first) if first else plain
         reason = self.objection(made.edited) if first else None
         if reason is None:
@@ -284,7 +282,7 @@ class Choices:
         if has_backward(variant.graph):
             if any(region.kind == "step" and region.share > 0.5 for region in beside):
                 return
-            variant = variant.then(self.registry, found_rewrites(variant.graph, self.registry, _GRADIENTS))
+            variant = variant.then(self.registry, tuple(_GRADIENTS.find(variant.graph, self.registry)))
             while means := window_means(variant.graph, self.registry):
                 variant = variant.then(self.registry, [mean_as_sum(means)])
         for region in window_candidates(variant.graph, self.registry):

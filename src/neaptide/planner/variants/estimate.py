@@ -27,8 +27,6 @@ class PartCosts:
     """What parts cost beyond the whole, to rank by. Plans are priced exactly.
 
     Attributes:
-        call_seconds: to begin an operation once more.
-        added_byte_seconds: to add a byte to a sum.
         half_seconds: of a call that reaches half of the rate, what it would take at the full rate; of arithmetic, and of
             traffic.
         fall: how fast a call loses its rate as it gets smaller, as `Device.fall`.
@@ -76,9 +74,6 @@ class Estimate:
     """Bytes and seconds of a graph with some regions in parts, in program order.
 
     Attributes:
-        choice: which ones.
-        parts: how many.
-        peak_bytes: about.
         seconds: of what the regions need first, beyond the graph that they follow from.
         added_seconds: that parts take beyond the whole, about; elements that two parts make are among it.
     """
@@ -233,9 +228,7 @@ class _Levels:
     """A graph and the bodies on the way to a region, from the outermost on.
 
     Attributes:
-        inner: the graph, or body, that the region lies in.
         around: those around it, each with the loop on the way, the innermost first.
-        seconds: of the graph.
     """
 
     inner: Outlook

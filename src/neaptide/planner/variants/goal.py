@@ -13,7 +13,6 @@ class Goal:
     """Either the fewest bytes within a time, or the least time within bytes.
 
     Attributes:
-        allowed: bytes with workspace.
         longest: seconds within which the lowest peak is wanted; None where the least time within `allowed` is.
     """
 

@@ -17,8 +17,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices, ladder
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.schedule.problem import StepProblem
-from neaptide.transform.applying import apply_rule
-from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rewrite import Rewrite, apply_rule
 from neaptide.transform.rules import RULES
 
 _RULE: Final = RULES["piecewise_convolutions"]
@@ -30,8 +29,6 @@ class Join:
     """A join that a variant can do without.
 
     Attributes:
-        name: of what is joined.
-        nbytes: of it.
         seconds: that convolutions of its pieces take beyond those of the join; below 0 where they are faster.
     """
 
@@ -45,12 +42,11 @@ def joins(variant: Variant, choices: Choices, problem: Callable[[Graph], StepPro
     step, found = problem(variant.graph), []
     before = baseline(step)
     for rewrite in _RULE.find(variant.graph, choices.registry):
-        if isinstance(rewrite, Rewrite):
-            joined = variant.graph.values[variant.graph.nodes[rewrite.nodes[0]].outputs[0]]
-            assert joined.storage is not None
-            without = baseline(problem(variant.then(choices.registry, [rewrite]).graph))
-            longer = rewrite_cost(before, without).seconds
-            found.append(Join(joined.name, step.storage_bytes[joined.storage], longer))
+        joined = variant.graph.values[variant.graph.nodes[rewrite.nodes[0]].outputs[0]]
+        assert joined.storage is not None
+        without = baseline(problem(variant.then(choices.registry, [rewrite]).graph))
+        longer = rewrite_cost(before, without).seconds
+        found.append(Join(joined.name, step.storage_bytes[joined.storage], longer))
     return found
 
 
@@ -71,7 +67,7 @@ def without_joins(variant: Variant, choices: Choices, names: Collection[str] | N
     made = apply_rule(variant.graph, choices.registry, _RULE, objection, is_meant)
     if not made.rewrites:
         return variant
-    others = sum(isinstance(found, Rewrite) for found in _RULE.find(made.edited.graph, choices.registry))
+    others = sum(1 for _ in _RULE.find(made.edited.graph, choices.registry))
     label = f"{_LABEL} at {len(made.rewrites)} of {len(made.rewrites) + others} joins" if others else _LABEL
     decisions = (*variant.decisions, Decision(label, names=tuple(apart)))
     return Variant(decisions, (*variant.rewrites, *made.rewrites), variant.edited.then(made.edited))

@@ -33,8 +33,7 @@ def merged(variant: Variant, choices: Choices, *, keeps_operands: bool = False) 
             if keeps_operands and path and rule == _OVERWRITES:
                 continue
             for found in RULES[rule].find(_body(variant.graph, path), choices.registry):
-                if isinstance(found, Rewrite):
-                    variant = _with(variant, replace(found, within=path), choices)
+                variant = _with(variant, replace(found, within=path), choices)
     return variant
 
 

@@ -25,11 +25,7 @@ class VariantPlan:
     """The plan that was found, and what was done to the graph before.
 
     Attributes:
-        label: what was done, in words.
-        found: of the graph after the rewrites.
         variant: what was done; nothing where the graph as it is was best.
-        before: the graph as it is, in program order.
-        tried: all variants that were planned, in that order.
         begun: what the search went out from; None where the graph as it is was all that is needed.
         choices: what may follow from that.
         begins: what a further choice would follow from: `variant` without what is done last; None where there is none.

@@ -51,9 +51,7 @@ class Variant:
     """A graph after some rewrites.
 
     Attributes:
-        decisions: what was done, one for each choice that was taken.
         rewrites: to be replayed from the graph that was captured.
-        edited: what they make of it.
     """
 
     decisions: tuple[Decision, ...]

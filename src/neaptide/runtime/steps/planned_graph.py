@@ -22,8 +22,7 @@ from neaptide.plans import Plan
 from neaptide.runtime.arena.plan import ArenaPlan
 from neaptide.runtime.shapes.limit_by_shape import PointsWithin
 from neaptide.runtime.shapes.plans import ShapePlans
-from neaptide.transform.applying import apply_rule
-from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.transform.rewrite import Rewrite, apply_rule, replay
 from neaptide.transform.rules import RULES, check_rules
 
 if TYPE_CHECKING:

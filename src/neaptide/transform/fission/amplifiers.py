@@ -38,7 +38,6 @@ class Amplifier:
         twin: nodes of the backward that need what is wide in between, or are as wide, ascending.
         own: views of what is handed to `forward` that it is to have for itself, and their users in it.
         again: nodes of `forward` that make what the twin needs of it, and views as for `own`; and their users in the twin.
-        nbytes: of what is wide in the forward.
     """
 
     narrow: int

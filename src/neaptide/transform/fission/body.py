@@ -22,7 +22,6 @@ class Part:
     """What one trip makes.
 
     Attributes:
-        graph: that hands back parts, and terms of sums.
         output_of: by output of it, the position in the region's outputs that it is a part or a term of.
     """
 

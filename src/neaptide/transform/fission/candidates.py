@@ -46,11 +46,7 @@ class Candidate:
         kind: `step`, `suffix`, `amplifier`, or of a graph without a backward `stretch`.
         origin: the value that names the axis, and its dim: the input, the largest value that crosses where a suffix or a
             stretch begins, or what an amplifier makes wider.
-        length: of the axis.
         seeds: values handed to the region in parts, and where the axis lies in them.
-        members: the region.
-        in_parts: storages that it makes in parts.
-        nbytes: of these.
         share: of the bytes that are made where it was looked for, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
         own: views of what is handed over that the region is to make for itself first; see `own_views`.

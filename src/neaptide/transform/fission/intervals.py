@@ -49,8 +49,6 @@ class Intervals:
     """What a part makes and reads.
 
     Attributes:
-        units: length of the axis.
-        made: by value that carries the axis.
         read: by node and slot, where a member takes an operand in parts.
     """
 

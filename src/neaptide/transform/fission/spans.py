@@ -28,11 +28,9 @@ class Span:
     """A suffix of the forward and the backward that belongs to it.
 
     Attributes:
-        start: first node.
         end: the node behind the last one.
         crossing: values that the forward in front hands to the forward in the span, those with the most bytes first;
             inputs of the graph are not among them.
-        crossing_bytes: of their storages.
     """
 
     start: int

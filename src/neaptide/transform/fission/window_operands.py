@@ -20,10 +20,7 @@ class Beside:
 
     Attributes:
         interval: of one part.
-        units: of the axis.
         extent: elements along the axis of the value that it is about.
-        device: where that lies.
-        rank: number of dims.
     """
 
     interval: Interval

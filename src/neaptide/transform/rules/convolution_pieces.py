@@ -18,7 +18,6 @@ class Piece:
     """One of the tensors that are joined.
 
     Attributes:
-        value: its id.
         begin: number of its first channel in the join.
         end: one past its last.
     """

@@ -28,7 +28,6 @@ class _Place:
     """A copy of copies.
 
     Attributes:
-        first: makes the first copy.
         between: views and copies that lead from it to the last copy; they go.
         order: dim of the first copy that each dim of the last one shows.
     """

@@ -26,7 +26,6 @@ class _Place:
     """A dropout that can draw first.
 
     Attributes:
-        chance: that an element goes.
         factor: of what stays, in the dtype of the operand.
     """
 

@@ -18,7 +18,7 @@ from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rewrite import Rewrite
 
 _Key = tuple[object, ...]
 
@@ -40,7 +40,7 @@ class EqualOperations:
     are_alternatives: bool = False
     summary: str = "equal operations run once"
 
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite | Refusal]:
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
         """As `Rule.find`. O(size of the graph)."""
         keys = _Keys(graph)
         groups: dict[_Key, list[int]] = defaultdict(list)
@@ -76,22 +76,16 @@ class EqualOperations:
             edit.remove(number)
         return edit.finish()
 
-    def _places(self, storages: _Storages, nodes: Sequence[int]) -> Iterator[Rewrite | Refusal]:
+    def _places(self, storages: _Storages, nodes: Sequence[int]) -> Iterator[Rewrite]:
         """What can be done about some equal nodes."""
-        kept = [nodes[0]]
+        runs = [[nodes[0]]]
         for node in nodes[1:]:
-            reason = storages.objection((*kept, node)) or storages.why_longer(kept, node)
-            if reason is None:
+            kept = runs[-1]
+            if storages.objection((*kept, node)) or storages.is_longer(kept, node):
+                runs.append([node])
+            else:
                 kept.append(node)
-                continue
-            yield Refusal(self.name, (kept[0], node), reason)
-            yield from self._rewrite(kept)
-            kept = [node]
-        yield from self._rewrite(kept)
-
-    def _rewrite(self, nodes: Sequence[int]) -> Iterator[Rewrite]:
-        if len(nodes) > 1:
-            yield Rewrite(self.name, tuple(nodes), (), self.keeps_bits)
+        return (Rewrite(self.name, tuple(run), (), self.keeps_bits) for run in runs if len(run) > 1)
 
 
 def _is_known_view(graph: Graph, registry: OpRegistry, node: Node) -> bool:
@@ -173,10 +167,10 @@ class _Storages:
             return "two of the results are outputs, and the caller may write into one of them"
         return None
 
-    def why_longer(self, kept: Sequence[int], node: int) -> str | None:
-        """Why holding the results of some nodes until another runs takes more bytes than it frees; None if not."""
+    def is_longer(self, kept: Sequence[int], node: int) -> bool:
+        """Whether the results of some nodes are let go before another runs: holding them takes more bytes than it frees."""
         ends = (max(self.last_use.get(s, -1) for s in storages) for storages in self._alike(kept))
-        return "the first result is let go before the next is made" if min(ends) < node else None
+        return min(ends) < node
 
     def _alike(self, nodes: Sequence[int]) -> list[tuple[int, ...]]:
         """For each result, the storages that equal nodes make for it."""

@@ -48,9 +48,6 @@ class Fission(RegionRule):
 
     In the body of a loop whose last part is shorter, `length` and `parts` are those in a full part. An axis that the loop
     around has cut is shorter in the last part, and makes fewer parts there, of the same length.
-
-    Attributes:
-        sizes: that graphs run under.
     """
 
     name: str = "fission"

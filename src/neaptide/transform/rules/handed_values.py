@@ -9,7 +9,7 @@ from typing import TypeVar
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
-from neaptide.transform.rewrite import Refusal, Rewrite, Setting
+from neaptide.transform.rewrite import Rewrite, Setting
 
 At = TypeVar("At")
 
@@ -28,7 +28,7 @@ class RegionRule:
     each_node: bool = False
     are_alternatives: bool = True
 
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite | Refusal]:
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
         """As `Rule.find`."""
         del graph, registry
         return iter(())

@@ -12,7 +12,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.transform.rewrite import Refusal, Rewrite
+from neaptide.transform.rewrite import Rewrite
 
 Pattern = Callable[[Node], Any]
 """What is to be done at a node; a text that says why nothing may be; None where the rule is not about it."""
@@ -39,16 +39,16 @@ class NodeRule:
     each_node: bool = True
     are_alternatives: bool = False
 
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite | Refusal]:
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
         """As `Rule.find`. O(size of the graph)."""
         place_of, found = self.pattern(graph, registry), []
         for node in graph.nodes:
             place = place_of(node)
-            if isinstance(place, str):
-                yield Refusal(self.name, (node.id,), place)
-            elif place is not None and self.apart:
+            if place is None or isinstance(place, str):
+                continue
+            if self.apart:
                 yield Rewrite(self.name, (node.id,), (), self.keeps_bits)
-            elif place is not None:
+            else:
                 found.append(node.id)
         if found:
             yield Rewrite(self.name, tuple(found), (), self.keeps_bits)

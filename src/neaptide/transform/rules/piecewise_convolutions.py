@@ -36,8 +36,6 @@ class _Place:
     """A join that may go.
 
     Attributes:
-        pieces: what is joined.
-        forward: convolutions that read it.
         backward: nodes that make their gradients, each with the nodes that cut the gradient of the join, by piece.
     """
 

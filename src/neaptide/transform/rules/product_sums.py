@@ -29,10 +29,8 @@ class _Place:
     """What becomes of a sum.
 
     Attributes:
-        product: the node that will add.
         views: nodes that lead from it to the sum, and from the addend, which go: nothing else uses them.
         addend: value that it adds to; it shows all its elements in their order.
-        onto: the addend may be overwritten.
     """
 
     product: Node

@@ -21,11 +21,7 @@ class PricedTask:
     """A variant that is to be planned in another process, and what it costs.
 
     Attributes:
-        graph: of the variant.
-        asked: what for, without what belongs to this process.
-        cost: of its graph.
         bits_may_vary: in repetitions, as the registry of the pricing says.
-        links: of copies in the bodies of loops, as of the pricing.
         declared: operations that the user vouches for, each with whether it is deterministic.
     """
 
