@@ -76,6 +76,7 @@ def test_sparse_gradients_are_refused():
     step = simple(model, torch.optim.SparseAdam(model.parameters()))
     with pytest.raises(CaptureError, match=REFUSED["SparseAdam"]):
         capture_step(step, (torch.tensor([1, 2]),))
+    assert model.weight.grad is None
 
 
 def test_an_optimizer_that_calls_the_model_is_refused():

@@ -203,35 +203,6 @@ def test_what_a_program_cannot_carry_is_refused_by_name():
     assert "item" in str(caught.value)
 
 
-def test_lbfgs_is_refused():
-    model = nn.Linear(4, 3)
-    optimizer = torch.optim.LBFGS(model.parameters())
-
-    def step(x):
-        def closure():
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            return loss
-
-        return optimizer.step(closure)
-
-    with pytest.raises(CaptureError, match="called with a closure"):
-        capture_step(step, (torch.randn(5, 4),))
-
-
-def test_sparse_gradients_are_refused():
-    model = nn.Embedding(8, 4, sparse=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(x):
-        return steps.update(model(x).square().mean(), optimizer)
-
-    with pytest.raises(CaptureError):
-        capture_step(step, (torch.arange(4),))
-    assert model.weight.grad is None
-
-
 def test_gradient_into_what_was_computed_outside_is_refused():
     base = torch.ones(3, requires_grad=True)
     outside = base * 2

@@ -29,6 +29,14 @@ def both(record_call):
     return count
 
 
+@pytest.fixture(scope="module")
+def flops(record_call):
+    """Our count for a call that has some result."""
+    return lambda op, args, result: (
+        registry().require(str(op)).flops(record_call(op, args, {}, result)).evaluate()
+    )
+
+
 @given(b=EXTENT, m=EXTENT, k=EXTENT, n=EXTENT)
 def test_matrix_products(both, b, m, k, n):
     for op, args in (
@@ -83,22 +91,18 @@ def test_convolution_backward(both, case, wants_input, wants_weight):
         assert theirs == one_gradient * (wants_input + groups)
 
 
-def test_gradient_of_the_bias_is_counted(record_call):
-    x, w = _meta(2, 3, 5), _meta(4, 3, 3)
-    grad = _meta(2, 4, 3)
+def test_gradient_of_the_bias_is_counted(flops):
+    x, w, grad = _meta(2, 3, 5), _meta(4, 3, 3), _meta(2, 4, 3)
     options = ([1], [0], [1], False, [0], 1)
-    op = ATEN.convolution_backward.default
-    row = registry().require(str(op))
-    result = (torch.empty_like(x), torch.empty_like(w), _meta(4))
-    with_bias = row.flops(record_call(op, (grad, x, w, [4], *options, [True] * 3), {}, result)).evaluate()
-    without = row.flops(
-        record_call(op, (grad, x, w, None, *options, [True, True, False]), {}, result[:2])
-    ).evaluate()
-    assert with_bias - without == grad.numel()
+    op, result = ATEN.convolution_backward.default, (torch.empty_like(x), torch.empty_like(w), _meta(4))
+    with_bias = flops(op, (grad, x, w, [4], *options, [True] * 3), result)
+    assert (
+        with_bias - flops(op, (grad, x, w, None, *options, [True, True, False]), result[:2]) == grad.numel()
+    )
 
 
 @given(b=EXTENT, h=EXTENT, s=EXTENT, t=EXTENT, d=EXTENT, e=EXTENT)
-def test_attention_forward_and_backward(both, record_call, b, h, s, t, d, e):
+def test_attention_forward_and_backward(both, flops, b, h, s, t, d, e):
     q, k, v = _meta(b, h, s, d), _meta(b, h, t, d), _meta(b, h, t, e)
     out, some = _meta(b, h, s, e), _meta(1)
     forward = {
@@ -106,38 +110,12 @@ def test_attention_forward_and_backward(both, record_call, b, h, s, t, d, e):
         ATEN._scaled_dot_product_efficient_attention.default: (q, k, v, None, True),
         ATEN._scaled_dot_product_cudnn_attention.default: (q, k, v, None, True),
     }
+    of_flash = (some, None, None, s, t, 0.0, False, some, some)
+    of_cudnn = (some, some, some, None, None, None, s, t, 0.0, False)
     backward = {
-        ATEN._scaled_dot_product_flash_attention_backward.default: (
-            some,
-            None,
-            None,
-            s,
-            t,
-            0.0,
-            False,
-            some,
-            some,
-        ),
-        ATEN._scaled_dot_product_efficient_attention_backward.default: (
-            some,
-            some,
-            some,
-            some,
-            0.0,
-            [True] * 4,
-        ),
-        ATEN._scaled_dot_product_cudnn_attention_backward.default: (
-            some,
-            some,
-            some,
-            None,
-            None,
-            None,
-            s,
-            t,
-            0.0,
-            False,
-        ),
+        ATEN._scaled_dot_product_flash_attention_backward.default: of_flash,
+        ATEN._scaled_dot_product_efficient_attention_backward.default: (*[some] * 4, 0.0, [True] * 4),
+        ATEN._scaled_dot_product_cudnn_attention_backward.default: of_cudnn,
     }
     for op, args in forward.items():
         ours, theirs = both(op, *args, result=out)
@@ -146,48 +124,35 @@ def test_attention_forward_and_backward(both, record_call, b, h, s, t, d, e):
         ours, theirs = both(op, out, q, k, v, *args, result=(q, k, v))
         assert ours == theirs
     cpu = ATEN._scaled_dot_product_flash_attention_for_cpu.default
-    row = registry().require(str(cpu))
-    assert row.flops(record_call(cpu, (q, k, v), {}, out)).evaluate() == 2 * b * h * s * t * (d + e)
+    assert flops(cpu, (q, k, v), out) == 2 * b * h * s * t * (d + e)
 
 
 @given(b=EXTENT, h=EXTENT, s=EXTENT, d=EXTENT)
-def test_attention_backward_is_five_halves_of_forward(record_call, b, h, s, d):
+def test_attention_backward_is_five_halves_of_forward(flops, b, h, s, d):
     q = _meta(b, h, s, d)
-    forward, backward = (
-        ATEN._scaled_dot_product_flash_attention_for_cpu.default,
-        ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default,
-    )
-    once = registry().require(str(forward)).flops(record_call(forward, (q, q, q), {}, q)).evaluate()
-    args = (q, q, q, q, q, q, 0.0, False)
-    back = registry().require(str(backward)).flops(record_call(backward, args, {}, (q, q, q))).evaluate()
-    assert 2 * back == 5 * once
+    once = flops(ATEN._scaled_dot_product_flash_attention_for_cpu.default, (q, q, q), q)
+    backward = ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default
+    assert 2 * flops(backward, (q, q, q, q, q, q, 0.0, False), (q, q, q)) == 5 * once
 
 
-def test_batch_first_attention_layout(record_call):
+def test_batch_first_attention_layout(flops):
     q, k = _meta(2, 7, 3, 4), _meta(2, 5, 3, 4)  # (batch, tokens, heads, depth)
-    op = ATEN._flash_attention_forward.default
-    flops = registry().require(str(op)).flops(record_call(op, (q, k, k), {}, q)).evaluate()
-    assert flops == 2 * (2 * 3) * 7 * 5 * (4 + 4)
+    assert flops(ATEN._flash_attention_forward.default, (q, k, k), q) == 2 * (2 * 3) * 7 * 5 * (4 + 4)
 
 
 @given(t=EXTENT, b=EXTENT, i=EXTENT, h=EXTENT)
-def test_recurrent_layer_is_its_matrix_products(record_call, t, b, i, h):
+def test_recurrent_layer_is_its_matrix_products(flops, t, b, i, h):
     x, w_ih, w_hh = _meta(t, b, i), _meta(4 * h, i), _meta(4 * h, h)
-    op = ATEN.mkldnn_rnn_layer.default
-    flops = registry().require(str(op)).flops(record_call(op, (x, w_ih, w_hh), {}, x)).evaluate()
-    assert flops == 2 * t * b * 4 * h * (i + h)
-    cudnn = ATEN._cudnn_rnn.default
-    call = record_call(cudnn, (x, [w_ih, w_hh, _meta(4 * h), _meta(4 * h)]), {}, x)
-    assert registry().require(str(cudnn)).flops(call).evaluate() == flops
+    expected = 2 * t * b * 4 * h * (i + h)
+    assert flops(ATEN.mkldnn_rnn_layer.default, (x, w_ih, w_hh), x) == expected
+    assert flops(ATEN._cudnn_rnn.default, (x, [w_ih, w_hh, _meta(4 * h), _meta(4 * h)]), x) == expected
 
 
 @given(b=EXTENT, i=EXTENT, j=EXTENT, o=EXTENT)
-def test_trilinear_spans_all_axes(record_call, b, i, j, o):
+def test_trilinear_spans_all_axes(flops, b, i, j, o):
     # What `nn.Bilinear` runs: (b, i), (o, i, j), (b, j) expanded to (b, o, i, j).
-    op = ATEN._trilinear.default
     args = (_meta(b, i), _meta(o, i, j), _meta(b, j), [1, 3], [0], [1, 2], [2, 3])
-    flops = registry().require(str(op)).flops(record_call(op, args, {}, _meta(b, o))).evaluate()
-    assert flops == 3 * b * o * i * j
+    assert flops(ATEN._trilinear.default, args, _meta(b, o)) == 3 * b * o * i * j
 
 
 def test_elementwise_and_lists_count_elements(call_of):

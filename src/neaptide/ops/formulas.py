@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from neaptide.ir.nodes import Arg
 from neaptide.ir.registry import Call, SizeRule
 from neaptide.ir.values import Value
 from neaptide.ops.byte_sizes import tensors_of
@@ -141,26 +140,8 @@ def linear_backward(call: Call) -> SizeExpr:
 
 
 def trilinear(call: Call) -> SizeExpr:
-    """`_trilinear`: three operations at each point of the space that the three expanded operands span."""
-    operands = [(_tensor(call, k), _expanded(call.arg(3 + k))) for k in range(3)]
-    rank = len(operands[0][0].shape) + len(operands[0][1])
-    points = SizeExpr.const(1)
-    for axis in range(rank):
-        points = points * _extent_at(operands, axis)
-    return points * 3
-
-
-def _expanded(arg: Arg) -> frozenset[int]:
-    if not isinstance(arg, tuple):
-        return frozenset()
-    return frozenset(a for a in arg if isinstance(a, int))
-
-
-def _extent_at(operands: list[tuple[Value, frozenset[int]]], axis: int) -> SizeExpr:
-    for value, expanded in operands:
-        if axis not in expanded:
-            return value.shape[axis - sum(1 for e in expanded if e < axis)]
-    return SizeExpr.const(1)
+    """`_trilinear` as `nn.Bilinear` calls it, (b, i), (o, i, j), (b, j): three operations for each row and weight."""
+    return _tensor(call, 0).shape[0] * _tensor(call, 1).numel * 3
 
 
 def attention(batch_first_layout: bool = False) -> SizeRule:

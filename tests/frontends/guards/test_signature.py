@@ -143,8 +143,14 @@ def test_closure_variable_is_a_guard():
         (lambda x: x[:3], "batch has shape (3, 4), was (6, 4)"),
         (lambda x: x.t().contiguous().t(), "batch has strides (1, 6), was (4, 1)"),
         (lambda x: x.clone().requires_grad_(), "batch has requires_grad True, was False"),
+        (
+            lambda x: nn.Parameter(x.double()),
+            "batch is float64, was float32 and has requires_grad True, was False",
+        ),
+        (lambda x: nn.Parameter(x, False), "batch is a Parameter, was Tensor"),
+        (lambda x: x.neg().to(torch.cfloat).imag, "batch has strides (8, 2), was (4, 1)"),
     ],
-    ids=["shape", "strides", "requires_grad"],
+    ids=["shape", "strides", "requires_grad", "dtype", "kind", "view"],
 )
 def test_other_batches_are_noticed(other, word):
     case = Case()

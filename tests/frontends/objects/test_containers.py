@@ -52,56 +52,7 @@ def held(base, entries):
 
 
 DICTS = (dict, OrderedDict, defaultdict, Counter)
-MUTABLE = (*DICTS, list, deque, set)
-EVERY = (*MUTABLE, tuple, frozenset)
-
-
-@together("base", EVERY)
-def test_entries_are_read_by_the_methods_of_the_built_in_type(base):
-    item = held(base, (3, 1, 2))
-    assert containers.size_of(item) == 3
-    assert sorted(containers.entries_of(item)) == [1, 2, 3]
-    assert containers.size_getter(item)(item) == 3
-    assert list(containers.keys_getter(item)(item)) == containers.keys_of(item)
-    if base in {set, frozenset}:
-        return
-    keys = "abc" if base in DICTS else range(3)
-    assert [containers.entry(item, key) for key in keys] == [3, 1, 2]
-    assert containers.getter(item, keys)(item) == (3, 1, 2)
-    assert containers.getter(item, list(keys)[1:2])(item)[0] == 1
-    with pytest.raises(LookupError):
-        containers.entry(item, "none" if base in DICTS else 3)
-    assert containers.size_of(item) == 3
-
-
-@together("base", MUTABLE)
-def test_what_was_written_is_put_back_in_its_order(base):
-    item = held(base, (3, 1, 2))
-    before, order = containers.copied(item), containers.keys_of(item)
-    if base is OrderedDict:
-        OrderedDict.move_to_end(item, "a")
-        OrderedDict.__setitem__(item, "new", 5)
-    elif base in DICTS:
-        dict.pop(item, "b")
-        dict.__setitem__(item, "new", 5)
-    elif base is set:
-        set.add(item, 7)
-    else:
-        base.append(item, 7)
-    containers.refill(item, before)
-    assert containers.keys_of(item) == order
-    assert containers.copied(item) == before
-
-
-def test_keys_that_cannot_be_compared_are_put_back_in_their_order():
-    keys = [torch.ones(2, 3), torch.ones(4), torch.ones(1), torch.ones(1)]
-    item = dict.fromkeys(keys, 1)
-    before = containers.copied(item)
-    for moved in (keys[0], keys[2]):
-        del item[moved]
-        item[moved] = 1
-    containers.refill(item, before)
-    assert list(map(id, item)) == list(map(id, keys))
+EVERY = (*DICTS, list, deque, set, tuple, frozenset)
 
 
 def make_step(kept):

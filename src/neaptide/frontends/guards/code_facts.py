@@ -135,7 +135,8 @@ class CodeFacts(Facts):
     def _functions(self) -> Iterator[Fact]:
         for number, function in enumerate(self._state.functions):
             yield f"code of {function.__qualname__} #{number}", Same(function.__code__)
-            yield f"defaults of {function.__qualname__} #{number}", _defaults(function)
+            defaults = len(function.__defaults__ or ()), tuple(function.__kwdefaults__ or ())
+            yield f"defaults of {function.__qualname__} #{number}", defaults
         for namespace, key in self._state.lacking:
             if key in namespace:
                 yield key, Same(namespace[key])
@@ -167,7 +168,3 @@ def _is_code(content: Any) -> bool:
 def _only_counts(item: Any, content: Any, key: str) -> bool:
     """Whether an attribute is there for schedulers only: they look whether the optimizer has stepped before them."""
     return private.is_note_of_steps(item, key) or (key == "step" and private.is_step_counter(content))
-
-
-def _defaults(function: types.FunctionType) -> tuple[int, tuple[str, ...]]:
-    return len(function.__defaults__ or ()), tuple(function.__kwdefaults__ or ())

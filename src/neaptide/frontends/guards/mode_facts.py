@@ -39,7 +39,7 @@ def modes() -> tuple[Fact, ...]:
         ("modes of torch functions", tuple(map(Same, _foreign(function_modes)))),
         ("modes of operations", tuple(map(Same, _changing(dispatch_modes)))),
         ("transforms of torch.func", private.is_inside_transform()),
-        ("hooks of saved tensors", _saved_tensor_hooks()),
+        ("hooks of saved tensors", tuple(map(Same, private.saved_tensor_hooks() or ()))),
     )
 
 
@@ -94,11 +94,6 @@ def check_modes() -> None:
 
 def _autocast(device: str) -> Any:
     return torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-
-
-def _saved_tensor_hooks() -> Any:
-    hooks = private.saved_tensor_hooks()
-    return () if hooks is None else tuple(map(Same, hooks))
 
 
 def _foreign(function_modes: tuple[Any, ...]) -> list[Any]:

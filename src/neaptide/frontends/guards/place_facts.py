@@ -55,7 +55,7 @@ class Sweep:
                 name = place.attribute if isinstance(place, PositionPlace) else place.key
                 self.add(operator.attrgetter(name, name), place.holder)  # a tuple, for two names
             else:
-                self.add(_content_of_place, place)
+                self.add(lambda place: (place.get(),), place)
         for number, holder in holders.items():
             self.add(getter(holder, keys[number]), holder)
 
@@ -76,10 +76,6 @@ class Sweep:
             return bool(self._known) and all(map(operator.is_, self._now(), self._known))
         except GONE:
             return False
-
-
-def _content_of_place(place: Place) -> tuple[Any]:
-    return (place.get(),)
 
 
 class Facts:
@@ -131,14 +127,15 @@ class PlaceFacts(Facts):
                 self._sweep.add(keys_getter(holder), holder)
         for _, item in state.contents:
             if not holds_bytes(item):
-                self._sweep.add(_keys_and_values if isinstance(item, Mapping) else keys_getter(item), item)
+                is_mapping = isinstance(item, Mapping)
+                self._sweep.add((lambda i: [*i, *i.values()]) if is_mapping else keys_getter(item), item)
 
     def scalars(self) -> list[Fact]:
         """Values that can be compared, and the lengths and contents of what holds them."""
         state = self._state
         facts: list[Fact] = [(f"len({name})", size_of(holder)) for name, holder in state.sized]
         facts += [
-            (f"order of {name}", tuple(map(_key, keys_of(holder))))
+            (f"order of {name}", tuple(k if isinstance(k, (str, int)) else Same(k) for k in keys_of(holder)))
             for name, holder in state.sized
             if isinstance(holder, dict)
         ]
@@ -171,11 +168,3 @@ class PlaceFacts(Facts):
 
 def _length(content: Any) -> Any:
     return size_of(content) if isinstance(content, tuple) else type(content)
-
-
-def _key(key: Any) -> Any:
-    return key if isinstance(key, (str, int)) else Same(key)
-
-
-def _keys_and_values(item: Mapping[Any, Any]) -> list[Any]:
-    return [*item, *item.values()]

@@ -19,7 +19,6 @@ from neaptide.frontends.guards.place_facts import Fact
 from neaptide.frontends.guards.tensor_facts import Geometry, geometry
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.recording.size_facts import SizeFacts
-from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -42,7 +41,7 @@ class SizeGuard:
                 self._names.setdefault(position, {})[axis] = dim.name
         self._axes = {position: axes_inwards(leaves[position]) for position in self._names}
         self._strides = {
-            position: _texts(dense_strides(self._shape(position, leaves[position].shape), axes))
+            position: tuple(map(str, dense_strides(self._shape(position, leaves[position].shape), axes)))
             for position, axes in self._axes.items()
         }
         self._known: dict[tuple[int, ...], tuple[Fact, ...]] = {}
@@ -120,7 +119,8 @@ class SizeGuard:
                 found = binding.get(name)
                 if size == SizeExpr.dim(name):
                     dim = ranges[name]
-                    yield f"the size {name}", _range(dim) if found is not None and found in dim else found
+                    held_for = f"{dim.low} to {dim.high}" if dim.high is not None else f"{dim.low} or more"
+                    yield f"the size {name}", held_for if found is not None and found in dim else found
                 else:
                     yield f"the size {name}", str(size) if found == _evaluated(size, binding) else found
             for relation in held.relations:
@@ -139,11 +139,3 @@ def _evaluated(size: SizeExpr, binding: Mapping[str, int]) -> int | None:
         return size.evaluate(binding)
     except SymbolicError:  # a dim is missing, or divides by 0
         return None
-
-
-def _range(dim: Dim) -> str:
-    return f"{dim.low} to {dim.high}" if dim.high is not None else f"{dim.low} or more"
-
-
-def _texts(sizes: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(map(str, sizes))

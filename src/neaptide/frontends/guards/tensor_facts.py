@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -182,11 +181,9 @@ def _shared(tensors: Mapping[str, torch.Tensor]) -> list[Fact]:
 def _reader(place: Place) -> Callable[[Any], Any]:
     if not isinstance(place, ItemPlace):
         return operator.methodcaller("get")
-    return operator.itemgetter(place.key) if type(place.holder) in _PLAIN else partial(_entry, place.key)
-
-
-def _entry(key: Any, holder: Any) -> Any:
-    return entry(holder, key)
+    if type(place.holder) in _PLAIN:
+        return operator.itemgetter(place.key)
+    return lambda holder: entry(holder, place.key)
 
 
 class GroupFacts(Facts):
@@ -199,10 +196,6 @@ class GroupFacts(Facts):
         self._tensors = tensors
         # Where the parameters of the groups stand among the tensors of the step.
         self._owned: list[int] = []
-
-    def _entries(self) -> Iterable[HyperParameter]:
-        for label, optimizer in self._state.optimizers.items():
-            yield from hyper_parameters(label, optimizer)
 
     def _fact(self, entry: HyperParameter, fact: Callable[[Any], Any]) -> Fact:
         return entry.name, (type if entry.is_input(self._changing) else fact)(entry.content)
@@ -229,5 +222,9 @@ class GroupFacts(Facts):
         return (
             [id(tensors[i]) for i in self._owned],
             [list(map(id, g["params"])) for o in self._state.optimizers.values() for g in o.param_groups],
-            [self._fact(entry, Same) for entry in self._entries()],
+            [
+                self._fact(entry, Same)
+                for label, optimizer in self._state.optimizers.items()
+                for entry in hyper_parameters(label, optimizer)
+            ],
         )

@@ -113,29 +113,23 @@ class _Opener:
             table = next((name for name, content in attributes.items() if type(content) is dict), None)
             entries = {} if table is None else attributes.pop(table)
         self._around.append(id(holder))
-        contents = [self._attribute(content) for content in attributes.values()]
-        contents += [self._entry(content) for content in entries.values()]
+        contents = [self._opened(content, closed=True) for content in attributes.values()]
+        contents += [self._opened(content, closed=False) for content in entries.values()]
         self._around.pop()
         return _Opened(_Form(kind, tuple(attributes), tuple(entries), table), contents)
 
-    def _entry(self, content: Any) -> Any:
-        if type(content) in _PLAIN:
-            return content
-        return self.opened(*pytree.tree_flatten(content, self._is_leaf))
-
-    def _attribute(self, content: Any) -> Any:
+    def _opened(self, content: Any, *, closed: bool) -> Any:
+        """An entry, or an attribute, which is `Unseen` where it holds what is neither a tensor nor a plain value."""
         if type(content) in _PLAIN:
             return content
         leaves, structure = pytree.tree_flatten(content, self._is_leaf)
-        if all(_is_known(leaf) or self._is_opened(leaf) for leaf in leaves):
+        if not closed or all(self._is_known(leaf) for leaf in leaves):
             return self.opened(leaves, structure)
-        if self._is_leaf is not None and self._is_leaf(content):
-            return content
-        return Unseen(content)
+        return content if self._is_leaf is not None and self._is_leaf(content) else Unseen(content)
 
-
-def _is_known(leaf: Any) -> bool:
-    return is_unread(leaf) or isinstance(leaf, (torch.Tensor, Unseen)) or is_scalar(leaf)
+    def _is_known(self, leaf: Any) -> bool:
+        told = is_unread(leaf) or isinstance(leaf, (torch.Tensor, Unseen)) or is_scalar(leaf)
+        return told or self._is_opened(leaf)
 
 
 def is_object(leaf: Any) -> bool:
@@ -186,10 +180,6 @@ def attributes_of(holder: Any) -> dict[str, Any] | None:
     return attributes
 
 
-def _flattened(opened: _Opened) -> tuple[list[Any], _Form]:
-    return opened.contents, opened.form
-
-
 def _with_keys(opened: _Opened) -> tuple[list[tuple[pytree.KeyEntry, Any]], _Form]:
     form = opened.form
     keys: list[pytree.KeyEntry] = [
@@ -221,4 +211,6 @@ def _closed(contents: Iterable[Any], form: _Form) -> Any:
 
 
 # The only type that trees learn, and one of ours: what users and libraries register is theirs alone.
-pytree.register_pytree_node(_Opened, _flattened, _closed, flatten_with_keys_fn=_with_keys)
+pytree.register_pytree_node(
+    _Opened, lambda opened: (opened.contents, opened.form), _closed, flatten_with_keys_fn=_with_keys
+)

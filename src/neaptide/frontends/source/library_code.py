@@ -35,9 +35,9 @@ def looked_up_by_class(kind: type) -> tuple[Lookup, ...]:
             inner = namespace[key]
             while hasattr(inner, "__wrapped__"):
                 inner = inner.__wrapped__
-            if isinstance(inner, types.FunctionType) and id(inner) not in seen and _is_in(package, inner):
+            if isinstance(inner, types.FunctionType) and id(inner) not in seen:
                 seen.add(id(inner))
-                waiting.append(inner)
+                waiting += [inner] if (inner.__module__ or "").partition(".")[0] == package else []
     return tuple(found.values())
 
 
@@ -63,10 +63,6 @@ def _looked_up(function: types.FunctionType) -> Iterator[Lookup]:
             yield from ((space, name) for space, name in found if callable(space[name]))
         elif callable(content):
             yield function.__globals__, key
-
-
-def _is_in(package: str, function: types.FunctionType) -> bool:
-    return (function.__module__ or "").partition(".")[0] == package
 
 
 def namespace_name(namespace: Mapping[str, Any]) -> str:

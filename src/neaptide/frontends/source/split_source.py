@@ -59,7 +59,8 @@ class StepSource:
         if not _is_same_code(self._code(self._tree), code):
             raise LookupError("the source of the step is not the code that runs")
         self._tree = with_number_calls(self._tree, function)
-        self._parameters = code.co_varnames[: _parameter_count(code)]
+        starred = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+        self._parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + starred]
 
     @property
     def length(self) -> int:
@@ -228,11 +229,6 @@ def _is_same_code(a: types.CodeType, b: types.CodeType) -> bool:
         else type(x) is type(y) and (x == y or x != x)  # noqa: PLR0124 - not a number
         for x, y in zip(a.co_consts, b.co_consts, strict=True)
     )
-
-
-def _parameter_count(code: types.CodeType) -> int:
-    starred = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-    return code.co_argcount + code.co_kwonlyargcount + starred
 
 
 def _code_in(code: types.CodeType, name: str) -> types.CodeType:

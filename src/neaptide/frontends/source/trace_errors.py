@@ -61,7 +61,10 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
             + asked,
             next_step=fix or "keep the decision in tensors (torch.where), or take it outside the step",
         )
-    if fix is None and _mixes_meta(error):
+    mixes_devices = "same device" in str(error) or "different devices" in str(
+        error
+    )  # as torch's versions put it
+    if fix is None and "meta" in str(error) and mixes_devices:
         fix = _REVERSE_TWICE
     if fix is not None:
         return CaptureError("the step failed while it was traced", where=where, why=first, next_step=fix)
@@ -83,18 +86,11 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
     return told
 
 
+# Where an operation met a tensor on meta beside others: torch makes such where it adds a tangent of zeros.
 _REVERSE_TWICE = (
     "where forward derivatives are differentiated again (hessian, jacfwd, jvp), take them in reverse: "
     "jacrev(jacrev(f)) for hessian(f); else move the tensor that is on meta to the device of the others"
 )
-
-
-def _mixes_meta(error: Exception) -> bool:
-    """Whether an operation met a tensor on meta beside others: torch makes such where it adds a tangent of zeros."""
-    told = str(error)
-    return "meta" in told and (
-        "same device" in told or "different devices" in told
-    )  # as torch's versions put it
 
 
 def unread_attribute(name: str, content: object, error: BaseException | None) -> CaptureError:

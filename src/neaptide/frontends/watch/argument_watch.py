@@ -28,7 +28,7 @@ class ArgumentWatch:
         self._changed: Path = ()
         self._parts = list(parts_of(call))  # kept alive, so that no other object gets the identity of one
         self.held: dict[int, tuple[str, Any]] = {
-            id(part): ("held", path) for path, part in self._parts if not _is_value(part)
+            id(part): ("held", path) for path, part in self._parts if is_unread(part) or not is_plain(part)
         }
         self._before = [(path, part, copied(part)) for path, part in self._parts if is_holder(part)]
         self._closed = [(path, part, _form(part)) for path, part in self._parts if _is_closed(part)]
@@ -85,10 +85,6 @@ def _is_closed(part: Any) -> bool:
 def _form(part: Any) -> Any:
     leaves, structure = flatten(part)
     return structure, list(map(id, leaves))
-
-
-def _is_value(part: Any) -> bool:
-    return not is_unread(part) and is_plain(part)
 
 
 def _differences(before: Any, now: Any) -> list[Any]:

@@ -110,13 +110,17 @@ def _kinds(item: Any) -> Iterator[_Access]:
     if isinstance(item, (dict, list, tuple, frozenset)):
         return
     if isinstance(item, (collections.deque, set)):
-        yield _WRITES, lambda: list(map(Same, copied(item))), lambda before: _refill(item, before)
+        yield (
+            _WRITES,
+            lambda: list(map(Same, copied(item))),
+            lambda before: refill(item, [fact.item for fact in before]),
+        )
     elif isinstance(item, (bytearray, array.array)):
         yield _WRITES, lambda: bytes(item), lambda before: _overwrite(item, before)
     elif isinstance(item, (memoryview, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)):  # noqa: SLF001 - the only name of its base class
         view = memoryview(item)
         if not view.readonly:
-            yield _WRITES, view.tobytes, lambda before: _copy_bytes(view, before)
+            yield _WRITES, view.tobytes, lambda before: view.cast("B").__setitem__(slice(None), before)
     elif is_library_file(class_file(kind)):
         yield from _generator(item, kind)
 
@@ -155,17 +159,9 @@ class _Kept:
         return hash(self._bytes)
 
 
-def _refill(holder: Any, before: list[Same]) -> None:
-    refill(holder, [fact.item for fact in before])
-
-
 def _overwrite(holder: Any, content: bytes) -> None:
     if isinstance(holder, array.array):
         del holder[:]
         holder.frombytes(content)
     else:
         holder[:] = content
-
-
-def _copy_bytes(view: memoryview, content: bytes) -> None:
-    view.cast("B")[:] = content

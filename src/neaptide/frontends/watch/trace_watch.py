@@ -133,8 +133,10 @@ class StateWatch:
             place.set(before)
         written = self.written()
         for _, place, before in self._places:
-            if root_of(place) is place and read(place) is not before:
-                _set_back(place, before)
+            # An entry of a list that was shortened has no place; the list itself is put back whole.
+            is_its_own = root_of(place) is place and not isinstance(place.holder, list)
+            if is_its_own and read(place) is not before:
+                place.set(before)
         for _, holder, before in self._contents:
             refill(holder, before)
         return [*written, *map(Write, self._put_random_back())]
@@ -221,12 +223,6 @@ def rebound(place: Place, before: torch.Tensor, state: StepState) -> Write:
 
 def _entry_name(holder: str, key: Any) -> str:
     return f"{holder}.{key}" if isinstance(key, str) else f"{holder}[{key!r}]"
-
-
-def _set_back(place: Any, before: Any) -> None:
-    # An entry of a list that was shortened has no place; the list itself is put back whole.
-    if not isinstance(getattr(place, "holder", None), list):
-        place.set(before)
 
 
 def _changed_keys(before: Any, after: Any) -> list[Any]:
