@@ -4,11 +4,13 @@ import pytest
 
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
-from neaptide.ops.in_place import listed
+from neaptide.ops.in_place import in_place_form
 from together import together
 
 torch = pytest.importorskip("torch")
 overwriting = pytest.importorskip("overwriting")
+
+LISTED = sorted(row.name for row in registry() if row.in_place)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.bool)
 SHAPE = (3, 5, 4, 7)  # no multiple of a vector's width
@@ -73,7 +75,7 @@ KEYWORDS = {
 
 # What the derivatives of losses say of operands of several shapes, which no step gives them; to Python from 2.15 on.
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning")
-@together("op", listed())
+@together("op", LISTED)
 def test_result_on_top_of_an_operand_has_the_same_bits(op):
     row = registry().require(op)
     is_loss = row.is_a(Trait.LOSS)
@@ -106,7 +108,7 @@ def test_result_on_top_of_an_operand_has_the_same_bits(op):
 
 
 def test_claims_are_for_known_functional_rows_of_one_result():
-    for op in listed():
+    for op in LISTED:
         row = registry().require(op)
         assert row.in_place
         assert not row.writes
@@ -137,4 +139,47 @@ def test_never_in_place(op):
 
 def test_no_trait_but_those_of_one_pass_is_claimed():
     allowed = {Trait.ELEMENTWISE, Trait.LOSS, Trait.COPY}
-    assert all(registry().require(op).traits <= allowed for op in listed())
+    assert all(registry().require(op).traits <= allowed for op in LISTED)
+
+
+# -- forms, held against the schemas of PyTorch
+
+# Their keyword belongs to an overload of another kind, so no plan has it.
+WITHOUT = {"aten.max.other", "aten.min.other", "aten.huber_loss_backward.default"} | {
+    "aten.xlogy.Tensor",
+    "aten.xlogy.Scalar_Self",
+}
+FORMS = [
+    (op, position, form)
+    for op in LISTED
+    for position in registry().require(op).in_place
+    if (form := in_place_form(registry(), op, position)) is not None
+]
+
+
+def schema_arguments(op):
+    library, name, overload = op.split(".")
+    operation = getattr(getattr(getattr(torch.ops, library), name), overload)
+    return operation, [(a.name, str(a.type), a.kwarg_only) for a in operation._schema.arguments]
+
+
+@together(("op", "position", "form"), FORMS, ids=str)
+def test_it_takes_the_same_arguments_and_the_keyword(op, position, form):
+    operation, arguments = schema_arguments(form.op)
+    if form.keyword:
+        assert torch.Tag.generated not in operation.tags
+        assert (form.keyword, "Tensor", True) in arguments
+        arguments.remove((form.keyword, "Tensor", True))
+    else:
+        assert position == 0
+    assert arguments == schema_arguments(op)[1]
+
+
+def test_only_known_operations_have_none():
+    having = {op for op, _, _ in FORMS}
+    assert set(LISTED) - having <= WITHOUT
+
+
+def test_what_no_table_knows_has_no_form():
+    assert in_place_form(registry(), "aten.mm.default", 0) is None
+    assert in_place_form(registry(), "nobody.knows.it", 0) is None

@@ -24,8 +24,7 @@ def _joined(declared: tuple[OpSpec, ...]) -> OpRegistry:
         structural,
     )
     from neaptide.ops.axes import with_axes
-    from neaptide.ops.in_place import with_in_place
 
     families = (aten_elementwise, aten_reductions, aten_layers, aten_movement, prims_and_host)
-    rows = with_in_place(row for family in families for row in family.ROWS)
+    rows = (row for family in families for row in family.ROWS)
     return OpRegistry(with_axes([*rows, *structural.rows(), *declared]))

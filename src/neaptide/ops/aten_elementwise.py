@@ -30,38 +30,41 @@ _TRAINING: Final = flag_not_false(4, "training", default=False)
 ROWS: Final = (
     # One arithmetic operation per element.
     *meaning(Trait.ELEMENTWISE, flops=per_output(1))("""
-        abs~ add.Scalar,Scalar_out,Tensor,out add_.Scalar,Tensor
-        bitwise_and.Scalar,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor,Tensor_out
+        abs^~ add.Scalar^,Scalar_out,Tensor^^,out add_.Scalar,Tensor
+        bitwise_and.Scalar^,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor^^,Tensor_out
         bitwise_and_.Scalar,Tensor
-        bitwise_left_shift.Scalar_Tensor,Scalar_Tensor_out,Tensor,Tensor_Scalar,Tensor_Scalar_out,Tensor_out
-        bitwise_left_shift_.Tensor,Tensor_Scalar bitwise_not~
-        bitwise_or.Scalar,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor,Tensor_out
+        bitwise_left_shift.Scalar_Tensor,Scalar_Tensor_out,Tensor^^,Tensor_Scalar^,Tensor_Scalar_out,Tensor_out
+        bitwise_left_shift_.Tensor,Tensor_Scalar bitwise_not^~
+        bitwise_or.Scalar^,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor^^,Tensor_out
         bitwise_or_.Scalar,Tensor
-        bitwise_right_shift.Scalar_Tensor,Scalar_Tensor_out,Tensor,Tensor_Scalar,Tensor_Scalar_out,Tensor_out
+        bitwise_right_shift.Scalar_Tensor,Scalar_Tensor_out,Tensor^^,Tensor_Scalar^,Tensor_Scalar_out,Tensor_out
         bitwise_right_shift_.Tensor,Tensor_Scalar
-        bitwise_xor.Scalar,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor,Tensor_out
-        bitwise_xor_.Scalar,Tensor ceil~ clamp,Tensor,Tensor_out,out clamp_,Tensor
-        clamp_max,Tensor,Tensor_out,out clamp_max_,Tensor clamp_min,Tensor,Tensor_out,out clamp_min_,Tensor
-        copysign.Scalar,Scalar_out,Tensor,out copysign_.Scalar,Tensor
-        div.Scalar,Scalar_mode,Scalar_mode_out,Scalar_out,Tensor,Tensor_mode,out,out_mode=out
-        div_.Scalar,Scalar_mode,Tensor,Tensor_mode eq~Scalar,Tensor floor~ floor_divide,Scalar,Scalar_out,out
-        floor_divide_.Scalar,Tensor fmax,out fmin,out fmod~Scalar,Tensor frac~ ge~Scalar,Tensor
-        gt~Scalar,Tensor le~Scalar,Tensor logical_and~ logical_not~ logical_or~ logical_xor~ lt~Scalar,Tensor
-        maximum,out minimum,out mul.Scalar,Scalar_out,Tensor,out mul_.Scalar,Tensor ne~Scalar,Tensor neg~
-        negative~ nextafter~ reciprocal~ relu~
-        remainder.Scalar,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor,Tensor_out remainder_.Scalar,Tensor
-        round,decimals,decimals_out,out round_,decimals rsub.Scalar,Scalar_out,Tensor,Tensor_out sgn~ sign~
-        signbit,out sqrt~ square~ sub.Scalar,Scalar_out,Tensor,out sub_.Scalar,Tensor threshold~ trunc~
-        isinf,out isnan,out isneginf,out isposinf,out isfinite heaviside~ nan_to_num~ conj_physical~
-        _conj_physical,out deg2rad~ rad2deg~ where,Scalar,ScalarOther,ScalarSelf,self,self_out
-        masked_fill~Scalar,Tensor ldexp.Tensor,out ldexp_ gcd~ lcm~ relu6 relu6_ subtract.Scalar,Tensor,out
-        subtract_.Scalar,Tensor multiply.Scalar,Tensor,out multiply_.Scalar,Tensor
-        divide.Scalar,Scalar_mode,Tensor,Tensor_mode,out,out_mode=out
-        divide_.Scalar,Scalar_mode,Tensor,Tensor_mode true_divide.Scalar,Tensor,out true_divide_.Scalar,Tensor
-        clip,Tensor,Tensor_out,out clip_,Tensor absolute~ fix~ greater~Scalar,Tensor
-        greater_equal~Scalar,Tensor less~Scalar,Tensor less_equal~Scalar,Tensor not_equal~Scalar,Tensor
-        __and__.Scalar,Tensor __or__.Scalar,Tensor __xor__.Scalar,Tensor __lshift__.Scalar,Tensor
-        __rshift__.Scalar,Tensor angle,out complex,out polar,out isclose isreal max.other,out min.other,out
+        bitwise_xor.Scalar^,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor^^,Tensor_out
+        bitwise_xor_.Scalar,Tensor ceil^~ clamp^,Tensor^^^,Tensor_out,out clamp_,Tensor
+        clamp_max^,Tensor^^,Tensor_out,out clamp_max_,Tensor clamp_min^,Tensor^^,Tensor_out,out
+        clamp_min_,Tensor copysign.Scalar^,Scalar_out,Tensor^^,out copysign_.Scalar,Tensor
+        div.Scalar^,Scalar_mode^,Scalar_mode_out,Scalar_out,Tensor^^,Tensor_mode^^,out,out_mode=out
+        div_.Scalar,Scalar_mode,Tensor,Tensor_mode eq~Scalar^,Tensor^^ floor^~
+        floor_divide^^,Scalar^,Scalar_out,out floor_divide_.Scalar,Tensor fmax^^,out fmin^^,out
+        fmod~Scalar^,Tensor^^ frac^~ ge~Scalar^,Tensor^^ gt~Scalar^,Tensor^^ le~Scalar^,Tensor^^
+        logical_and^^~ logical_not^~ logical_or^^~ logical_xor^^~ lt~Scalar^,Tensor^^ maximum^^,out
+        minimum^^,out mul.Scalar^,Scalar_out,Tensor^^,out mul_.Scalar,Tensor ne~Scalar^,Tensor^^ neg^~
+        negative^~ nextafter^^~ reciprocal^~ relu^~
+        remainder.Scalar^,Scalar_Tensor,Scalar_Tensor_out,Scalar_out,Tensor^^,Tensor_out
+        remainder_.Scalar,Tensor round^,decimals^,decimals_out,out round_,decimals
+        rsub.Scalar,Scalar_out,Tensor,Tensor_out sgn^~ sign^~ signbit^,out sqrt^~ square^~
+        sub.Scalar^,Scalar_out,Tensor^^,out sub_.Scalar,Tensor threshold^~ trunc^~ isinf,out isnan,out
+        isneginf^,out isposinf^,out isfinite heaviside^^~ nan_to_num^~ conj_physical^~ _conj_physical,out
+        deg2rad^~ rad2deg^~ where,Scalar,ScalarOther,ScalarSelf,self^^^,self_out masked_fill~Scalar^,Tensor^
+        ldexp.Tensor^^,out ldexp_ gcd^^~ lcm^^~ relu6^ relu6_ subtract.Scalar^,Tensor^^,out
+        subtract_.Scalar,Tensor multiply.Scalar^,Tensor^^,out multiply_.Scalar,Tensor
+        divide.Scalar^,Scalar_mode^,Tensor^^,Tensor_mode^^,out,out_mode=out
+        divide_.Scalar,Scalar_mode,Tensor,Tensor_mode true_divide.Scalar^,Tensor^^,out
+        true_divide_.Scalar,Tensor clip^,Tensor^^^,Tensor_out,out clip_,Tensor absolute^~ fix^~
+        greater~Scalar^,Tensor^^ greater_equal~Scalar^,Tensor^^ less~Scalar^,Tensor^^
+        less_equal~Scalar^,Tensor^^ not_equal~Scalar^,Tensor^^ __and__.Scalar,Tensor __or__.Scalar,Tensor
+        __xor__.Scalar,Tensor __lshift__.Scalar,Tensor __rshift__.Scalar,Tensor angle^,out complex,out
+        polar,out isclose isreal max.other^^,out min.other^^,out
     """),
     # Python's in-place operators; their names do not end in one underscore.
     *meaning(Trait.ELEMENTWISE, writes=(0,), flops=per_output(1))("""
@@ -70,37 +73,42 @@ ROWS: Final = (
     """),
     # A fused multiply-add and its like.
     *meaning(Trait.ELEMENTWISE, flops=per_output(3))("""
-        addcdiv~ addcmul~ lerp~Scalar,Tensor _add_relu.Scalar,Scalar_out,Tensor,out _add_relu_.Scalar,Tensor
-        hypot~
+        addcdiv^^^~ addcmul^^^~ lerp~Scalar^^,Tensor^^^ _add_relu.Scalar,Scalar_out,Tensor,out
+        _add_relu_.Scalar,Tensor hypot^^~
     """),
     # Exponentials, logarithms, trigonometry: a polynomial or a table, counted as ten.
     *meaning(Trait.ELEMENTWISE, flops=per_output(10))("""
-        acos~ acosh~ asin~ asinh~ atan~ atan2~ atanh~ cos~ cosh~ digamma~ erf~ erfc~ erfinv~ exp~ exp2~ expm1~
-        i0~ igamma~ igammac~ lgamma~ log~ log10~ log1p~ log2~ logaddexp,out logaddexp2,out logit~ mvlgamma~
-        polygamma~ pow.Scalar,Scalar_out,Tensor_Scalar,Tensor_Scalar_out,Tensor_Tensor,Tensor_Tensor_out
+        acos^~ acosh^~ asin^~ asinh^~ atan^~ atan2^^~ atanh^~ cos^~ cosh^~ digamma^~ erf^~ erfc^~ erfinv^~
+        exp^~ exp2^~ expm1^~ i0^~ igamma^^~ igammac^^~ lgamma^~ log^~ log10^~ log1p^~ log2^~ logaddexp^^,out
+        logaddexp2^^,out logit^~ mvlgamma~ polygamma.out polygamma_
+        pow.Scalar_out,Tensor_Scalar^,Tensor_Scalar_out,Tensor_Tensor^^,Tensor_Tensor_out
         pow_.Scalar,Tensor
-        float_power.Scalar,Scalar_out,Tensor_Scalar,Tensor_Scalar_out,Tensor_Tensor,Tensor_Tensor_out
-        float_power_.Scalar,Tensor rsqrt~ sigmoid~ sin~ sinc~ sinh~ tan~ tanh~
-        xlogy.OutScalar_Other=out,OutScalar_Self=out,OutTensor=out,Scalar_Other,Scalar_Self,Tensor
-        xlogy_.Scalar_Other,Tensor special_entr,out special_erfcx,out special_i0e,out special_i1,out
-        special_i1e,out special_log_ndtr,out special_ndtri,out
-        special_xlog1py,other_scalar,other_scalar_out,out,self_scalar,self_scalar_out
-        special_zeta,other_scalar,other_scalar_out,out,self_scalar,self_scalar_out special_bessel_j0,out
-        special_bessel_j1,out special_ndtr,out special_expit,out special_erf,out
+        float_power.Scalar_out,Tensor_Scalar^,Tensor_Scalar_out,Tensor_Tensor^^,Tensor_Tensor_out
+        float_power_.Scalar,Tensor rsqrt^~ sigmoid^~ sin^~ sinc^~ sinh^~ tan^~ tanh^~
+        xlogy.OutScalar_Other=out,OutScalar_Self=out,OutTensor=out,Scalar_Other^,Tensor^^
+        xlogy_.Scalar_Other,Tensor special_entr^,out special_erfcx^,out special_i0e^,out special_i1^,out
+        special_i1e^,out special_log_ndtr^,out special_ndtri^,out
+        special_xlog1py^^,other_scalar^,other_scalar_out,out,self_scalar_out
+        special_zeta^^,other_scalar^,other_scalar_out,out,self_scalar_out special_bessel_j0^,out
+        special_bessel_j1^,out special_ndtr^,out special_expit^,out special_erf^,out
         frexp.Tensor,Tensor_out=mantissa+exponent
     """),
+    *meaning(Trait.ELEMENTWISE, flops=per_output(10), in_place=(1,))("""
+        polygamma pow.Scalar float_power.Scalar xlogy.Scalar_Self special_xlog1py.self_scalar special_zeta.self_scalar
+    """),
+    *meaning(Trait.ELEMENTWISE, flops=per_output(15), in_place=(0, 5))("elu_backward"),
     *meaning(Trait.ELEMENTWISE, flops=per_output(2))("""
-        hardshrink,out hardsigmoid~ hardswish~ hardtanh~ leaky_relu~ softshrink,out _prelu_kernel prelu
-        hardshrink_backward,grad_input hardsigmoid_backward,grad_input hardswish_backward,out
-        hardtanh_backward,grad_input leaky_relu_backward,grad_input softshrink_backward,grad_input
-        threshold_backward,grad_input _prelu_kernel_backward sigmoid_backward,grad_input
-        tanh_backward,grad_input native_dropout_backward,out rrelu_with_noise_backward,out _masked_scale,out
+        hardshrink^,out hardsigmoid^~ hardswish^~ hardtanh^~ leaky_relu^~ softshrink^,out _prelu_kernel prelu
+        hardshrink_backward^^,grad_input hardsigmoid_backward^^,grad_input hardswish_backward,out
+        hardtanh_backward^^,grad_input leaky_relu_backward^^,grad_input softshrink_backward^^,grad_input
+        threshold_backward^^,grad_input _prelu_kernel_backward sigmoid_backward^^,grad_input
+        tanh_backward^^,grad_input native_dropout_backward,out rrelu_with_noise_backward,out _masked_scale,out
     """),
     *meaning(Trait.ELEMENTWISE, flops=per_output(15))("""
-        celu~ elu~ gelu~ log_sigmoid,out mish~ selu selu_ silu~ softplus,out
-        log_sigmoid_forward,output=output+buffer elu_backward,grad_input gelu_backward,grad_input
-        silu_backward,grad_input mish_backward softplus_backward,grad_input log_sigmoid_backward,grad_input
-        logit_backward,grad_input infinitely_differentiable_gelu_backward
+        celu^~ elu^~ gelu^~ log_sigmoid,out mish^~ selu^ selu_ silu^~ softplus^,out
+        log_sigmoid_forward,output=output+buffer elu_backward.grad_input gelu_backward^^,grad_input
+        silu_backward^^,grad_input mish_backward softplus_backward^^,grad_input
+        log_sigmoid_backward,grad_input logit_backward^^,grad_input infinitely_differentiable_gelu_backward
     """),
     # The result has half of the operand's elements along one axis.
     *meaning(flops=per_output(15))("glu,out glu_backward,grad_input glu_jvp,out glu_backward_jvp,out"),

@@ -115,7 +115,7 @@ ROWS: Final = (
     *meaning(Trait.RECURRENT, flops=formulas.per_input(10, 1))(
         "_thnn_fused_gru_cell_backward,out=out0+out1+out2+out3+out4"
     ),
-    *meaning(Trait.POOLING, flops=formulas.window())("""
+    *meaning(Trait.POOLING, flops=formulas.window)("""
         avg_pool1d,out avg_pool2d,out avg_pool3d,out max_pool1d max_pool2d max_pool3d max_pool1d_with_indices
         max_pool2d_with_indices,out=out+indices max_pool3d_with_indices,out=out+indices
         fractional_max_pool2d,output=output+indices fractional_max_pool3d,output=output+indices

@@ -54,7 +54,7 @@ ROWS: Final = (
         flip,out fliplr flipud roll,out rot90,out repeat,out tile repeat_interleave.self_Tensor,self_int
         channel_shuffle,out native_channel_shuffle pixel_shuffle,out pixel_unshuffle,out constant_pad_nd,out
         pad _pad_circular _pad_enum reflection_pad1d,out reflection_pad2d,out reflection_pad3d,out
-        replication_pad1d,out replication_pad2d,out replication_pad3d,out tril,out triu,out diag_embed,out
+        replication_pad1d,out replication_pad2d,out replication_pad3d,out tril^,out triu^,out diag_embed,out
         diag,out diagflat view_copy,dtype,dtype_out,out expand_copy,out permute_copy,out
         transpose_copy.int,int_out t_copy,out slice_copy.Tensor,Tensor_out select_copy.int,int_out
         squeeze_copy,dim,dim_out,dims,dims_out,out unsqueeze_copy,out split_copy.Tensor,Tensor_out

@@ -39,8 +39,8 @@ ROWS: Final = (
     *meaning(Trait.REDUCTION, flops=per_input(12), workspace=exponentials)("logsumexp"),
     *meaning(Trait.REDUCTION, flops=per_input(12))("logsumexp.out"),
     *meaning(flops=per_input(1))("""
-        cumprod~ cummax,out=values+indices cummin,out=values+indices logcumsumexp,out
-        _logcumsumexp,out diff,out
+        cumprod~ cummax,out=values+indices cummin,out=values+indices logcumsumexp,out _logcumsumexp,out
+        diff,out
     """),
     # On CUDA these are not reproducible bit for bit (PyTorch's list of such ops).
     *meaning(flops=per_input(1), deterministic=False)("cumsum~"),
@@ -48,8 +48,7 @@ ROWS: Final = (
     *meaning(flops=per_input_times_log(), workspace=copy_of_operand, deterministic=False)("median"),
     *meaning(flops=per_input_times_log())("""
         sort,stable,values=values+indices,values_stable=values+indices argsort,stable,stable_out msort,out
-        topk,values=values+indices
-        nanmedian,dim,dim_values=values+indices,out mode,values=values+indices
+        topk,values=values+indices nanmedian,dim,dim_values=values+indices,out mode,values=values+indices
         quantile,out,scalar,scalar_out nanquantile,out,scalar,scalar_out
     """),
     *meaning(flops=per_input_times_log(), deterministic=False)("""
@@ -107,12 +106,12 @@ ROWS: Final = (
     """),
     # With a reduction they return a scalar in the storage of the unreduced loss; broadcasting and promoting operands.
     *meaning(Trait.LOSS, flops=per_input(4), storage_bytes=unreduced_promoted_loss)("""
-        mse_loss smooth_l1_loss
+        mse_loss^^ smooth_l1_loss^^
     """),
-    *meaning(Trait.LOSS, flops=per_input(20), storage_bytes=unreduced_loss(3))("binary_cross_entropy"),
+    *meaning(Trait.LOSS, flops=per_input(20), storage_bytes=unreduced_loss(3))("binary_cross_entropy^^"),
     *meaning(Trait.LOSS, flops=per_input(20), storage_bytes=unreduced_loss(2))("soft_margin_loss"),
     *meaning(Trait.LOSS, flops=per_input(4))("""
-        huber_loss l1_loss kl_div binary_cross_entropy_with_logits nll_loss_forward nll_loss2d_forward
+        huber_loss^^ l1_loss kl_div binary_cross_entropy_with_logits nll_loss_forward nll_loss2d_forward
         nll_loss nll_loss2d nll_loss_nd cross_entropy_loss multi_margin_loss multilabel_margin_loss_forward
         multilabel_margin_loss margin_ranking_loss hinge_embedding_loss cosine_embedding_loss
         triplet_margin_loss poisson_nll_loss cosine_similarity pairwise_distance
@@ -124,10 +123,10 @@ ROWS: Final = (
         binary_cross_entropy_with_logits.out
     """),
     *meaning(Trait.LOSS, flops=per_input(4, position=1))("""
-        mse_loss_backward,grad_input smooth_l1_loss_backward,grad_input huber_loss_backward,out=grad_input
-        binary_cross_entropy_backward,grad_input soft_margin_loss_backward,grad_input
-        nll_loss_backward,grad_input nll_loss2d_backward,grad_input multi_margin_loss_backward,grad_input
-        multilabel_margin_loss_backward,grad_input
+        mse_loss_backward^^^,grad_input smooth_l1_loss_backward^^^,grad_input
+        huber_loss_backward^^^,out=grad_input binary_cross_entropy_backward^^^,grad_input
+        soft_margin_loss_backward,grad_input nll_loss_backward,grad_input nll_loss2d_backward,grad_input
+        multi_margin_loss_backward,grad_input multilabel_margin_loss_backward,grad_input
     """),
     *meaning(Trait.LOSS, flops=per_input(20), deterministic=False)("""
         _ctc_loss,Tensor _ctc_loss_backward,Tensor _cudnn_ctc_loss,Tensor

@@ -44,9 +44,9 @@ def keyword_slot(call: Call, name: str) -> int | None:
     return arg.slot if isinstance(arg, Ref) else None
 
 
-def slots(call: Call, position: int, name: str | None = None) -> tuple[int, ...]:
+def slots(call: Call, position: int) -> tuple[int, ...]:
     """The slots of all tensors in a list argument."""
-    return tuple(ref.slot for ref in refs(call.arg(position, name)))
+    return tuple(ref.slot for ref in refs(call.arg(position)))
 
 
 def operand(call: Call, number: int) -> Value:
@@ -111,7 +111,7 @@ def op_axis(
         yield OpAxis(found, made, needs, unread=unseen, **more)
 
 
-def einsum(text: str, *, first: int = 0, addend: int | None = None, linear: bool = True) -> AxisRow:
+def einsum(text: str, *, first: int = 0, addend: int | None = None) -> AxisRow:
     """A row from a dim string such as `mk,kn->mn`, for tensors from argument `first` on; other letters are summed.
 
     With an `addend`, the tensor argument of that position is broadcast to the result and added to it, times `beta`.
@@ -138,7 +138,7 @@ def einsum(text: str, *, first: int = 0, addend: int | None = None, linear: bool
     groups: tuple[tuple[int, ...], ...] = tuple((first + k,) for k in range(len(terms)))
     if addend is not None:
         groups = tuple((addend, *group) for group in groups)
-    return AxisRow(axes, linear=groups if linear else ())
+    return AxisRow(axes, linear=groups)
 
 
 def broadcast_dim(value: Value, shape: tuple[SizeExpr, ...], dim: int) -> int | None:

@@ -35,9 +35,9 @@ def when_scaled(*gradients: int) -> Writes:
     return lambda call: gradients if isinstance(call.node.kwarg("grad_scale"), Ref) else ()
 
 
-def probability_positive(position: int, name: str = "dropout_p") -> Draws:
+def probability_positive(position: int) -> Draws:
     """Draws unless the probability is the constant 0."""
-    return lambda call: call.arg(position, name, default=0.0) != 0
+    return lambda call: call.arg(position, "dropout_p", default=0.0) != 0
 
 
 def flag_not_false(position: int, name: str, *, default: bool | None) -> Draws:

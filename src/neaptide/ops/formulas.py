@@ -38,21 +38,21 @@ def per_input(operations: int, position: int = 0) -> SizeRule:
     return lambda call: _tensor(call, position).numel * operations
 
 
-def per_list_element(operations: int, position: int = 0) -> SizeRule:
-    """A fixed number of operations for each element of all tensors of a list argument: `_foreach_*`, `_fused_*`."""
+def per_list_element(operations: int) -> SizeRule:
+    """A fixed number of operations for each element of all tensors of the first list argument: `_foreach_*`, `_fused_*`."""
 
     def rule(call: Call) -> SizeExpr:
         total = SizeExpr.const(0)
-        for value in tensors_of(call, call.arg(position)):
+        for value in tensors_of(call, call.arg(0)):
             total = total + value.numel
         return total * operations
 
     return rule
 
 
-def per_input_times_log(position: int = 0) -> SizeRule:
+def per_input_times_log() -> SizeRule:
     """Comparison sort: about 2 n log2 n, with log2 n taken as 20, its value at a million elements."""
-    return per_input(40, position)
+    return per_input(40)
 
 
 def matmul(left: int, right: int) -> SizeRule:
@@ -217,15 +217,11 @@ def distances_backward(call: Call) -> SizeExpr:
     return _tensor(call, 0).numel * _tensor(call, 1).shape[-1] * 3
 
 
-def window(per_tap: int = 1, kernel_at: int = 1) -> SizeRule:
-    """Pooling with a kernel: a fixed number of operations for each tap of each result."""
-
-    def rule(call: Call) -> SizeExpr:
-        taps = SizeExpr.const(per_tap)
-        kernel = call.arg(kernel_at, "kernel_size")
-        for extent in kernel if isinstance(kernel, tuple) else (kernel,):
-            if isinstance(extent, (int, SizeExpr)):
-                taps = taps * extent
-        return call.output().numel * taps
-
-    return rule
+def window(call: Call) -> SizeExpr:
+    """Pooling with a kernel: one operation for each tap of each result."""
+    taps = SizeExpr.const(1)
+    kernel = call.arg(1, "kernel_size")
+    for extent in kernel if isinstance(kernel, tuple) else (kernel,):
+        if isinstance(extent, (int, SizeExpr)):
+            taps = taps * extent
+    return call.output().numel * taps

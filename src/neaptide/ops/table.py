@@ -7,7 +7,8 @@ than their name:
 * a base that ends in one underscore overwrites its first argument: `add_.Tensor`;
 * an overload `out`, or one that ends in `_out`, overwrites the keyword argument `out`, and `grad_input` the one called so;
   when its results have other names they follow the overload: `topk.values=values+indices`;
-* a tilde stands for all forms: `exp~` for `exp,out exp_`, `eq~Scalar` for `eq.Scalar,Scalar_out eq_.Scalar`.
+* a tilde stands for all forms: `exp~` for `exp,out exp_`, `eq~Scalar` for `eq.Scalar,Scalar_out eq_.Scalar`;
+* carets count the first arguments that the result may lie on top of (`ops.in_place`): `exp^`, `add.Scalar^,Tensor^^`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from neaptide.ir.registry import OpSpec, SizeRule, Trait
 from neaptide.ops.byte_sizes import traffic
 
 Position = int | str
-_TOKEN = re.compile(r"(\w+)(?:(~)|([.,])|$)(.*)")
+_TOKEN = re.compile(r"(\w+)(\^*)(?:(~)|([.,])|$)(.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A full name such as `aten.add.out` and the arguments that its spelling says it overwrites."""
+    """A full name such as `aten.add.out`, the arguments that its spelling says it overwrites, and those it may lie on."""
 
     name: str
     writes: tuple[Position, ...]
+    in_place: tuple[int, ...]
 
 
 def overloads(text: str, namespace: str = "aten") -> Iterator[Overload]:
@@ -41,12 +43,16 @@ def overloads(text: str, namespace: str = "aten") -> Iterator[Overload]:
     [(0,), ('out',), ('values', 'indices')]
     >>> [o.name for o in overloads("exp~ eq~Scalar")]
     ['aten.exp.default', 'aten.exp.out', 'aten.exp_.default', 'aten.eq.Scalar', 'aten.eq.Scalar_out', 'aten.eq_.Scalar']
+    >>> [o.in_place for o in overloads("exp^~ add.Scalar^,Tensor^^")]
+    [(0,), (), (), (0,), (0, 1)]
     """
     for token in text.split():
         for base, items in _spelled_out(token):
             for item in items:
-                overload, _, results = item.partition("=")
-                yield Overload(f"{namespace}.{base}.{overload}", _writes(base, overload, results))
+                marked, _, results = item.partition("=")
+                overload = marked.rstrip("^")
+                written, on_top = _writes(base, overload, results), tuple(range(marked.count("^")))
+                yield Overload(f"{namespace}.{base}.{overload}", written, on_top)
 
 
 def _spelled_out(token: str) -> Iterator[tuple[str, list[str]]]:
@@ -54,13 +60,14 @@ def _spelled_out(token: str) -> Iterator[tuple[str, list[str]]]:
     found = _TOKEN.fullmatch(token)
     if found is None:
         raise ValueError(f"{token!r} names no overload")
-    base, tilde, mark, rest = found.groups()
+    base, carets, tilde, mark, rest = found.groups()
     items = rest.split(",") if rest or mark == "." else []
     if not tilde:
-        yield base, items if mark == "." else ["default", *items]
+        yield base, items if mark == "." else [f"default{carets}", *items]
         return
-    yield base, [form for item in items for form in (item, f"{item}_out")] or ["default", "out"]
-    yield f"{base}_", items or ["default"]
+    plain = [item.rstrip("^") for item in items]
+    yield base, [*items, *(f"{item}_out" for item in plain)] or [f"default{carets}", "out"]
+    yield f"{base}_", plain or ["default"]
 
 
 def _writes(base: str, overload: str, results: str) -> tuple[Position, ...]:
@@ -83,12 +90,13 @@ def meaning(
     namespace: str = "aten",
     writes: tuple[Position, ...] | None = None,
     bytes_moved: SizeRule | None = None,
+    in_place: tuple[int, ...] | None = None,
     **fields: Any,
 ) -> Callable[[str], tuple[OpSpec, ...]]:
     """Makes the rows of a block of names that mean the same; `fields` are further ones of `OpSpec`.
 
-    Without `writes`, what is overwritten follows from the name; without `bytes_moved` every tensor is read once and
-    every result written once.
+    Without `writes` and `in_place`, what is overwritten and what may be follows from the names; without `bytes_moved` every
+    tensor is read once and every result written once.
     """
 
     def rows(text: str) -> tuple[OpSpec, ...]:
@@ -96,7 +104,11 @@ def meaning(
         for overload in overloads(text, namespace):
             written = overload.writes if writes is None else writes
             moved = traffic(written) if bytes_moved is None else bytes_moved
-            found.append(OpSpec(overload.name, frozenset(traits), written, bytes_moved=moved, **fields))
+            on_top = overload.in_place if in_place is None else in_place
+            spec = OpSpec(
+                overload.name, frozenset(traits), written, bytes_moved=moved, in_place=on_top, **fields
+            )
+            found.append(spec)
         return tuple(found)
 
     return rows

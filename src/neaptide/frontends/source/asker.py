@@ -128,7 +128,7 @@ def _first_users_frame(first: FrameType, hands_on: Callable[[str], bool] | None)
     return None
 
 
-def direct_user(depth: int) -> FrameType | None:
-    """The calling frame, if it is the user's."""
-    frame = _frame_at(depth + 1)
+def direct_user() -> FrameType | None:
+    """The frame that called the caller of this, if it is the user's."""
+    frame = _frame_at(2)
     return frame if is_users_frame(frame) and not is_observed(frame) else None

@@ -83,12 +83,12 @@ def find_state(
         unread: what the step is taken not to read.
     """
     finder = _Finder(home_of(step), without, unread)
-    finder.look_at(step, "step", None)
+    finder.look_at(step, "step")
     if extra is not None:
-        finder.look_at(extra, "state", None)
+        finder.look_at(extra, "state")
     for kind, hooks in private.global_hooks().items():
         for hook in hooks.values():
-            finder.look_at(hook, kind, None)
+            finder.look_at(hook, kind)
     return finder.finish()
 
 
@@ -105,9 +105,9 @@ class _Finder:
         self._leads = Leads(self._is_users_object, self._is_users)
         self._by_name = ReadsByName(self.state.names, self._at, self._later)
 
-    def look_at(self, item: Any, name: str, place: Place | None) -> None:
+    def look_at(self, item: Any, name: str) -> None:
         """Look at something and all that is reached from it."""
-        self._visit(item, name, place)
+        self._visit(item, name, None)
         while self._waiting:
             self._visit(*self._waiting.popleft())
 

@@ -106,7 +106,7 @@ def identity_stand_in(
     @functools.wraps(original)
     def read(item: Any) -> int:
         number = original(item)
-        return Identity(number) if by_address(item) and direct_user(1) is not None else number
+        return Identity(number) if by_address(item) and direct_user() is not None else number
 
     return read
 
@@ -150,7 +150,7 @@ def frames_stand_in(original: Callable[[int], types.FrameType]) -> Callable[...,
     @functools.wraps(original)
     def frame_at(depth: int = 0) -> types.FrameType:
         asking = original(1).f_globals.get("__name__")
-        if (asking in {"inspect", "traceback"} and users_frame(1) is not None) or direct_user(1) is not None:
+        if (asking in {"inspect", "traceback"} and users_frame(1) is not None) or direct_user() is not None:
             raise outside_error("the step looks at the calls it is made from")
         return original(depth + 1)
 
