@@ -43,16 +43,6 @@ def test_batch_norm_statistics_are_recorded_as_written():
     assert_same_bits(steps.batch_norm)
 
 
-def test_other_batch_size_is_noticed():
-    """A capture is for one shape; another must not run through baked sizes."""
-    step, batch = steps.mlp()
-    run = planned(step, batch)
-    run(batch)
-    run(batch[:3])
-    assert run.counts.replans == 1
-    assert any("batch has shape" in reason for reason in run.counts.mismatches)
-
-
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.smooth_l1_loss, functional.l1_loss])
 def test_mean_losses_are_charged_what_their_storage_holds(loss):
     """On the CPU some mean losses return a scalar whose storage holds the unreduced loss."""
@@ -99,28 +89,6 @@ def test_buffers_and_learning_rate_are_inputs():
     assert names["1.running_mean"] == "buffer"
     assert names["optimizer.param_groups[0].lr"] == "rate"
     assert not any(node.op == "neaptide.constant" for node in captured.steady.graph.nodes)
-
-
-def test_scheduler_changes_the_rate_without_a_new_plan():
-    def factory():
-        model = nn.Linear(4, 3)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-        return model, optimizer, scheduler, steps.simple(model, optimizer)
-
-    torch.manual_seed(0)
-    model, _, scheduler, step = factory()
-    torch.manual_seed(0)
-    twin, _, twin_scheduler, twin_step = factory()
-    batch = torch.randn(5, 4)
-    run = planned(twin_step, batch)
-    for _ in range(4):
-        step(batch)
-        scheduler.step()
-        run(batch)
-        twin_scheduler.step()
-    assert run.counts.replans == 0
-    assert torch.equal(model.weight, twin.weight)
 
 
 def test_meter_does_not_turn_compilation_off():
