@@ -57,6 +57,13 @@ def is_plain(item: Any) -> bool:
     return is_scalar(item) or (isinstance(item, tuple) and all(map(is_plain, item)))
 
 
+def is_same(before: Any, after: Any) -> bool:
+    """Whether two contents of a place are one object, or equal plain data."""
+    if before is after:
+        return True
+    return is_plain(before) and is_plain(after) and type(before) is type(after) and bool(before == after)
+
+
 def exact(item: Any) -> Any:
     """A plain value so that equal means the same to arithmetic: 0.0 is not -0.0, and NaN is NaN."""
     kind: type = type(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import linecache
 import os
 import site
 import sys
@@ -124,3 +125,32 @@ def hides_code(kind: type, key: str) -> bool:
 def is_patchable(kind: type) -> bool:
     """Whether the methods of a class can be replaced: of one that is written in C they cannot."""
     return bool(kind.__flags__ & _HEAP_TYPE)
+
+
+def find_line(word: str, codes: list[types.CodeType]) -> str | None:
+    """First line that stores `word` or an entry of it, or failing that, that names it: `file:line: code`."""
+    named = None
+    for code in codes:
+        for part, line, instruction in _instructions(code):
+            if instruction.argval != word:
+                continue
+            if instruction.opname.startswith(("STORE", "DELETE")):
+                return _line_of(part, line)
+            named = named or _line_of(part, line)
+    return named
+
+
+def _instructions(code: types.CodeType) -> Iterator[tuple[types.CodeType, int, dis.Instruction]]:
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        # The type of `starts_line` changed from a number to a flag in Python 3.13; positions are the same in all.
+        if instruction.positions is not None and instruction.positions.lineno is not None:
+            line = instruction.positions.lineno
+        yield code, line, instruction
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _instructions(constant)
+
+
+def _line_of(code: types.CodeType, line: int) -> str:
+    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"

@@ -38,6 +38,8 @@ from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.recording.recording import Recording
 from neaptide.frontends.recording.same_twice import NO_LISTING, Listing, list_run
 from neaptide.frontends.source.trace_errors import explained, line_of_change, refuse_factory, unread_attribute
+from neaptide.frontends.source.users_code import find_line
+from neaptide.frontends.state.argument_changes import ArgumentWatch
 from neaptide.frontends.state.attachment import lines_of_ends
 from neaptide.frontends.state.step_slots import (
     NUMBER_TYPES,
@@ -52,12 +54,10 @@ from neaptide.frontends.trace.light_passes import LightPasses
 from neaptide.frontends.trace.scaled_updates import ScaledUpdates
 from neaptide.frontends.trace.trace_inputs import FakeInputs
 from neaptide.frontends.trace.trace_outputs import TraceOutputs, is_there, refuse_batch_gradients
-from neaptide.frontends.watch.argument_watch import ArgumentWatch
-from neaptide.frontends.watch.identity_keys import IdentityKeys
-from neaptide.frontends.watch.missed_state import MissedState
+from neaptide.frontends.watch.identity_keys import IdentityKeys, MissedState
 from neaptide.frontends.watch.object_watch import ObjectWatch, Watched, changed_error
 from neaptide.frontends.watch.optimizer_twins import OptimizerTwins, Twins
-from neaptide.frontends.watch.trace_watch import StateWatch, Write, find_line, rebound
+from neaptide.frontends.watch.trace_watch import StateWatch, Write, rebound
 from neaptide.frontends.world.closed import cached_error, clear_caches, locked_arrays
 from neaptide.frontends.world.outside_world import (
     no_host_traffic,

@@ -12,11 +12,10 @@ from neaptide.frontends.objects.batch_objects import flatten, is_object, leaves_
 from neaptide.frontends.objects.places import Place
 from neaptide.frontends.objects.unread import StandIns, is_unread
 from neaptide.frontends.recording.notes import Notes
-from neaptide.frontends.state.argument_changes import NO_CHANGES, ArgumentChanges
+from neaptide.frontends.state.argument_changes import NO_CHANGES, ArgumentChanges, ArgumentWatch
 from neaptide.frontends.state.attachment import open_end, refuse_kept_gradient
 from neaptide.frontends.state.step_slots import NUMBER_TYPES, OutputSlot, TensorSpec, argument_name
 from neaptide.frontends.state.step_state import StepState, TensorSlot
-from neaptide.frontends.watch.argument_watch import ArgumentWatch
 from neaptide.frontends.watch.optimizer_twins import Twins
 
 _MADE: Final = (torch.Tensor, torch.SymFloat, torch.SymInt, torch.SymBool)

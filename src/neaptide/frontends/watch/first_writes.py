@@ -17,8 +17,9 @@ import torch
 from neaptide.errors import PlanMismatch
 from neaptide.frontends.objects.containers import drop
 from neaptide.frontends.objects.places import MISSING, ItemPlace, Place, read
+from neaptide.frontends.objects.values import is_same
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.watch.trace_watch import LeftTensor, Write, is_same
+from neaptide.frontends.watch.trace_watch import LeftTensor, Write
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from neaptide.frontends.objects.places import MISSING
 from neaptide.frontends.objects.values import is_scalar
 from neaptide.frontends.recording.notes import Notes
 from neaptide.frontends.source.trace_errors import location, users_line
+from neaptide.frontends.source.users_code import find_line
 from neaptide.frontends.state.step_slots import (
     NUMBER_TYPES,
     EntryPattern,
@@ -29,7 +30,6 @@ from neaptide.frontends.state.step_slots import (
     observation_name,
 )
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.watch.trace_watch import find_line
 
 Twins = Mapping[tuple[Any, ...], torch.Tensor]
 

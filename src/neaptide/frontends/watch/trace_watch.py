@@ -6,12 +6,9 @@ the user's objects back as they were and names the line. Plain data that is repl
 
 from __future__ import annotations
 
-import dis
-import linecache
 import random
 import re
 import sys
-import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +19,8 @@ from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.objects.places import MISSING, ItemPlace, Place, read, root_of
-from neaptide.frontends.objects.values import is_plain
+from neaptide.frontends.objects.values import is_plain, is_same
+from neaptide.frontends.source.users_code import find_line
 from neaptide.frontends.state.step_slots import NUMBER_TYPES, TensorSpec, Trace
 from neaptide.frontends.state.step_state import StepState
 
@@ -235,39 +233,3 @@ def _changed_keys(before: Any, after: Any) -> list[Any]:
         for k in {**before, **after}
         if k not in before or k not in after or not is_same(before[k], after[k])
     ]
-
-
-def is_same(before: Any, after: Any) -> bool:
-    """Whether two contents of a place are one object, or equal plain data."""
-    if before is after:
-        return True
-    return is_plain(before) and is_plain(after) and type(before) is type(after) and bool(before == after)
-
-
-def find_line(word: str, codes: list[types.CodeType]) -> str | None:
-    """First line that stores `word` or an entry of it, or failing that, that names it: `file:line: code`."""
-    named = None
-    for code in codes:
-        for part, line, instruction in _instructions(code):
-            if instruction.argval != word:
-                continue
-            if instruction.opname.startswith(("STORE", "DELETE")):
-                return _line_of(part, line)
-            named = named or _line_of(part, line)
-    return named
-
-
-def _instructions(code: types.CodeType) -> Iterator[tuple[types.CodeType, int, dis.Instruction]]:
-    line = code.co_firstlineno
-    for instruction in dis.get_instructions(code):
-        # The type of `starts_line` changed from a number to a flag in Python 3.13; positions are the same in all.
-        if instruction.positions is not None and instruction.positions.lineno is not None:
-            line = instruction.positions.lineno
-        yield code, line, instruction
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _instructions(constant)
-
-
-def _line_of(code: types.CodeType, line: int) -> str:
-    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
