@@ -8,23 +8,14 @@ import json
 import sys
 
 import torch
-from axis_samples import real, samples
+from axis_samples import overload, real, samples, tensors
 from axis_samples_rare import rare_samples
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from neaptide.ir.axes import Along, Merge, Need
 from neaptide.ir.nodes import Ref
 from neaptide.ops import registry
 from op_calls import make_call
-
-
-def overload(name):
-    base, _, kind = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base), kind)
-
-
-def tensors(result):
-    return [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
 
 
 def copies(item):

@@ -1,8 +1,18 @@
 """A call or more for each row of axes, on random numbers. Axes have 7 or 5 elements, others fewer, none by accident alike."""
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 REAL = torch.float64
+
+
+def overload(name):
+    base, _, kind = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), kind)
+
+
+def tensors(tree):
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def real(*shape):
@@ -12,6 +22,12 @@ def real(*shape):
 
 def whole(below, *shape):
     return torch.randint(0, below, shape)
+
+
+def each(names, args, kwargs=None):
+    """The same call of several operations."""
+    for name in names.split():
+        yield name if "." in name else f"{name}.default", args, kwargs or {}
 
 
 def _views():
@@ -32,45 +48,34 @@ def _views():
     for name in names.split():
         given = x.to(torch.complex128) if name in {"imag", "_conj", "conj", "_neg_view"} else x
         yield f"{name}.default", (given,)
-    for name in ("transpose.int", "swapaxes.default", "swapdims.default", "transpose_copy.int"):
-        yield name, (x, 0, -2)
-    for name in ("t.default", "numpy_T.default", "t_copy.default", "mT.default"):
-        yield name, (real(7, 5),)
+    yield from each("transpose.int swapaxes.default swapdims.default transpose_copy.int", (x, 0, -2))
+    yield from each("t.default numpy_T.default t_copy.default mT.default", (real(7, 5),))
     yield "mT.default", (x,)
     yield "permute.default", (x, [2, 0, -2])
     yield "permute_copy.default", (x, [1, 2, 0])
-    for name in ("select.int", "select_copy.int"):
-        yield name, (x, 1, 2)
-    for name in ("unbind.int", "unbind_copy.int"):
-        yield name, (x, 2)
+    yield from each("select.int select_copy.int", (x, 1, 2))
+    yield from each("unbind.int unbind_copy.int", (x, 2))
     yield "squeeze.dim", (real(7, 1, 5), 1)
     yield "squeeze.dims", (real(7, 1, 5, 1), [1, 3])
     yield "squeeze_copy.dim", (real(7, 1, 5), -2)
     yield "squeeze_copy.dims", (real(7, 1, 5, 1), [1, -1])
-    for name in ("slice.Tensor", "slice_copy.Tensor"):
-        yield name, (x, 2, 1, 3)
-        yield name, (x, 1, 0, 2**63 - 1)
-    for name in ("narrow.default", "narrow_copy.default"):
-        yield name, (x, 2, 1, 2)
-    for name in ("split.Tensor", "unsafe_split.Tensor", "split_copy.Tensor"):
-        yield name, (x, 2, 2)
-    for name in (
-        "split_with_sizes.default",
-        "unsafe_split_with_sizes.default",
-        "split_with_sizes_copy.default",
-    ):
-        yield name, (x, [1, 2], 2)
+    names = "slice.Tensor slice_copy.Tensor"
+    yield from each(names, (x, 2, 1, 3))
+    yield from each(names, (x, 1, 0, 2**63 - 1))
+    yield from each("narrow.default narrow_copy.default", (x, 2, 1, 2))
+    yield from each("split.Tensor unsafe_split.Tensor split_copy.Tensor", (x, 2, 2))
+    yield from each(
+        "split_with_sizes.default unsafe_split_with_sizes.default split_with_sizes_copy.default",
+        (x, [1, 2], 2),
+    )
     yield "split.sizes", (x, [1, 2], 2)
     yield "split_with_sizes.default", (real(7, 14), [7, 7], 1)  # sizes like the shape of a result
-    for name in ("chunk.default", "unsafe_chunk.default"):
-        yield name, (x, 3, 2)
-    for name in ("expand.default", "broadcast_to.default", "expand_copy.default"):
-        yield name, (real(7, 1, 3), [5, 7, 2, 3])
-        yield name, (real(7, 1), [-1, 5])
-    for name in ("cat.default", "concat.default", "concatenate.default"):
-        yield name, ([x, real(7, 2, 3), real(7, 5, 3)], 1)
-    for name in ("stack.default", "_stack.default"):
-        yield name, ([x, real(7, 5, 3)], 1)
+    yield from each("chunk.default unsafe_chunk.default", (x, 3, 2))
+    names = "expand.default broadcast_to.default expand_copy.default"
+    yield from each(names, (real(7, 1, 3), [5, 7, 2, 3]))
+    yield from each(names, (real(7, 1), [-1, 5]))
+    yield from each("cat.default concat.default concatenate.default", ([x, real(7, 2, 3), real(7, 5, 3)], 1))
+    yield from each("stack.default _stack.default", ([x, real(7, 5, 3)], 1))
     yield "constant_pad_nd.default", (x, [1, 2], 0.5)
     yield "constant_pad_nd.default", (x, [0, 0, 1, 0])
     yield "glu.default", (real(7, 5, 4), -1)
@@ -94,16 +99,13 @@ def _contractions():
     yield "dot.default", (real(7), real(7))
     yield "outer.default", (real(7), real(5))
     yield "ger.default", (real(7), real(5))
-    for name in ("addmm.default", "addmm_.default"):
-        yield name, (real(7, 3), real(7, 5), real(5, 3))
-        yield name, (real(7, 3), real(7, 5), real(5, 3)), {"beta": 0}
+    names = "addmm.default addmm_.default"
+    yield from each(names, (real(7, 3), real(7, 5), real(5, 3)))
+    yield from each(names, (real(7, 3), real(7, 5), real(5, 3)), {"beta": 0})
     yield "addmm.default", (real(3), real(7, 5), real(5, 3))
-    for name in ("addmv.default", "addmv_.default"):
-        yield name, (real(7), real(7, 5), real(5))
-    for name in ("baddbmm.default", "baddbmm_.default"):
-        yield name, (real(7, 5, 2), real(7, 5, 3), real(7, 3, 2))
-    for name in ("addbmm.default", "addbmm_.default"):
-        yield name, (real(5, 2), real(7, 5, 3), real(7, 3, 2))
+    yield from each("addmv.default addmv_.default", (real(7), real(7, 5), real(5)))
+    yield from each("baddbmm.default baddbmm_.default", (real(7, 5, 2), real(7, 5, 3), real(7, 3, 2)))
+    yield from each("addbmm.default addbmm_.default", (real(5, 2), real(7, 5, 3), real(7, 3, 2)))
     yield "linear.default", (real(2, 7, 5), real(3, 5), real(3))
     yield "linear.default", (real(2, 7, 5), real(3, 5))
     yield "matmul.default", (real(7, 1, 5, 3), real(2, 3, 4))
@@ -153,30 +155,26 @@ def _attention():
 
 def _reductions():
     x = real(7, 5, 3)
-    for name in ("sum.dim_IntList", "mean.dim", "amax.default", "amin.default"):
-        yield name, (x, [0, -1])
-        yield name, (x, [1], True)
-        yield name, (x, [])
+    names = "sum.dim_IntList mean.dim amax.default amin.default"
+    yield from each(names, (x, [0, -1]))
+    yield from each(names, (x, [1], True))
+    yield from each(names, (x, []))
     yield "sum.dim_IntList", (real(2, 3, 4, 5), [2, 3])  # dims like the shape of the result
-    for name in ("sum.default", "mean.default", "max.default", "min.default"):
-        yield name, (x,)
-    for name in ("argmax.default", "argmin.default"):
-        yield name, (x, 1)
-        yield name, (x, 1, True)
+    yield from each("sum.default mean.default max.default min.default", (x,))
+    names = "argmax.default argmin.default"
+    yield from each(names, (x, 1))
+    yield from each(names, (x, 1, True))
     names = "prod.dim_int max.dim min.dim median.dim mode.default cumsum.default cumprod.default"
     for name in (*names.split(), "logcumsumexp.default", "cummax.default", "cummin.default"):
         yield name, (x, 1)
-    for name in ("linalg_vector_norm.default", "norm.ScalarOpt_dim"):
-        yield name, (x, 2, [1])
-        yield name, (x, 2, [0, -1], True)
+    names = "linalg_vector_norm.default norm.ScalarOpt_dim"
+    yield from each(names, (x, 2, [1]))
+    yield from each(names, (x, 2, [0, -1], True))
     yield "linalg_vector_norm.default", (x,)
     yield "logsumexp.default", (x, [1])
-    for name in ("var.correction", "std.correction", "var_mean.correction", "std_mean.correction"):
-        yield name, (x, [1])
-    for name in ("all.dim", "any.dim"):
-        yield name, (x > 0.5, 1)
-    for name in ("all.dims", "any.dims"):
-        yield name, (x > 0.5, [1])
+    yield from each("var.correction std.correction var_mean.correction std_mean.correction", (x, [1]))
+    yield from each("all.dim any.dim", (x > 0.5, 1))
+    yield from each("all.dims any.dims", (x > 0.5, [1]))
     yield "sort.default", (x, 1)
     yield "argsort.default", (x, 1)
     yield "topk.default", (x, 2, 1)
@@ -185,8 +183,9 @@ def _reductions():
     yield "_safe_softmax.default", (x, 1)
     yield "softmax.int", (x, 1)
     yield "log_softmax.int", (x, 1)
-    for name in ("_softmax_backward_data.default", "_log_softmax_backward_data.default"):
-        yield name, (x, real(7, 5, 3), 1, REAL)
+    yield from each(
+        "_softmax_backward_data.default _log_softmax_backward_data.default", (x, real(7, 5, 3), 1, REAL)
+    )
 
 
 def _norms():
@@ -252,11 +251,11 @@ def _gathers():
     yield "embedding_dense_backward.default", (real(7, 5, 3), whole(9, 7, 5), 9, 2, False)
     yield "embedding_dense_backward.default", (real(7, 5, 3), whole(9, 7, 5), 9, -1, True)
     x = real(7, 5, 3, 2)
-    for name in ("index.Tensor", "_unsafe_index.Tensor"):
-        yield name, (x, [None, whole(5, 4)])
-        yield name, (x, [whole(7, 4, 1), whole(5, 6)])
-        yield name, (x, [None, whole(5, 4), whole(3, 4)])
-        yield name, (x, [whole(7, 4), None, whole(3, 6, 4)])
+    names = "index.Tensor _unsafe_index.Tensor"
+    yield from each(names, (x, [None, whole(5, 4)]))
+    yield from each(names, (x, [whole(7, 4, 1), whole(5, 6)]))
+    yield from each(names, (x, [None, whole(5, 4), whole(3, 4)]))
+    yield from each(names, (x, [whole(7, 4), None, whole(3, 6, 4)]))
     yield "gather.default", (real(7, 5, 3), 1, whole(5, 7, 2, 3))
     yield "gather.default", (real(7, 5, 3), 1, whole(5, 4, 2, 3))
     yield "index_select.default", (real(7, 5, 3), 1, whole(5, 4))
@@ -380,14 +379,11 @@ def _elementwise():
 
 
 def _factories():
-    for name in ("zeros.default", "ones.default"):
-        yield name, ([7, 5],)
+    yield from each("zeros.default ones.default", ([7, 5],))
     yield "full.default", ([7, 5], 0.5)
-    for name in ("new_zeros.default", "new_ones.default"):
-        yield name, (real(2), [7, 5])
+    yield from each("new_zeros.default new_ones.default", (real(2), [7, 5]))
     yield "new_full.default", (real(2), [7, 5], 0.5)
-    for name in ("zeros_like.default", "ones_like.default"):
-        yield name, (real(7, 5),)
+    yield from each("zeros_like.default ones_like.default", (real(7, 5),))
     yield "full_like.default", (real(7, 5), 0.5)
 
 

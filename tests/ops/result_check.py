@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from axis_samples import samples
+from axis_samples import overload, samples, tensors
 from axis_samples_rare import rare_samples
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from neaptide.frontends.kernels.true_results import with_true_results
 from neaptide.ir.registry import Trait
@@ -39,15 +39,7 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class Sample(NamedTuple):
-    """A call on real tensors.
-
-    Attributes:
-        name: of the operation.
-        kind: precision and layout, in words.
-        op: the operation.
-        args: of the call.
-        kwargs: likewise.
-    """
+    """A call of an operation on real tensors of a kind: precision and layout, in words."""
 
     name: str
     kind: str
@@ -56,16 +48,11 @@ class Sample(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def overload(name: str) -> Any:
-    base, _, kind = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base), kind)
-
-
 def variants() -> Iterator[Sample]:
     """Every call that has a meaning, in every precision and layout."""
     calls = [*samples(), *rare_samples(), *_elementwise()]
     for name, args, kwargs in calls:
-        floats = sum(t.is_floating_point() for t in _tensors((args, kwargs)))
+        floats = sum(t.is_floating_point() for t in tensors((args, kwargs)))
         for precision, dtypes in PRECISIONS.items():
             is_mixed = dtypes[0] is not dtypes[1]
             if (floats < 2 and is_mixed) or (not floats and precision != "float32"):
@@ -92,18 +79,9 @@ def _elementwise() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
 
 
 def _argument(argument: Any) -> Any:
-    kinds = {
-        "Tensor": torch.rand(2, 3, 4, 2) * 0.6 + 0.2,
-        "number": 0.5,
-        "float": 0.5,
-        "int": 1,
-        "bool": False,
-    }
-    return kinds.get(str(argument.type))
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    numbers = {"number": 0.5, "float": 0.5, "int": 1, "bool": False}
+    kind = str(argument.type)
+    return torch.rand(2, 3, 4, 2) * 0.6 + 0.2 if kind == "Tensor" else numbers.get(kind)
 
 
 def _changed(args: Any, kwargs: Any, dtypes: tuple[torch.dtype, torch.dtype], layout: str) -> Any:
@@ -137,7 +115,7 @@ def _facts(result: Any, operands: list[torch.Tensor]) -> list[str]:
     return [
         f"{tensor.dtype} {tuple(tensor.shape)} "
         f"{[s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]} {_holder(tensor, operands)}"
-        for tensor in _tensors(result)
+        for tensor in tensors(result)
     ]
 
 
@@ -146,7 +124,7 @@ def _believed(sample: Sample) -> list[str]:
     args, kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (sample.args, sample.kwargs))
     with mode:
         found = with_true_results(sample.op(*args, **kwargs), sample.op, args, kwargs)
-        return _facts(found, _tensors((args, kwargs)))
+        return _facts(found, tensors((args, kwargs)))
 
 
 def main() -> dict[str, Any]:
@@ -155,7 +133,7 @@ def main() -> dict[str, Any]:
     for sample in variants():
         args, kwargs = tree_map_only(torch.Tensor, torch.clone, (sample.args, sample.kwargs))
         try:
-            expected = _facts(sample.op(*args, **kwargs), _tensors((args, kwargs)))
+            expected = _facts(sample.op(*args, **kwargs), tensors((args, kwargs)))
         except (RuntimeError, TypeError, ValueError, IndexError):  # no kernel for such operands
             continue
         try:

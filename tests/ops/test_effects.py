@@ -20,20 +20,9 @@ def _norms():
     return nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.GroupNorm(2, 8))
 
 
-def _pools():
-    return nn.Sequential(
-        nn.MaxPool2d(2), nn.AvgPool2d(2), nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d(2)
-    )
-
-
-def _pads():
-    return nn.Sequential(
-        nn.ReflectionPad2d(1), nn.ReplicationPad2d(1), nn.ConstantPad2d(1, 0.5), nn.PixelShuffle(2)
-    )
-
-
-def _windows():
-    return nn.Sequential(nn.Unfold(3, stride=2), nn.Fold((8, 8), 3, stride=2))
+POOLS = (nn.MaxPool2d(2), nn.AvgPool2d(2), nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d(2))
+PADS = (nn.ReflectionPad2d(1), nn.ReplicationPad2d(1), nn.ConstantPad2d(1, 0.5), nn.PixelShuffle(2))
+WINDOWS = (nn.Unfold(3, stride=2), nn.Fold((8, 8), 3, stride=2))
 
 
 def _activations():
@@ -64,18 +53,9 @@ class _Indexing(nn.Module):
         h = self.table(x) + self.bag(x)[:, None]
         h = h.cumsum(1) + h.roll(1, 1) + h.flip(1) + h.sort(-1)[0] + h.tril()
         h = h.scatter_add(1, torch.zeros_like(h, dtype=torch.long), h).index_add(1, x[0] % 2, h)
-        h = (
-            h.gather(1, torch.zeros_like(h, dtype=torch.long))
-            + h[:, x[0] % 2]
-            + torch.fft.ifft(torch.fft.fft(h)).real
-        )
-        h = (
-            torch.cat(h.split(4, -1), -1)
-            + functional.one_hot(x % 8, 8)
-            + torch.rand_like(h)
-            + h.std()
-            + h.amax(-1, True)
-        )
+        h = h.gather(1, torch.zeros_like(h, dtype=torch.long)) + h[:, x[0] % 2]
+        h = h + torch.fft.ifft(torch.fft.fft(h)).real + functional.one_hot(x % 8, 8) + torch.rand_like(h)
+        h = torch.cat(h.split(4, -1), -1) + h.std() + h.amax(-1, True)
         return torch.where(h > 0, h, -h).masked_fill(h > 3, 0.0)
 
 
@@ -83,9 +63,9 @@ MODELS = {
     "norms": (_norms, _image(8, 8)),
     "norms, evaluation": (lambda: _norms().eval(), _image(8, 8)),
     "instance norm": (lambda: nn.InstanceNorm2d(4, track_running_stats=True), _image(6, 6)),
-    "pools": (_pools, _image(16, 16)),
-    "pads": (_pads, _image(6, 6)),
-    "windows": (_windows, _image(8, 8)),
+    "pools": (lambda: nn.Sequential(*POOLS), _image(16, 16)),
+    "pads": (lambda: nn.Sequential(*PADS), _image(6, 6)),
+    "windows": (lambda: nn.Sequential(*WINDOWS), _image(8, 8)),
     "transposed": (lambda: nn.ConvTranspose2d(4, 4, 3, stride=2), _image(5, 5)),
     "one dimension": (
         lambda: nn.Sequential(nn.Conv1d(4, 4, 3), nn.BatchNorm1d(4), nn.MaxPool1d(2)),
