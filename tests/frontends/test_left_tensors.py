@@ -12,7 +12,7 @@ from torch import nn
 from frontends.steps import batch, net, sgd, update
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, planned
+from step_checks import assert_like_eager, assert_same_bits, planned
 from together import together
 
 
@@ -206,20 +206,11 @@ def a_hook_of_a_gradient(model):
     "register", [a_hook_of_torchs_own_module, a_hook_of_the_backward_pass, a_hook_of_a_gradient]
 )
 def test_tensors_on_modules_of_torchs_own(register):
-    kept = []
-    for made in (lambda step, x: step, planned):
+    def make():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
-        optimizer = sgd(model)
         register(model)
+        optimizer = sgd(model)
+        return lambda x: update(model(x).square().mean(), optimizer), model
 
-        def step(x, model=model, optimizer=optimizer):
-            return update(model(x).square().mean(), optimizer)
-
-        run = made(step, batch())
-        for _ in range(3):
-            run(batch())
-        kept.append([t for m in model.modules() for t in vars(m).values() if isinstance(t, torch.Tensor)])
-    eager, ours = kept
-    assert len(eager) == len(ours) == 1
-    assert torch.equal(eager[0], ours[0])
+    assert_like_eager(make, 3)

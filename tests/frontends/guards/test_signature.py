@@ -12,7 +12,7 @@ from torch import nn
 from frontends.steps import update
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
+from step_checks import assert_like_eager, planned
 from together import together
 
 FACTOR = 1.0
@@ -196,82 +196,71 @@ def test_plans_of_before_are_used_again():
     assert run.counts.replans == 2
 
 
+def made():
+    case = Case()
+    return case.step, case
+
+
 def test_what_may_change_without_a_new_plan():
     """Loading state, new bytes, other rates and tensors of the same shape are read anew at each call."""
-    case, twin = Case(), Case()
-    x = batch()
-    run = planned(case.step, x)
-    saved = None
-    for number in range(5):
-        assert torch.equal(run(x), twin.step(x))
-        for each in (case, twin):
-            if number == 0:
-                saved = copy.deepcopy((each.model.state_dict(), each.optimizer.state_dict()))
-                each.optimizer.param_groups[0]["lr"] = 0.05
-            if number == 1:
-                each.offset = torch.ones(3)
-                each.extra[0] = torch.full((3,), 2.0)
-            if number == 2:
-                each.model[0].weight.data = torch.ones(8, 4)
-            if number == 3:
-                each.model.load_state_dict(saved[0])
-                each.optimizer.load_state_dict(copy.deepcopy(saved[1]))
-    assert run.counts.replans == 0
-    for a, b in zip(case.model.state_dict().values(), twin.model.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
+
+    def between(call, found):
+        case = found[1]
+        if call == 0:
+            case.saved = copy.deepcopy((case.model.state_dict(), case.optimizer.state_dict()))
+            case.optimizer.param_groups[0]["lr"] = 0.05
+        if call == 1:
+            case.offset = torch.ones(3)
+            case.extra[0] = torch.full((3,), 2.0)
+        if call == 2:
+            case.model[0].weight.data = torch.ones(8, 4)
+        if call == 3:
+            case.model.load_state_dict(case.saved[0])
+            case.optimizer.load_state_dict(copy.deepcopy(case.saved[1]))
+
+    assert assert_like_eager(made, 5, between).counts.replans == 0
 
 
 def test_state_that_was_assigned_is_not_what_the_optimizer_updates():
     """`assign=True` gives the module new parameters; eager's optimizer goes on with the old ones."""
-    case, twin = Case(), Case()
-    x = batch()
-    run = planned(case.step, x)
-    saved = {k: v.clone() for k, v in case.model.state_dict().items()}
-    for number in range(3):
-        assert torch.equal(run(x), twin.step(x))
-        if number == 0:
-            for each in (case, twin):
-                each.model.load_state_dict({k: v.clone() for k, v in saved.items()}, assign=True)
-    for a, b in zip(case.model.parameters(), twin.model.parameters(), strict=True):
-        assert torch.equal(a, b)
+
+    def between(call, found):
+        if call == 0:
+            model = found[1].model
+            model.load_state_dict({k: torch.ones_like(v) for k, v in model.state_dict().items()}, assign=True)
+
+    assert_like_eager(made, 3, between)
+
+
+def stepping(case, loss_of):
+    return lambda x: update(loss_of(case.model, x), case.optimizer)
 
 
 def test_attributes_of_tensors_are_read_and_guarded():
-    case, twin = Case(), Case()
+    def make():
+        case = Case()
+        case.model[0].weight.gain = 3.0
+        gained = lambda model, x: model(x).square().mean() * getattr(model[0].weight, "gain", 1.0)  # noqa: E731
+        return stepping(case, gained), case
 
-    def with_gain(each):
-        def step(x):
-            loss = each.model(x).square().mean() * getattr(each.model[0].weight, "gain", 1.0)
-            return update(loss, each.optimizer)
+    def between(_call, found):
+        found[1].model[0].weight.gain = 5.0
 
-        each.model[0].weight.gain = 3.0
-        return step
-
-    step, twin_step, x = with_gain(case), with_gain(twin), batch()
-    run = planned(step, x)
-    for gain in (3.0, 5.0):
-        for each in (case, twin):
-            each.model[0].weight.gain = gain
-        assert torch.equal(run(x), twin_step(x))
+    assert_like_eager(make, 2, between)
 
 
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_code_that_may_read_any_attribute_meets_no_note_of_the_update_itself(scheduled):
-    case, twin = Case(), Case()
+    def make():
+        case = Case()
+        any_attribute = lambda model, x: getattr(torch, "square")(model(x)).mean()  # noqa: E731, B009
+        return stepping(case, any_attribute), case
 
-    def by_name(each):
-        def step(x):
-            loss = getattr(torch, "square")(each.model(x)).mean()  # noqa: B009 - such code may read any attribute
-            return update(loss, each.optimizer)
+    def between(call, found):
+        if scheduled and call == 0:
+            torch.optim.lr_scheduler.LinearLR(found[1].optimizer)
 
-        return step
-
-    step, twin_step, x = by_name(case), by_name(twin), batch()
-    run = planned(step, x, on_mismatch="error")
-    for each in (case, twin) if scheduled else ():
-        torch.optim.lr_scheduler.LinearLR(each.optimizer)
-    for _ in range(3):
-        assert torch.equal(run(x), twin_step(x))
+    assert assert_like_eager(make, 3, between).counts.replans == 0
 
 
 def test_weights_that_are_no_longer_tied_are_noticed():
@@ -280,21 +269,14 @@ def test_weights_that_are_no_longer_tied_are_noticed():
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
         model[1].weight = model[0].weight
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return lambda x: update(model(x).square().mean(), optimizer), model
 
-        def step(x):
-            return update(model(x).square().mean(), optimizer)
+    def between(call, found):
+        if call == 0:
+            found[1][1].weight = nn.Parameter(torch.ones(4, 4))
 
-        return model, step
-
-    (model, step), (twin, twin_step) = make(), make()
-    x = batch()
-    run = planned(step, x)
-    run(x), twin_step(x)
-    for each in (model, twin):
-        each[1].weight = nn.Parameter(torch.ones(4, 4))
-    for _ in range(2):
-        assert torch.equal(run(x), twin_step(x))
-    assert "untied" in " ".join(run.counts.mismatches) or "is new" in " ".join(run.counts.mismatches)
+    told = " ".join(assert_like_eager(make, 3, between).counts.mismatches)
+    assert "untied" in told or "is new" in told
 
 
 @pytest.mark.parametrize("argument", [object(), torch.nn.Linear, {1, 2}, bytearray(b"x")])
