@@ -9,11 +9,10 @@ from neaptide.analysis.loops import first_trip_writes
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import own_length, part_dim
-from neaptide.ir.nodes import Arg, Loop, MergeMap, Node
+from neaptide.ir.nodes import Loop, MergeMap, Node
 from neaptide.ir.values import Value
 from neaptide.lower.names import grouped
 from neaptide.lower.torch_calls import CallWriter
-from neaptide.symbolic.size_expr import SizeExpr
 
 Emit = Callable[[str, int], None]
 """Takes a line and how many levels deeper than the function's it lies."""
@@ -82,15 +81,11 @@ def added_text(graph: Graph, node: Node, variable: Callable[[Value], str], first
 
 
 def handed_dims(loop: Loop, known: Collection[str]) -> tuple[str, ...]:
-    """Dims of the function around a loop that its body takes; what parts tell is not among them. O(size of the body).
-
-    Args:
-        known: dims of the function around.
-    """
+    """Dims of the function around a loop that its body takes: all but those that its parts tell."""
     body, around = loop.body, frozenset(known)
     extents = (body.values[body.inputs[part.input]].shape[part.axis] for part in loop.slices)
     told = {found.dim for extent in extents if (found := part_dim(extent, around)) is not None}
-    return tuple(sorted(_used_dims(body) & around - told)) if around else ()
+    return tuple(sorted(around - told))
 
 
 def part_lengths(body: Graph, calls: CallWriter) -> Iterator[tuple[str, str]]:
@@ -119,23 +114,6 @@ def part_lengths(body: Graph, calls: CallWriter) -> Iterator[tuple[str, str]]:
             text = _solved(length, calls.size(told.rest), calls.size(told.scale))
             known[told.dim] = calls.names.fresh(told.dim, "dim")
             yield known[told.dim], text
-
-
-def _used_dims(graph: Graph) -> set[str]:
-    found = {dim for value in graph.values for size in (*value.shape, *value.strides) for dim in size.dims()}
-    for node in graph.nodes:
-        for arg in (*node.args, *(arg for _, arg in node.kwargs)):
-            found |= _dims_of(arg)
-        for loop in node.regions:
-            found |= loop.trip_count.dims() | _used_dims(loop.body)
-            found.update(dim for part in loop.slices for dim in part.step.dims())
-    return found
-
-
-def _dims_of(arg: Arg) -> frozenset[str]:
-    if isinstance(arg, tuple):
-        return frozenset().union(*map(_dims_of, arg))
-    return arg.dims() if isinstance(arg, SizeExpr) else frozenset()
 
 
 class _Join:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 
 from neaptide.analysis.liveness import Liveness
-from neaptide.analysis.loops import Binding, trips
+from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import Schedule, Step, StepKind
+from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.lower.torch_calls import CallWriter
 from neaptide.movers.host_pool import DEVICES, HostPool, make_mover
 from neaptide.movers.mover import SlowMemory
@@ -23,8 +23,8 @@ def host_pools(graph: Graph, schedule: Schedule, calls: CallWriter, slow: SlowMe
     if not schedule.has_transfers:
         return {}
     return {
-        device: calls.bind("host", _pool(device, nbytes, slow), device)
-        for device, nbytes in _most_bytes(graph, schedule, {}).items()
+        device: calls.bind("host", _pool(graph, schedule, device, slow), device)
+        for device in sorted(_devices(graph, schedule))
     }
 
 
@@ -120,55 +120,27 @@ def _last_stores(schedule: Schedule) -> dict[tuple[int, int], int]:
     }
 
 
-def _pool(device: str, nbytes: int, slow: SlowMemory) -> HostPool:
-    capacity_bytes = nbytes if slow.capacity_bytes is None else slow.capacity_bytes
-    return HostPool(capacity_bytes, make_mover(torch.device(device), capacity_bytes, slow))
+def _pool(graph: Graph, schedule: Schedule, device: str, slow: SlowMemory) -> HostPool:
+    nbytes = slow.capacity_bytes
+    if nbytes is None:
+        nbytes = memory_profile(graph, schedule, device=device).peak_host_bytes
+    return HostPool(nbytes, make_mover(torch.device(device), nbytes, slow))
 
 
-def _most_bytes(graph: Graph, schedule: Schedule, sizes: Binding) -> dict[str, int]:
-    """By device, the most bytes of its storages that the schedule has on the host at once, in all trips of its loops."""
-    live: dict[str, int] = defaultdict(int)
-    most: dict[str, int] = defaultdict(int)
-    away = {(storage, 0) for storage in schedule.away_at_begin()}
-    for storage in schedule.away_at_begin():
-        device = _device(graph, Step(StepKind.LOAD, storage))
-        live[device] += graph.storages[storage].nbytes.evaluate(sizes)
-        most[device] = live[device]
-    for step in schedule.steps:
-        key = (step.target, step.occurrence)
-        if step.runs_node:
-            for device, nbytes in _most_in_trips(graph, schedule, step, sizes):
-                most[device] = max(most[device], live[device] + nbytes)
-        elif step.kind is StepKind.STORE:
-            device = _device(graph, step)
-            live[device] += graph.storages[step.target].nbytes.evaluate(sizes)
-            most[device] = max(most[device], live[device])
-        elif step.kind is StepKind.WAIT and key in away:
-            away.remove(key)
-            live[_device(graph, step)] -= graph.storages[step.target].nbytes.evaluate(sizes)
-        elif step.kind is StepKind.WAIT:
-            away.add(key)
-    return most
-
-
-def _most_in_trips(graph: Graph, schedule: Schedule, step: Step, sizes: Binding) -> Iterator[tuple[str, int]]:
-    """The same of each kind of trip of the loop that a step runs; nothing where its body moves nothing."""
-    body = schedule.bodies.get(step.target)
-    if body is not None and body.has_transfers:
-        node = graph.nodes[step.target]
-        loop = node.regions[0]
-        for _, within in trips(graph, node, loop, sizes):
-            yield from _most_bytes(loop.body, body, within).items()
-
-
-def _device(graph: Graph, step: Step) -> str:
-    storage = graph.storages[step.target]
-    if storage.device.partition(":")[0] not in DEVICES:
-        raise LoweringError(
-            f"{storage.name or f'storage {storage.id}'} is to be stored on the host from {storage.device}",
-            why=f"storages are stored from {' and '.join(DEVICES)} alone",
-        )
-    return storage.device
+def _devices(graph: Graph, schedule: Schedule) -> set[str]:
+    """Devices whose storages the schedule stores, those of the bodies of loops too."""
+    found = set()
+    for target in {step.target for step in schedule.steps if step.moves_bytes}:
+        storage = graph.storages[target]
+        if storage.device.partition(":")[0] not in DEVICES:
+            raise LoweringError(
+                f"{storage.name or f'storage {storage.id}'} is to be stored on the host from {storage.device}",
+                why=f"storages are stored from {' and '.join(DEVICES)} alone",
+            )
+        found.add(storage.device)
+    for node, body in schedule.bodies.items():
+        found |= _devices(graph.nodes[node].regions[0].body, body)
+    return found
 
 
 def _bound(liveness: Liveness) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
