@@ -51,16 +51,6 @@ def test_one_program_runs_all_shapes_with_the_bits_and_bytes_of_each(shape, data
     check_run(recorder, bound, schedule, executable)
 
 
-def test_one_executable_runs_shape_after_shape():
-    graph = dynamic()
-    schedule = Schedule.program_order(graph)
-    executable = Executable(lower(graph, schedule, registry()), name="dynamic")
-    for shape in [(2, 3), (4, 1), (2, 3), (1, 9)]:
-        recorder, _ = attention(*shape)
-        bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
-        check_run(recorder, bound, schedule, executable)
-
-
 def test_watched_values_of_any_shape_are_copied():
     graph = dynamic()
     weights = graph.outputs[-1]

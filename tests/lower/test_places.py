@@ -9,7 +9,7 @@ import torch
 
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import MergeMap, Ref, SliceMap
+from neaptide.ir.nodes import Ref
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.out_variants import out_variants
 from neaptide.lower.places import Place, StepPlaces
@@ -18,7 +18,6 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.arena.tensors_by_shape import Arena
 from neaptide.runtime.calls.executor import Executable
-from neaptide.symbolic.size_expr import SizeExpr
 from torch_programs import Recorder, bits
 
 MATRIX = Place(0, "float32", (4, 4), (4, 1))
@@ -82,37 +81,6 @@ def test_a_stand_in_has_the_bits_of_the_operation():
         assert bits(found.outputs[0]) == bits(rec.data[r])
 
 
-def test_a_result_lies_on_top_of_its_operand():
-    rec, graph, r = product()
-    places = {0: StepPlaces((MATRIX,)), 1: StepPlaces((ABOVE,)), 2: written("aten.add.Tensor")}
-    found = run(graph, rec.fresh_inputs(), places)
-    assert bits(found.outputs[0]) == bits(rec.data[r])
-    assert torch.equal(found.outputs[0], found.arena.tensor(MATRIX))
-
-
-def test_several_results_some_of_them_outside():
-    rec = Recorder()
-    x = rec.input(torch.randn(4, 4), "x")
-    values, indices = rec.call("aten.topk.default", x, 2)
-    graph = rec.finish([values, indices])
-    for out in (out_variants("aten.topk.default")[0], None):
-        place = Place(128, "int64", (4, 2), (2, 1))
-        found = run(graph, rec.fresh_inputs(), {0: StepPlaces((None, place), out)})
-        assert [bits(o) for o in found.outputs] == [bits(rec.data[v]) for v in (values, indices)]
-        assert torch.equal(found.arena.tensor(place), rec.data[indices])
-        assert found.outputs[0].untyped_storage().nbytes() == 4 * 2 * 4, "the other has bytes of its own"
-
-
-def test_each_repetition_has_a_place_of_its_own():
-    rec, graph, r = product()
-    schedule = Schedule.from_nodes(graph, [0, 1, 0, 2])
-    places = {0: written("aten.mm.default"), 2: StepPlaces((ABOVE,), out_variants("aten.mm.default")[0])}
-    found = run(graph, rec.fresh_inputs(), places, schedule)
-    assert set(found.program.places.values()) == {MATRIX, ABOVE}
-    assert torch.equal(found.arena.tensor(MATRIX), found.arena.tensor(ABOVE))
-    assert bits(found.outputs[0]) == bits(rec.data[r])
-
-
 def test_a_watch_behind_the_base_of_a_block():
     b = GraphBuilder("watched", registry())
     x = b.input("x", (4, 4))
@@ -124,34 +92,6 @@ def test_a_watch_behind_the_base_of_a_block():
     places = {0: StepPlaces((ABOVE,), out_variants("aten.mm.default")[0])}
     found = run(b.finish(), [data], places, watches=[Watch("row", row, 1)])
     assert torch.equal(found.watched["row"], (data @ data)[1].relu())
-
-
-def test_a_loop_puts_its_results_together_in_their_places():
-    body = GraphBuilder("body", registry())
-    rows, w = body.input("rows", (SizeExpr.dim("part"), 4)), body.input("w", (4, 4))
-    (y,) = body.node("aten.mm.default", rows, w, outputs=["y: f32[{part}, 4]"])
-    (t,) = body.node("aten.t.default", rows, outputs=["t: f32[4, {part}] strides(1, 4) @rows"])
-    (g,) = body.node("aten.mm.default", t, y, outputs=["g: f32[4, 4]"])
-    body.output(y, g)
-    b = GraphBuilder("loop", registry())
-    x, weight = b.input("x", (7, 4)), b.input("weight", (4, 4))
-    outputs = b.loop(
-        body.finish(),
-        3,
-        [x, weight],
-        outputs=["whole: f32[7, 4]", "total: f32[4, 4]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(3))],
-        merges=[MergeMap(0, "concat", 0), MergeMap(1, "sum")],
-    )
-    b.output(*outputs)
-    graph = b.finish()
-    inputs = [torch.randn(7, 4), torch.randn(4, 4)]
-    plain = run(graph, inputs, {}).outputs
-    places = {0: StepPlaces((Place(512, "float32", (7, 4), (4, 1)), MATRIX))}
-    found = run(graph, inputs, places)
-    assert "whole = place_of_whole\n" in found.program.source
-    assert "total = place_of_total\n" in found.program.source
-    assert [bits(o) for o in found.outputs] == [bits(o) for o in plain]
 
 
 def test_a_result_that_the_program_leaves_out_has_no_place_to_go():

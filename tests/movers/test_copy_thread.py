@@ -26,16 +26,6 @@ def gated(gate, log, name, pieces=3):
         yield 0.0
 
 
-def test_jobs_run_one_after_the_other(thread):
-    gate, log = threading.Event(), []
-    jobs = [thread.put(CopyJob(gated(gate, log, name), "storing", 4)) for name in "abc"]
-    assert log == []
-    gate.set()
-    for job in jobs:
-        job.wait()
-    assert log == [(name, piece) for name in "abc" for piece in range(3)]
-
-
 def test_an_error_is_told_where_the_copy_is_waited_for_and_the_next_copy_runs(thread):
     def fails():
         yield 0.0
@@ -73,19 +63,6 @@ def test_a_copy_that_is_given_up_stops_behind_its_piece_and_a_queued_one_never_b
     opener.join()
 
 
-def test_a_long_pause_is_cut_short(thread):
-    begun, over = threading.Event(), []
-
-    def slow():
-        begun.set()
-        yield 1000.0
-
-    job = thread.put(CopyJob(slow(), "storing", 4))
-    assert begun.wait(20)
-    job.abandon(lambda: over.append(1))
-    assert over == [1]
-
-
 def test_the_queue_has_a_bound(monkeypatch):
     monkeypatch.setattr(copy_thread, "MOST_WAITING", 2)
     thread, gate, log = CopyThread("bounded"), threading.Event(), []
@@ -106,15 +83,6 @@ def test_the_queue_has_a_bound(monkeypatch):
         job.wait()
     thread.close()
     assert log == [(name, 0) for name in range(5)]
-
-
-def test_a_closed_thread_is_gone():
-    thread, gate, log = CopyThread("closing"), threading.Event(), []
-    gate.set()
-    thread.put(CopyJob(gated(gate, log, "a"), "storing", 4)).wait()
-    thread.close()
-    assert len(log) == 3
-    assert not any(t.name == "neaptide-closing" for t in threading.enumerate())
 
 
 def test_what_waits_when_the_thread_is_closed_never_begins():

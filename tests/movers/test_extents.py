@@ -39,14 +39,3 @@ def test_there_is_room_as_long_as_enough_bytes_are_free(data):
         pool.give_back(extents)
     whole = pool.take(capacity)
     assert [(e.start, e.nbytes) for e in whole] == ([(0, capacity)] if capacity else [])
-
-
-def test_one_piece_where_there_is_one_and_the_smallest_that_fits():
-    pool = Extents(100)
-    first, second, third = pool.take(30), pool.take(10), pool.take(20)
-    pool.give_back(first)
-    assert [e.start for e in pool.take(30)] == [0]
-    pool.give_back(third)
-    assert [(e.start, e.nbytes) for e in pool.take(55)] == [(40, 55)]
-    pool.give_back(second)
-    assert [(e.start, e.nbytes) for e in pool.take(12)] == [(30, 10), (95, 2)]

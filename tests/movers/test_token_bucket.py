@@ -15,18 +15,6 @@ class Clock:
         return self.now
 
 
-def test_a_copy_takes_its_bytes_over_the_rate():
-    clock = Clock()
-    bucket = TokenBucket(100.0, clock)
-    clock.now += 60  # idle time saves nothing up
-    bucket.begin()
-    for _ in range(4):
-        pause = bucket.pay(50)
-        assert pause == pytest.approx(0.5)
-        clock.now += pause
-    assert clock.now == pytest.approx(5 + 60 + 2)
-
-
 def test_a_pause_that_was_too_long_is_made_up_for_within_the_copy():
     clock = Clock()
     bucket = TokenBucket(100.0, clock)

@@ -214,7 +214,7 @@ def test_source_is_registered_while_the_executable_lives():
     executable, _ = make(training_step())
     other, _ = make(training_step())
     name = executable.current.file_name
-    assert name != other.file_name
+    assert name != other.current.file_name
     linecache.checkcache()
     assert linecache.getline(name, 1) == "def program(args):\n"
     del executable

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from neaptide.errors import UsageError
 
+_CONFIDENCE: Final = 0.95
+_RESAMPLES: Final = 2000
 Step = Callable[[], object]
 Timer = Callable[[], tuple[float, float]]
 """Runs a program, and returns its (wall, processor) seconds."""
@@ -55,12 +58,6 @@ def interleaved(
         before_each: calls of a program right before each that is timed, which finds heap and caches as that program leaves
             them, and not as the one before it does.
     """
-    if not fns or repeats < 1 or warmup < 0:
-        raise UsageError(
-            f"cannot time {len(fns)} programs {repeats} times after {warmup} warm-up calls",
-            why="there must be a program and at least one repetition",
-            next_step="pass repeats=1 or more",
-        )
     for _ in range(warmup):
         for fn in fns.values():
             time_once(fn, synchronize=synchronize)
@@ -103,14 +100,7 @@ def time_once(fn: Step, *, before: int = 0, synchronize: Step | None = None) -> 
     return elapsed
 
 
-def median_ratio(
-    numerator: Sequence[float],
-    denominator: Sequence[float],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> RatioEstimate:
+def median_ratio(numerator: Sequence[float], denominator: Sequence[float], *, seed: int = 0) -> RatioEstimate:
     """Median over rounds of `numerator / denominator`, with a percentile bootstrap interval over rounds.
 
     Both sequences come from one `interleaved` call: entry i of each was timed in round i. Percentile
@@ -119,28 +109,16 @@ def median_ratio(
     import numpy as np
 
     above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
-    if above.ndim != 1 or above.size == 0 or above.shape != below.shape:
-        raise UsageError(
-            f"{above.size} times cannot be compared with {below.size}",
-            why="the ratio is taken round by round",
-            next_step="take both from one `interleaved` call",
-        )
-    if not (
-        np.all(np.isfinite(above)) and np.all(np.isfinite(below)) and above.min() > 0 and below.min() > 0
-    ):
+    assert above.size == below.size > 0, "the ratio is taken round by round"
+    if not (np.isfinite(above + below).all() and above.min() > 0 and below.min() > 0):
         raise UsageError(
             "a time is not above zero",
             why="the clock may be too coarse for one call",
             next_step="time several calls as one program",
         )
-    if not 0 < confidence < 1 or resamples < 1:
-        raise UsageError(
-            f"confidence {confidence} with {resamples} resamples is not possible",
-            next_step="pass a confidence between 0 and 1 and at least one resample",
-        )
     ratios = above / below
-    chosen = np.random.default_rng(seed).integers(0, ratios.size, size=(resamples, ratios.size))
+    chosen = np.random.default_rng(seed).integers(0, ratios.size, size=(_RESAMPLES, ratios.size))
     medians = np.median(ratios[chosen], axis=1)
-    tail = (1 - confidence) / 2
+    tail = (1 - _CONFIDENCE) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
-    return RatioEstimate(float(np.median(ratios)), float(low), float(high), confidence)
+    return RatioEstimate(float(np.median(ratios)), float(low), float(high), _CONFIDENCE)
