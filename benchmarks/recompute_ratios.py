@@ -14,8 +14,8 @@ from typing import Any, Final
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import carry_out
+from neaptide.planner.recompute.chain.plans import carry_out
+from neaptide.planner.recompute.units import forward_units
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem
 from neaptide_peers.strategies.min_cut_ratios import ratio_tables

@@ -10,7 +10,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.recomputations import recompute_units
+from neaptide.planner.recompute.units import recompute_units
 from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem

@@ -52,7 +52,7 @@ sys.argv = ["neaptide", "recompute", "i.json", "--peak", "80%", "--json", "-o", 
 run()
 """
 PORTFOLIO = """
-import neaptide.planner.recompute.engine as engine
+import neaptide.planner.portfolio as engine
 import neaptide.linear.solver as solver
 from neaptide.__main__ import run
 

@@ -5,10 +5,10 @@ from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
+from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.closure_model import ClosureModel, held_creators, model_at
 from neaptide.planner.strategies import closure, greedy_recompute, program_order
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem

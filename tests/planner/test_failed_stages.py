@@ -10,9 +10,9 @@ import pytest
 import neaptide.planner.graph_search as graph_search_module
 import neaptide.planner.own_schedule as own_schedule_module
 import neaptide.planner.plan_graph as plan_graph_module
+import neaptide.planner.portfolio as engine_module
 import neaptide.planner.portfolio as portfolio_module
 import neaptide.planner.recompute.curve.search as curve_module
-import neaptide.planner.recompute.engine as engine_module
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.budget import Budget

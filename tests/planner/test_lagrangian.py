@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.recomputations import repetition_pairs
+from neaptide.planner.recompute.units import repetition_pairs
 from neaptide.planner.strategies import closure, greedy_recompute, lagrangian, program_order
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem

@@ -11,10 +11,9 @@ from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.portfolio import STAGES, plan_sequence
+from neaptide.planner.portfolio import STAGES, bounded_ending, plan_sequence
 from neaptide.planner.recompute import engine
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound
-from neaptide.planner.recompute.engine import bounded_ending
 from neaptide.planner.strategies import NAMES, program_order, strategy
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph

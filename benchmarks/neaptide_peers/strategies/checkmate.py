@@ -1,7 +1,7 @@
 """Checkmate (Jain et al., MLSys 2020): the integer program over stages, solved by branch and bound. Small graphs only.
 
 The program has a variable for each unit in each stage and is solved by HiGHS, which the interrupt cannot stop; its
-time limit can. Best and bound are those of plans in stages (`neaptide.planner.recompute.stage_units`) with this order of first
+time limit can. Best and bound are those of plans in stages (`neaptide.planner.recompute.units`) with this order of first
 executions, and the answer says so.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.units import stage_units
 from neaptide_peers.strategies.stages.program import StageProgram, StageSolution, Verdict
 from neaptide_peers.strategies.stages.search import (
     best_of,

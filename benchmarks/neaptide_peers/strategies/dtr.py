@@ -11,7 +11,7 @@ import threading
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain.search import hand_back, start_of
+from neaptide.planner.recompute.chain.plans import hand_back, start_of
 from neaptide.units import format_bytes
 from neaptide_peers.eviction.policy import heuristic
 from neaptide_peers.eviction.run import SimulationStopped

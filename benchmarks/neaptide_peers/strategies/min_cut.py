@@ -10,9 +10,8 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain.search import hand_back, units_of
-from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import BackwardPart
+from neaptide.planner.recompute.chain.plans import BackwardPart, hand_back, units_of
+from neaptide.planner.recompute.units import ForwardUnits
 from neaptide_peers.strategies.saved_cut import compute_intensive, saved_units
 from neaptide_peers.strategies.tables import conclude
 

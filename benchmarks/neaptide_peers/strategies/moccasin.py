@@ -1,7 +1,7 @@
 """Moccasin (Bartan et al., ICML 2023): retention intervals in CP-SAT, started from the best plan so far.
 
 CP-SAT runs in a process of its own and needs the extra `exact`. Best and bound are those of plans in stages
-(`neaptide.planner.recompute.stage_units`) with this order of first executions in which a unit runs at most twice, those of the
+(`neaptide.planner.recompute.units`) with this order of first executions in which a unit runs at most twice, those of the
 backward and outputs once.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from neaptide.linear.tolerances import GIVEN_AWAY
 from neaptide.outcome import LimitGuard, Limits, Outcome, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.units import stage_units
 from neaptide.planner.strategies import greedy_recompute
 from neaptide_peers.cp_sat.solve import WORK_PER_SECOND
 from neaptide_peers.cp_sat.solve import solve as solve_model

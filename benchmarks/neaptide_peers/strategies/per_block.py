@@ -11,7 +11,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain.search import chain_of, hand_back
+from neaptide.planner.recompute.chain.plans import chain_of, hand_back
 from neaptide_peers.strategies.segments import segments_table
 from neaptide_peers.strategies.tables import conclude
 

@@ -16,10 +16,7 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain
-from neaptide.planner.recompute.chain.options import everything
-from neaptide.planner.recompute.chain.plans import parts_of
-from neaptide.planner.recompute.chain.search import chain_of, hand_back
-from neaptide.planner.recompute.retention import BackwardPart
+from neaptide.planner.recompute.chain.plans import BackwardPart, chain_of, hand_back, parts_of
 from neaptide_peers.strategies.tables import conclude
 
 NAME: Final = "revolve"
@@ -71,7 +68,7 @@ def _tables(chain: BlockChain) -> Iterator[list[BackwardPart]]:
     # Fewer places are slower and need less, so the first table that fits is the best.
     for places in _places(count):
         held: list[set[int]] = [set() for _ in chain.blocks]
-        held[-1].update(everything(chain.forward, chain.blocks[-1]).kept)
+        held[-1].update(chain.blocks[-1].reads.difference(chain.blocks[-1].leaving))
         waiting = [(0, count - 1, places)]
         while waiting:
             a, b, free = waiting.pop()

@@ -12,8 +12,7 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain.nominal import NominalBudgets
-from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
+from neaptide.planner.recompute.chain.plans import NominalBudgets, chain_of, hand_back, start_of
 
 NAME: Final = "rotor"
 _MOST_BLOCKS: Final = (8, 16, 48)

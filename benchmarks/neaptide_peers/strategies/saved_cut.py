@@ -14,7 +14,7 @@ import numpy as np
 from neaptide.linear.rows import one_row
 from neaptide.linear.solver import solve_mixed
 from neaptide.linear.tolerances import HALF, WHOLE_GAP
-from neaptide.planner.recompute.forward_units import ForwardUnits
+from neaptide.planner.recompute.units import ForwardUnits
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
 from neaptide.schedule.problem import StepProblem
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neaptide.planner.recompute.chain.blocks import BlockChain
-from neaptide.planner.recompute.chain.plans import parts_of
-from neaptide.planner.recompute.retention import BackwardPart
+from neaptide.planner.recompute.chain.plans import BackwardPart, parts_of
 
 
 def segments_table(chain: BlockChain, starts: Sequence[int]) -> list[BackwardPart]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from neaptide.outcome import LimitGuard, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.retention import BackwardPart, carry_out
+from neaptide.planner.recompute.chain.plans import BackwardPart, carry_out
+from neaptide.planner.recompute.units import ForwardUnits
 
 
 def conclude(

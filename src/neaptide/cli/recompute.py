@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from neaptide.outcome import Limits, Outcome
     from neaptide.planner.objective import PlannedSequence
-    from neaptide.planner.recompute.curve.points import RecomputeCurve
+    from neaptide.planner.recompute.curve.curve import RecomputeCurve
     from neaptide.policy.searched_front import VariantFront
     from neaptide.report.document import Document
     from neaptide.schedule.problem import StepProblem

@@ -8,9 +8,9 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.portfolio import bounded_ending, ending_by_order_alone
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.curve.least_memory import LEAST_MEMORY
-from neaptide.planner.recompute.engine import bounded_ending, ending_by_order_alone
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.plans import TerminationRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from neaptide.planner.recompute.chain.known import KnownChains
+from neaptide.planner.recompute.chain.options import KnownChains
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 

@@ -16,7 +16,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.checkpointed import checkpointed_sequence
 from neaptide.schedule.problem import StepProblem
 
-_IMPROVER: Final = "ruin_recreate"
+_IMPROVER: Final = "lagrangian"
 
 
 def as_written(

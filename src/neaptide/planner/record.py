@@ -8,7 +8,7 @@ from neaptide.ir.body_orders import BodyOrder
 from neaptide.outcome import Outcome, Termination, TerminationReason
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.recompute.recomputations import recompute_units
+from neaptide.planner.recompute.units import recompute_units
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.updates import update_name, updates_moved_earlier
 from neaptide.plans import (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.forward_units import forward_units
+from neaptide.planner.recompute.units import forward_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.training_steps import conv_step, pooled_step, transformer_step

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.forward_units import forward_units
+from neaptide.planner.recompute.units import forward_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step

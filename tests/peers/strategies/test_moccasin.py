@@ -8,7 +8,7 @@ from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.units import stage_units
 from neaptide.planner.strategies import greedy_recompute, program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step

@@ -4,8 +4,8 @@ from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
-from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import carry_out
+from neaptide.planner.recompute.chain.plans import carry_out
+from neaptide.planner.recompute.units import forward_units
 from neaptide_peers.strategies.segments import segments_table
 
 

@@ -9,7 +9,7 @@ from chain_play import chain_step
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
-from neaptide.planner.recompute.forward_units import forward_units
+from neaptide.planner.recompute.units import forward_units
 from neaptide.planner.strategies import program_order
 from neaptide_peers.strategies import sqrt_n
 

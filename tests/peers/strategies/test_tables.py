@@ -3,8 +3,8 @@ from __future__ import annotations
 from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import BackwardPart
+from neaptide.planner.recompute.chain.plans import BackwardPart
+from neaptide.planner.recompute.units import forward_units
 from neaptide_peers.strategies.tables import best_of
 
 

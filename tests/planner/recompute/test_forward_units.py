@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.planner.recompute.forward_units import forward_units
+from neaptide.planner.recompute.units import forward_units
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.transfers import TO_END

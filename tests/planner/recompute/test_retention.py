@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import BackwardPart, carry_out
+from neaptide.planner.recompute.chain.plans import BackwardPart, carry_out
+from neaptide.planner.recompute.units import forward_units
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge

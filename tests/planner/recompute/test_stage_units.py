@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.units import stage_units
 from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry

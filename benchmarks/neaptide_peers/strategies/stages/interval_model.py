@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from neaptide.planner.recompute.stage_units import StageUnits
+from neaptide.planner.recompute.units import StageUnits
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.transfers import TO_END
 from neaptide_peers.cp_sat.builder import CpModelBuilder
@@ -117,9 +117,12 @@ class IntervalModel:
     def _add_units(self) -> None:
         """Runs of the units, and how long each storage is held after each."""
         units, builder = self.units, self._builder
-        has_backward = any(unit.is_backward for unit in units.units)
+        phases = units.step.phases
+        has_backward = any(phases[unit.creator] == "backward" for unit in units.units)
         for index, unit in enumerate(units.units):
-            is_single = has_backward and (unit.is_backward or any(units.is_output[s] for s in unit.storages))
+            is_single = has_backward and (
+                phases[unit.creator] == "backward" or any(units.is_output[s] for s in unit.storages)
+            )
             start = self._time(unit.position)
             last = [self._time(units.needed_until[s]) for s in unit.storages]
             for storage, end in zip(unit.storages, last, strict=True):
@@ -207,10 +210,9 @@ class IntervalModel:
         values: dict[int, int] = {}
         evaluator = Evaluator(units.step, sequence)
         runs: dict[int, int] = {}
-        for stage, repeated in enumerate(units.repeated_in(sequence)):
-            for index in repeated:
-                if index in self._second and index in self._rank[stage]:
-                    runs.setdefault(index, self._event(stage, index))
+        for stage, index in sorted(units.items_of(sequence)):
+            if index in self._second and index in self._rank[stage]:
+                runs.setdefault(index, self._event(stage, index))
         for index, second in self._second.items():
             values[second.is_there] = int(index in runs)
             first_event = self._event(units.units[index].first, index)

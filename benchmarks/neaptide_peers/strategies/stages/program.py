@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from neaptide.linear.rows import SparseRows, one_row
 from neaptide.linear.solver import solve_fractions, solve_mixed
 from neaptide.linear.tolerances import GIVEN_AWAY, HALF, PROOF_GAP
-from neaptide.planner.recompute.stage_units import StageUnits
+from neaptide.planner.recompute.units import StageUnits
 
 # The solver takes rows for kept that are off by 1e-6: the smallest size should be more than that, the largest not
 # so much that a fraction of a storage is taken for none.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from neaptide.outcome import LimitGuard, Outcome, Termination, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.stage_units import StageUnits
+from neaptide.planner.recompute.units import StageUnits
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
 
 

@@ -148,7 +148,7 @@ class OffloadProgram:
         going_on = np.maximum(going - above - chain.out * chain.forward_s[-1], 0.0)
         over = np.maximum(there + going_on + coming + option.backward_peak_bytes - self.budget, 0.0)
         leaves = np.minimum(over, going_on)
-        seconds = labels[:, _SECONDS] + option.backward_s + chain.costs.first_s[-1]
+        seconds = labels[:, _SECONDS] + option.backward_s
         seconds = seconds + above / chain.out + leaves / chain.out + (over - leaves) / chain.back
         return np.asarray(np.where((above <= going) & (over - leaves <= coming), seconds, np.inf))
 
@@ -163,7 +163,7 @@ class OffloadProgram:
         fits = (above <= labels[:, _GOING]) & (over <= labels[:, _COMING])
         backward_s = chain.backward_s[block] + option.backward_s
         found = self._moved(labels, block, number)
-        found[:, _SECONDS] += option.backward_s + chain.costs.first_s[block]
+        found[:, _SECONDS] += option.backward_s
         found[:, _SECONDS] += above / chain.out + over / chain.back
         self._drain(found, above + chain.out * chain.forward_s[block], over + chain.back * backward_s)
         return self._kept_or_away(found[fits], option.nbytes)
@@ -177,7 +177,7 @@ class OffloadProgram:
         extra, waited, rooms = self._backwards(block, end, self.budget - there - labels[:, _COMING], labels)
         fits = (above <= labels[:, _GOING]) & np.isfinite(extra)
         found = self._moved(labels, block, -1)
-        found[:, _SECONDS] += sum(costs.first_s[block:end]) + above / chain.out + extra + waited / chain.back
+        found[:, _SECONDS] += above / chain.out + extra + waited / chain.back
         found[:, _ROOM] = rooms
         forward_s, backward_s = sum(chain.forward_s[block:end]), sum(chain.backward_s[block:end])
         self._drain(found, above + chain.out * forward_s, waited + chain.back * (backward_s + extra))

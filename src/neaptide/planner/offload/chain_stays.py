@@ -19,10 +19,8 @@ from neaptide.planner.offload.gaps import GapKey
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.chain.blocks import BlockChain
-from neaptide.planner.recompute.chain.plans import table_of
+from neaptide.planner.recompute.chain.plans import SLOTS, carry_out, chain_of, costs_of, table_of
 from neaptide.planner.recompute.chain.program import ChainCosts, ChainProgram, Hold
-from neaptide.planner.recompute.chain.search import chain_of, costs_of
-from neaptide.planner.recompute.retention import carry_out
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
@@ -56,7 +54,7 @@ class _Answers:
     ) -> None:
         self.problem, self.host, self.chain, self.guard = problem, host, chain, guard
         self.costs = costs_of(problem, chain)
-        self.again = ChainProgram(self.costs, int(SETTINGS.reach * problem.budget_bytes), SETTINGS.slots)
+        self.again = ChainProgram(self.costs, int(SETTINGS.reach * problem.budget_bytes), SLOTS)
 
     def plans(self) -> Iterator[Carried]:
         """Plans for all nominal budgets; fewer where a limit is met."""

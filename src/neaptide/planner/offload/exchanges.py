@@ -14,7 +14,7 @@ from neaptide.outcome import LimitGuard
 from neaptide.planner.offload.carried import Carried
 from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.settings import SETTINGS
-from neaptide.planner.recompute.recomputations import RecomputeUnit, recompute_units
+from neaptide.planner.recompute.units import RecomputeUnit, recompute_units
 from neaptide.schedule.changes import Insert
 from neaptide.schedule.transfers import TO_END
 

@@ -31,7 +31,7 @@ from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.units import stage_units
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.transfers import AWAY
@@ -133,7 +133,7 @@ class _Search:
             self._wanted(evaluator, clock), clock, self._slowest() - self.step.baseline_seconds
         )
         program = StayProgram(self.budget, self.step.baseline_seconds, columns)
-        items: set[Item] = set().union(*(self._items_of(plan.sequence) for plan in self.known))
+        items: set[Item] = set().union(*(self.units.items_of(plan.sequence) for plan in self.known))
         rounded: set[_Rounded] = set()
         pool = RepetitionPool(self.units, items)
         uses = [*STAYS.uses]
@@ -288,13 +288,3 @@ class _Search:
                     own.start if leaves is None else position[leaves],
                     own.end if returns is None else position[returns],
                 )
-
-    def _items_of(self, sequence: Iterable[int]) -> set[Item]:
-        """The repetitions of a sequence that are in the space of plans in stages."""
-        units = self.units.units
-        return {
-            (stage, unit)
-            for stage, inside in enumerate(self.units.repeated_in(tuple(sequence)))
-            for unit in inside
-            if units[unit].first <= stage <= units[unit].last
-        }

@@ -17,8 +17,6 @@ NAMES: Final = (
     "early_updates",
     "best_order",
     "greedy_recompute",
-    "closure",
-    "ruin_recreate",
     "block_dp",
     "lagrangian",
     *STRATEGIES,

@@ -12,13 +12,18 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import early_updates
 from neaptide.planner.updates import with_late_overwrites
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "best_order"
+
+
+def order_work(step: StepProblem) -> int:
+    """States and cuts of a search that ends by itself: less than a second."""
+    return 500_000 // max(step.node_count, 1)
 
 
 def solve(
@@ -39,7 +44,7 @@ def solve(
     hoisted = early_updates.solve(problem, limits, interrupt)
     early = replace(hoisted.require(), strategy=NAME)
     if limits.time_s is None and limits.work is None:
-        limits = replace(limits, work=SETTINGS.order_work // max(step.node_count, 1))
+        limits = replace(limits, work=order_work(step))
     found = best_order(step_order_problem(step, early.sequence), limits, interrupt)
     result = found.require()
     value = early

@@ -14,13 +14,21 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.chain.nominal import NominalBudgets
-from neaptide.planner.recompute.chain.search import chain_of, hand_back, start_of
-from neaptide.planner.recompute.descents import descent_guard
+from neaptide.planner.recompute.chain.plans import NominalBudgets, chain_of, hand_back, start_of
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 
 NAME: Final = "block_dp"
+_BLOCKS: Final = (8, 16)  # of the chain program, at most, for each cut that is tried
+_NOMINAL_SHARES: Final = (
+    1.0,
+    0.97,
+    0.94,
+    1.06,
+    1.1,
+    1.3,
+    1.45,
+)  # of the wanted budget, for which it is asked
 
 
 def solve(
@@ -40,7 +48,7 @@ def solve(
             break
         details.append(f"{chain.distinct} of {len(chain.blocks)}")
         nominal = NominalBudgets(problem, chain, guard, NAME)
-        for share in SETTINGS.nominal_shares:
+        for share in _NOMINAL_SHARES:
             plan = nominal.plan(share)
             if plan is None or plan.sequence in tried:
                 continue
@@ -65,9 +73,9 @@ def has_many_alike(problem: PlanningProblem) -> bool:
 def _cuts(nodes: int) -> tuple[int, ...]:
     """How many blocks there are at most, for each cut that is tried."""
     if not _is_large(nodes):
-        return SETTINGS.blocks
+        return _BLOCKS
     # One cut, into more and smaller blocks: solving one takes more than linear time.
-    most = sum(SETTINGS.blocks)
+    most = sum(_BLOCKS)
     return (min(most * nodes // SETTINGS.most_nodes, most),)
 
 

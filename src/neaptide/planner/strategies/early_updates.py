@@ -11,13 +11,19 @@ from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.updates import UpdateGroup, update_groups, update_nodes
 from neaptide.schedule.changes import Move
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "early_updates"
+_DELAYS: Final = (
+    0,
+    4,
+    16,
+    64,
+    256,
+)  # places that are tried when the first is too early: so many other nodes further on
 
 
 def solve(
@@ -62,7 +68,7 @@ class _Hoist:
         own = self.evaluator.place_of(nodes[0])
         before = self.evaluator.peak
         tried = set()
-        for delay in SETTINGS.delays:
+        for delay in _DELAYS:
             place = self._skip(earliest, delay)
             if place >= own or place in tried:
                 continue

@@ -9,24 +9,18 @@ same marginal measure drives XLA's rematerialization and Capuchin (ASPLOS 2020),
 from __future__ import annotations
 
 import heapq
-import random
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.recompute.charged_replays import ChargedReplays
-from neaptide.planner.recompute.closure_model import ClosureModel
-from neaptide.planner.recompute.recomputations import recompute_units
 from neaptide.planner.recompute.settings import SETTINGS
+from neaptide.planner.recompute.units import recompute_units
 from neaptide.schedule.changes import Remove
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.replays import Closure, Replays
 from neaptide.schedule.transfers import TO_END
 
@@ -34,6 +28,10 @@ NAME: Final = "greedy_recompute"
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
+_HOLD_SHARE: Final = (
+    1 / 16
+)  # an operand is held rather than recomputed where it is at most this part of what it helps to make
+_MOST_EXECUTIONS: Final = 8  # of one node; ends a descent where every drop requires another
 
 
 def solve(
@@ -52,12 +50,12 @@ def solve(
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
 
 
-def noisy_factors(step: StepProblem, noise: float, seed: int) -> Mapping[int, float]:
-    """By storage, 2 to the power of a normal number of deviation `noise`; empty without noise."""
-    if not noise:
-        return {}
-    draw = random.Random(seed)  # noqa: S311 - no secrets here
-    return {storage: 2.0 ** draw.gauss(0.0, noise) for storage in range(len(step.storage_bytes))}
+def descent_guard(guard: LimitGuard, nodes: int, interrupt: threading.Event | None) -> LimitGuard:
+    """What one descent of many may take of a search's limits; its work is still to be charged to that."""
+    left = guard.left()
+    # One that works needs one or two tries a node, one that thrashes takes any number.
+    tries = 5 * nodes + 1000
+    return LimitGuard(replace(left, work=tries if left.work is None else min(tries, left.work)), interrupt)
 
 
 class _Variant(Enum):
@@ -85,36 +83,18 @@ class _Option:
 class GreedyRecompute:
     """A sequence whose peak is brought down by recomputation; other strategies start it from their own drops."""
 
-    def __init__(
-        self,
-        problem: PlanningProblem,
-        guard: LimitGuard,
-        factors: Mapping[int, float] = MappingProxyType({}),
-        slack: float = 0.0,
-        evaluator: Evaluator | None = None,
-    ) -> None:
-        """Nothing has been dropped yet.
-
-        Args:
-            problem: the step and its budget.
-            guard: charged with the changes that are tried.
-            factors: that multiply the prices of storages.
-            slack: a drop may raise another step to the budget and this share of what the start has above it: a way over
-                humps, which may end above the start.
-            evaluator: stands for the problem's start where that is at hand; it is changed.
-        """
+    def __init__(self, problem: PlanningProblem, guard: LimitGuard) -> None:
+        """Nothing has been dropped yet. The guard is charged with the changes that are tried."""
         self.step = problem.step
         self.budget = problem.budget_bytes
         self.guard = guard
-        self.factors = factors
-        self.evaluator = evaluator or Evaluator(problem.step, problem.first_sequence())
-        self.replays: Replays = ChargedReplays(self.evaluator, guard)
+        self.evaluator = Evaluator(problem.step, problem.first_sequence())
+        self.replays = Replays(self.evaluator)
         self.candidates = [
             s
             for s, creator in enumerate(self.step.creator)
             if creator >= 0 and self.step.storage_bytes[s] and not self.step.refusals[creator]
         ]
-        self.ceiling = self.budget + int(slack * max(self.evaluator.peak - self.budget, 0))
         self.drops_left = 0
         self.rejected: set[tuple[int, int, int]] = set()
         self.unfit: set[tuple[int, int, int, _Variant]] = set()
@@ -122,7 +102,6 @@ class GreedyRecompute:
     def descend(self) -> None:
         """Drop storages until the budget is met or nothing helps any more."""
         retried = True
-        # With slack one drop can require the next for ever; without it every drop lowers something.
         self.drops_left = 3 * len(self.candidates)
         while self.evaluator.peak > self.budget and self.drops_left > 0 and not self.guard.exhausted():
             if self._lower_peak():
@@ -139,33 +118,6 @@ class GreedyRecompute:
         """Down to the budget, or as far as descents get; then repetitions taken back where there is room."""
         self.descend()
         self.put_back()
-
-    def drop_all_but(self, model: ClosureModel, held: Collection[int]) -> None:
-        """Drop the units of a model that are used and not held, at the highest step; then repair."""
-        highest = int(self.evaluator.order[self.evaluator.peak_position])
-        pairs = zip(model.creators, model.is_used, strict=True)
-        self.drop_units([c for c, is_used in pairs if is_used and c not in held], highest)
-        self.repair()
-
-    def drop_units(self, creators: Sequence[int], highest: int) -> None:
-        """Drop all that some nodes create across a step, whatever that does to others; first needed goes first."""
-        evaluator = self.evaluator
-        drops = []
-        for creator in creators:
-            for storage in self.step.created[creator]:
-                gap = self._gap(storage, highest)
-                if gap is not None:
-                    drops.append((position_of(evaluator, gap[1]), storage))
-        for _, storage in sorted(drops):
-            gap = self._gap(storage, highest)
-            if gap is None or self.guard.exhausted():
-                continue
-            before = self.step.node_count if gap[1] == TO_END else evaluator.anchor_of(gap[1])
-            closure = self.replays.closure(storage, before, hold_share=SETTINGS.hold_share)
-            if closure.nodes and not closure.refusal:
-                evaluator.apply(self.replays.insertion(closure, before))
-                evaluator.forget_undo()
-                self._merge_later(closure, before)
 
     def put_back(self) -> None:
         """Take repetitions back, dearest per byte first, while the peak stays within budget (or where it is)."""
@@ -284,7 +236,11 @@ class GreedyRecompute:
         return None
 
     def _closure(self, storage: int, before: int, hold_from: int) -> Closure:
-        return self.replays.closure(storage, before, hold_share=SETTINGS.hold_share, hold_from=hold_from)
+        found = self.replays.closure(storage, before, hold_share=_HOLD_SHARE, hold_from=hold_from)
+        # Near the lowest peak each of them repeats half the program, so that tries are no measure of the work.
+        if work := len(found.nodes) // SETTINGS.nodes_per_try:
+            self.guard.exhausted(work)
+        return found
 
     def _end_before(self, storage: int, place: int) -> int:
         """Position of the last use of a storage before a position."""
@@ -300,9 +256,7 @@ class GreedyRecompute:
             if self._gap(storage, highest) is None:
                 continue
             size = self.step.storage_bytes[storage]
-            price = (
-                self.step.repeat_seconds[self.step.creator[storage]] / size * self.factors.get(storage, 1.0)
-            )
+            price = self.step.repeat_seconds[self.step.creator[storage]] / size
             (offers if size >= worthwhile else small).append((price, storage, False))
         chosen = offers or small
         heapq.heapify(chosen)
@@ -334,32 +288,30 @@ class GreedyRecompute:
     def _price(self, storage: int, closure: Closure, highest: int, gap: Gap) -> float | None:
         """Seconds per byte that leaves the step; None when nothing leaves it or a node would run too often."""
         evaluator, step = self.evaluator, self.step
-        if not closure.nodes or any(
-            len(evaluator.executions[n]) >= SETTINGS.most_executions for n in closure.nodes
-        ):
+        if not closure.nodes or any(len(evaluator.executions[n]) >= _MOST_EXECUTIONS for n in closure.nodes):
             return None
         removed = 0
         places = evaluator.places
-        until = position_of(evaluator, gap[1])
+        until = _position_of(evaluator, gap[1])
         for sibling in step.created[step.creator[storage]]:
             idle = gap if sibling == storage else self._gap(sibling, highest)
-            if idle is not None and position_of(evaluator, idle[1]) >= until:
+            if idle is not None and _position_of(evaluator, idle[1]) >= until:
                 removed += step.storage_bytes[sibling]
         place = places[highest]
         for held in closure.held:
             if all(
-                position_of(evaluator, end) < place or places[start] > place
+                _position_of(evaluator, end) < place or places[start] > place
                 for start, end in evaluator.spans[held]
             ):
                 removed -= step.storage_bytes[held]
         if removed <= 0:
             return None
-        return closure.seconds / removed * self.factors.get(storage, 1.0)
+        return closure.seconds / removed
 
     def _drop(self, option: _Option, highest: int) -> bool:
         """Repeat a closure, unless a step gets higher than is allowed or the highest one no lower."""
         evaluator = self.evaluator
-        allowed = max(evaluator.peak, self.ceiling)
+        allowed = max(evaluator.peak, self.budget)
         here = evaluator.bytes_at(evaluator.places[highest])
         evaluator.apply(self.replays.insertion(option.closure, option.before))
         if evaluator.peak > allowed or evaluator.bytes_at(evaluator.places[highest]) >= here:
@@ -384,6 +336,6 @@ class GreedyRecompute:
                     self.take_back(node, evaluator.anchor_of(following), evaluator.peak)
 
 
-def position_of(evaluator: Evaluator, end: int) -> int:
+def _position_of(evaluator: Evaluator, end: int) -> int:
     """Position at which a span ends."""
     return len(evaluator.order) if end == TO_END else evaluator.places[end]

@@ -21,16 +21,24 @@ from neaptide.linear.tolerances import HALF, NEARLY
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.descents import descent_guard
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import PoolAnswer, RepetitionProgram
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.recompute.stage_units import StageUnits, stage_units
-from neaptide.planner.strategies import closure, greedy_recompute
-from neaptide.planner.strategies.greedy_recompute import GreedyRecompute
+from neaptide.planner.recompute.units import StageUnits, stage_units
+from neaptide.planner.strategies import greedy_recompute
+from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 
 NAME: Final = "lagrangian"
+_ROUNDS: Final = 12  # answers in fractions, and as many in whole numbers
+# Repetitions that join a pool at once at least, and that are free at once in whole numbers; a program in whole numbers is
+# charged for as many tries.
+_AT_ONCE: Final = 100
+_SLACK: Final = 2.0  # what costs up to so many times what it saves joins the pool when nothing better is left
+# Rows of bytes times variables of a pool that is tried in whole numbers as a whole, and times twice the free items of a
+# part: what takes the solver tenths of a second.
+_WHOLE_ENTRIES: Final = 8000
+_ENTRIES_PER_TRY: Final = 50  # of a program; each try is one unit of work
 
 
 def solve(
@@ -38,9 +46,9 @@ def solve(
 ) -> Outcome[PlannedSequence]:
     """The best plan of the pool; the peak is never higher than that of the larger of start and budget.
 
-    Where nothing is known yet, plans by marginal prices and by the closure model, and the bound on the time of any plan,
-    give the first repetitions to choose from. O(rounds x one sparse linear program with a few variables for each
-    item), then at most some integer programs of limited size.
+    Where nothing is known yet, a plan by marginal prices and the bound on the time of any plan give the first
+    repetitions to choose from. O(rounds x one sparse linear program with a few variables for each item), then at most some
+    integer programs of limited size.
     """
     guard = LimitGuard(limits, interrupt)
     step = problem.step
@@ -52,8 +60,16 @@ def solve(
     firsts = [start]
     if not problem.known:
         if is_whole:
-            firsts.extend(_first_plans(problem, guard, interrupt))
-        problem, least = _with_bound(problem, guard)
+            inner = descent_guard(guard, step.node_count, interrupt)
+            outcome = greedy_recompute.solve(problem, inner.limits, interrupt)
+            guard.exhausted(outcome.work)
+            firsts.append(outcome.require())
+        order = tuple(dict.fromkeys(problem.first_sequence()))
+        bound = recompute_bound(step, problem.budget_bytes, sequence=order, guard=guard)
+        if not bound.is_infeasible:
+            least = bound.seconds
+            enough = max(problem.enough_seconds, least)
+            problem = replace(problem, known=bound.repetitions, enough_seconds=enough)
     firsts.sort(key=lambda plan: plan.rank(problem.budget_bytes))
     search = _Search(problem, guard, interrupt, firsts)
     search.grow()
@@ -65,29 +81,6 @@ def solve(
         return guard.finish(best, best=best.seconds)
     detail = "the bound holds for this order of first executions"
     return guard.finish(best, best=best.seconds, bound=min(least, best.seconds), detail=detail)
-
-
-def _first_plans(
-    problem: PlanningProblem, guard: LimitGuard, interrupt: threading.Event | None
-) -> list[PlannedSequence]:
-    """Plans of strategies that take little time."""
-    found = []
-    for strategy in (greedy_recompute, closure):
-        inner = descent_guard(guard, problem.step.node_count, interrupt)
-        outcome = strategy.solve(problem, inner.limits, interrupt)
-        guard.exhausted(outcome.work)
-        found.append(outcome.require())
-    return found
-
-
-def _with_bound(problem: PlanningProblem, guard: LimitGuard) -> tuple[PlanningProblem, float | None]:
-    """The problem with what the bound knows: the least time, and repetitions that its answer asks for."""
-    order = tuple(dict.fromkeys(problem.first_sequence()))
-    bound = recompute_bound(problem.step, problem.budget_bytes, sequence=order, guard=guard)
-    if bound.is_infeasible:
-        return problem, None
-    enough = max(problem.enough_seconds, bound.seconds)
-    return replace(problem, known=bound.repetitions, enough_seconds=enough), bound.seconds
 
 
 class _Search:
@@ -107,15 +100,16 @@ class _Search:
         self.units: StageUnits = stage_units(problem.step, order)
         self.program = RepetitionProgram(problem.budget_bytes, problem.step.baseline_seconds)
         self.best = firsts[0]
-        self.chosen = self._items_of(firsts[0].sequence)
-        self.items = self._known_items().union(*(self._items_of(plan.sequence) for plan in firsts))
+        self.chosen = self.units.items_of(firsts[0].sequence)
+        self.items = self.units.items_at(problem.known)
+        self.items.update(*(self.units.items_of(plan.sequence) for plan in firsts))
         self.pool = RepetitionPool(self.units, self.items)
         self._relaxed: PoolAnswer | None = None
 
     def grow(self) -> None:
         """Answer in fractions and add what pays, until nothing does."""
-        for _ in range(2 * SETTINGS.turns):
-            if self.guard.exhausted(1 + len(self.items) // SETTINGS.entries_per_try):
+        for _ in range(_ROUNDS):
+            if self.guard.exhausted(1 + len(self.items) // _ENTRIES_PER_TRY):
                 return
             answer = self._answer()
             if answer is None:
@@ -128,7 +122,7 @@ class _Search:
         """Choose in whole numbers, a part at a time; where that brings nothing, from a larger pool."""
         misses = 0
         is_widened = False
-        for _ in range(2 * SETTINGS.turns):
+        for _ in range(_ROUNDS):
             relaxed = self._answer()
             if relaxed is None or self._is_enough():
                 return
@@ -145,7 +139,7 @@ class _Search:
             if not free.any() or self.guard.exhausted(self._tries_of(free)):
                 return
             answer = self.program.solve_whole(
-                self.pool, ~free, chosen, nodes=SETTINGS.whole_nodes, time_s=self.guard.remaining_s()
+                self.pool, ~free, chosen, nodes=1, time_s=self.guard.remaining_s()
             )
             if answer is not None and self._try(answer):
                 self._add(self.chosen)
@@ -155,12 +149,12 @@ class _Search:
 
     def _is_small(self) -> bool:
         """Whether the whole pool can be chosen from in whole numbers."""
-        return len(self.program.watched) * self.pool.variables <= SETTINGS.whole_entries
+        return len(self.program.watched) * self.pool.variables <= _WHOLE_ENTRIES
 
     def _tries_of(self, free: Flags) -> int:
         """What is charged for a program in whole numbers."""
         entries = len(self.program.watched) * self.pool.variables * float(free.mean())
-        return SETTINGS.items_at_once + int(entries) // SETTINGS.entries_per_try
+        return _AT_ONCE + int(entries) // _ENTRIES_PER_TRY
 
     def _is_enough(self) -> bool:
         best = self.best
@@ -171,18 +165,18 @@ class _Search:
         prices = RepetitionPrices(self.pool, answer)
         most = self._most_new()
         shifted = prices.shifted(self.pool.profile(answer.values).tolist())
-        return self._add([*prices.missing(most, SETTINGS.slack), *shifted[:most]])
+        return self._add([*prices.missing(most, _SLACK), *shifted[:most]])
 
     def _most_new(self) -> int:
         """Items that join the pool at once."""
-        return max(SETTINGS.items_at_once, self.step.node_count // SETTINGS.turns)
+        return max(_AT_ONCE, self.step.node_count // 6)
 
     def _free(self, answer: PoolAnswer, chosen: Flags, number: int) -> Flags:
         """The items of the next part: those on which plan and program disagree, then neighbours in turn."""
         count = len(chosen)
         if number == 0 and self._is_small():
             return np.ones(count, dtype=bool)
-        size = min(SETTINGS.items_at_once, SETTINGS.whole_entries // max(2 * len(self.program.watched), 1))
+        size = min(_AT_ONCE, _WHOLE_ENTRIES // max(2 * len(self.program.watched), 1))
         offset = number // 2 * size // 2
         differs = np.flatnonzero(np.abs(answer.values[:count] - chosen) > NEARLY)
         free = np.zeros(count, dtype=bool)
@@ -209,7 +203,7 @@ class _Search:
         if plan.rank(self.budget) >= self.best.rank(self.budget):
             return False
         self.best = plan
-        self.chosen = self._items_of(plan.sequence)
+        self.chosen = self.units.items_of(plan.sequence)
         return True
 
     def _add(self, items: Iterable[Item]) -> bool:
@@ -227,26 +221,3 @@ class _Search:
         if self._relaxed is None:
             self._relaxed = self.program.relax(self.pool, self.guard.remaining_s())
         return self._relaxed
-
-    def _known_items(self) -> set[Item]:
-        """Repetitions that others have found, where units may run again there."""
-        units = self.units
-        number_of = {unit.creator: number for number, unit in enumerate(units.units)}
-        stage_of = {node: stage for stage, node in enumerate(units.order)}
-        stage_of[self.step.node_count] = len(units.order)
-        found = {
-            (stage_of[before], number_of[node])
-            for node, before in self.problem.known
-            if node in number_of and before in stage_of
-        }
-        return {(s, u) for s, u in found if units.units[u].first <= s <= units.units[u].last}
-
-    def _items_of(self, sequence: Sequence[int]) -> set[Item]:
-        """The repetitions of a sequence that are in the space of plans in stages."""
-        units = self.units.units
-        return {
-            (stage, unit)
-            for stage, inside in enumerate(self.units.repeated_in(sequence))
-            for unit in inside
-            if units[unit].first <= stage <= units[unit].last
-        }

@@ -13,7 +13,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
-from neaptide.planner.recompute.bounds.rounded_rows import rounded_rows
+from neaptide.planner.recompute.bounds.joint_rounds import rounded_rows
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
-from neaptide.planner.recompute.bounds.longer_windows import broken_windows
+from neaptide.planner.recompute.bounds.joint_rounds import broken_windows
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.recompute_form import from_json
 from neaptide_corpus.recompute_forms import recompute_form

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.planner.recompute.bounds.rounded_rows import rounded_rows
+from neaptide.planner.recompute.bounds.joint_rounds import rounded_rows
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 

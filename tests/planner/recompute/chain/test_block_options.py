@@ -9,10 +9,8 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain, find_blocks
 from neaptide.planner.recompute.chain.options import chain_costs, everything, nothing
-from neaptide.planner.recompute.chain.plans import parts_of
-from neaptide.planner.recompute.chain.search import chain_of, costs_of
-from neaptide.planner.recompute.forward_units import forward_units
-from neaptide.planner.recompute.retention import carry_out
+from neaptide.planner.recompute.chain.plans import carry_out, chain_of, costs_of, parts_of
+from neaptide.planner.recompute.units import forward_units
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from planner_problems import compiled
 

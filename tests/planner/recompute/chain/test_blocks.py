@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chain_play import chain_step
 from neaptide.planner.recompute.chain.blocks import find_blocks
-from neaptide.planner.recompute.forward_units import forward_units
+from neaptide.planner.recompute.units import forward_units
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from planner_problems import compiled

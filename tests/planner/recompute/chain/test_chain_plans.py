@@ -5,7 +5,7 @@ from neaptide.planner.recompute.chain.blocks import find_blocks
 from neaptide.planner.recompute.chain.options import chain_costs
 from neaptide.planner.recompute.chain.plans import table_of
 from neaptide.planner.recompute.chain.program import Hold
-from neaptide.planner.recompute.forward_units import forward_units
+from neaptide.planner.recompute.units import forward_units
 
 
 def test_holds_become_what_the_phases_find():

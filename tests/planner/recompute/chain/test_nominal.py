@@ -5,8 +5,7 @@ import threading
 from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.recompute.chain.nominal import NominalBudgets
-from neaptide.planner.recompute.chain.search import chain_of
+from neaptide.planner.recompute.chain.plans import NominalBudgets, chain_of
 from together import together
 
 

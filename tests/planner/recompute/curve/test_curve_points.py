@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.recompute.curve.points import CurvePoint, PlanArchive, RecomputeCurve
+from neaptide.planner.recompute.curve.curve import CurvePoint, PlanArchive, RecomputeCurve
 
 
 def plan(peak, seconds):

@@ -7,6 +7,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from neaptide.planner.recompute.curve.starts import nothing_held
 
 from example_counts import examples
 from families_by_speed import FAMILIES_BY_SPEED
@@ -14,7 +15,6 @@ from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
-from neaptide.planner.recompute.curve.starts import nothing_held
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neaptide.planner.recompute.pool.pool import FIRST, RepetitionPool
 from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.pool.program import RepetitionProgram
-from neaptide.planner.recompute.stage_units import stage_units
+from neaptide.planner.recompute.units import stage_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.evaluate import Evaluator
 from planner_problems import random_chain, random_instance

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from neaptide.linear.arrays import Flags
 from neaptide.linear.tolerances import HALF
 from neaptide.outcome import LimitGuard
-from neaptide.planner.recompute.bounds.first_positions import first_positions
 from neaptide.planner.recompute.bounds.floor import pinned_bytes
 from neaptide.planner.recompute.bounds.joint_lifetimes import joint_repetitions
 from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
@@ -28,6 +29,14 @@ from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRou
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
+
+# Where the bounds look first: so many of the highest steps and of those at which the backward begins, and twice as many
+# evenly over all that are above the budget. Rounds of several steps begin with half as many.
+_FIRST_STEPS: Final = 8
+_MISSES: Final = 6  # steps in a row that raise no bound before one step alone is settled
+# Up to how many variables a bound is proved in whole numbers, and how far above its bound in fractions they are looked
+# for, as a share of it; the less, the more is fixed beforehand.
+_WHOLE_LEVELS: Final = ((400, 0.1), (2500, 0.002))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +66,33 @@ def recompute_bound(
     sequence: Sequence[int] | None = None,
     guard: LimitGuard | None = None,
 ) -> RecomputeBound:
+    """The bound for the order of first executions of a sequence, by default program order. See `bound_within`."""
+    return bound_within(StepTables(step, sequence), budget_bytes, guard)
+
+
+def bound_within(tables: StepTables, budget_bytes: int, guard: LimitGuard | None = None) -> RecomputeBound:
     """The largest bound over choices of steps. O(programs solved x one sparse program of a few times the graph's size).
 
-    Args:
-        step: the program.
-        budget_bytes: highest peak with workspace.
-        sequence: whose order of first executions counts; by default program order.
-        guard: its time limit ends the search early; what has been found by then holds.
+    The time limit of the guard ends the search early; what has been found by then holds.
     """
-    tables = StepTables(step, sequence)
     if not (tables.profile > budget_bytes).any():
-        return RecomputeBound(step.baseline_seconds, -1, is_infeasible=False, programs=0)
+        return RecomputeBound(tables.step.baseline_seconds, -1, is_infeasible=False, programs=0)
     return _Search(tables, budget_bytes, guard).run()
+
+
+def first_positions(tables: StepTables, is_above: Flags, *, is_narrow: bool) -> list[int]:
+    """Steps to ask first: where the backward begins, the highest ones, and an even grid. O(positions).
+
+    At least one step must be above the budget. `is_narrow`: a part of each kind alone, after a look at other steps.
+    """
+    few = _FIRST_STEPS // (4 if is_narrow else 1)
+    above = np.flatnonzero(is_above)
+    grid = above[np.linspace(0, len(above) - 1, 2 * few).astype(np.int64)]
+    highest = above[np.argsort(-tables.profile[above], kind="stable")[:few]]
+    phases, order = tables.step.phases, tables.order.tolist()
+    first = next((k for k, node in enumerate(order) if phases[node] == "backward"), len(order))
+    begin = above[(above >= first - 1) & (above < first + few)]
+    return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
 
 
 class _Search:
@@ -124,7 +148,7 @@ class _Search:
         for position in choice:
             self._look(position)
         misses = 0
-        while self._goes_on() and misses < SETTINGS.bound_misses:
+        while self._goes_on() and misses < _MISSES:
             following = self._next_single()
             if following is None:
                 return
@@ -136,7 +160,7 @@ class _Search:
         if best is None:
             return None
         place = best.program.positions[0]
-        worst = worst_steps(self.tables, self.budget, best, SETTINGS.bound_misses)
+        worst = worst_steps(self.tables, self.budget, best, _MISSES)
         beside = [place + by for by in (-2, -1, 1, 2) if 0 <= place + by < len(self.is_above)]
         new = [p for p in worst if p not in self.tried][:1]
         new += [p for p in beside if self.is_above[p] and p not in self.tried]
@@ -155,7 +179,7 @@ class _Search:
             return False
         most = 0.0 if self.best is None else self.best.solution.bound
         if not solution.held or (
-            self.best is not None and solution.bound <= most * (1.0 + SETTINGS.least_rise)
+            self.best is not None and solution.bound <= most * (1.0 + SETTINGS.close_enough / 5)
         ):
             return False
         self.best = JointAnswer(program, solution)
@@ -166,7 +190,7 @@ class _Search:
         if self.best is None or not self._goes_on():
             return
         first: list[int] = []
-        most = SETTINGS.first_steps // 2
+        most = _FIRST_STEPS // 2
         for position in sorted(self.tried, key=lambda p: (-self.tried[p], p)):
             if len(first) < most and all(abs(position - other) >= SETTINGS.apart for other in first):
                 first.append(position)
@@ -179,9 +203,9 @@ class _Search:
 
     def _whole(self, answer: JointAnswer) -> JointSolution | None:
         """The program of an answer in whole numbers; None where that would take too long."""
-        level = next((level for most, level in SETTINGS.whole_levels if answer.program.size <= most), None)
+        level = next((level for most, level in _WHOLE_LEVELS if answer.program.size <= most), None)
         if level is None or not self._goes_on():
             return None
         below = answer.solution.bound * (1.0 + level)
         self.programs += 1
-        return answer.program.solve_whole(below, nodes=SETTINGS.whole_nodes, time_s=self._remaining_s())
+        return answer.program.solve_whole(below, nodes=1, time_s=self._remaining_s())

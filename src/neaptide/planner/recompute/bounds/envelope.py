@@ -13,15 +13,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.planner.recompute.bounds.certificate import RecomputeBound, recompute_bound
-from neaptide.planner.recompute.bounds.first_positions import first_positions
+from neaptide.planner.recompute.bounds.certificate import RecomputeBound, bound_within, first_positions
 from neaptide.planner.recompute.bounds.floor import floor_bound
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
+
+_CHOOSERS: Final = 4  # budgets that choose steps
+_PROGRAMS: Final = 4  # for a budget more
+_BELIEVED: Final = 1.25  # of what is proved, a bound on a bound is believed up to
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,6 @@ class BoundEnvelope:
     """Lower bounds on the seconds of plans with one order of first executions, for all budgets.
 
     Attributes:
-        step: the problem.
         floor_bytes: no plan with this order has a lower peak.
         lines: that are known.
     """
@@ -57,13 +60,7 @@ class BoundEnvelope:
     def __init__(
         self, step: StepProblem, sequence: Sequence[int] | None = None, *, guard: LimitGuard | None = None
     ) -> None:
-        """Nothing is proved yet but that every node runs once.
-
-        Args:
-            step: the problem.
-            sequence: whose order of first executions counts; by default program order.
-            guard: its time limit and interrupt end the search for proofs; what has been found holds.
-        """
+        """Nothing is proved yet but that every node runs once. The guard ends the search for proofs; what is found holds."""
         self.step = step
         self.floor_bytes = step.lower_bound_bytes
         self.lines: list[BoundLine] = []
@@ -81,13 +78,6 @@ class BoundEnvelope:
         known = (c.seconds for budget, c in self._certificates.items() if budget >= budget_bytes)
         return max(least, self.step.baseline_seconds, *known)
 
-    def node(self, budget_bytes: int) -> int:
-        """The node at whose first execution a line decides; -1 when nothing has to run again. O(lines)."""
-        best = max(self.lines, key=lambda line: line.at(budget_bytes), default=None)
-        if best is None or best.at(budget_bytes) <= 0.0:
-            return -1
-        return int(self._tables.order[best.position])
-
     def prove_floor(self, lowest: int) -> None:
         """Raise `floor_bytes` as far as is proved; a plan with the peak `lowest` is known."""
         self.floor_bytes = max(self.floor_bytes, floor_bound(self._tables, lowest, self._guard))
@@ -97,9 +87,8 @@ class BoundEnvelope:
         highest = int(self._tables.profile.max(initial=0))
         wanted = sorted({b for b in budgets if self.floor_bytes <= b < highest})
         # Which steps are above a budget depends on it: some budgets choose, those after the lowest a part of the steps.
-        choosers = SETTINGS.looks
-        for part in range(choosers if wanted else 0):
-            budget = wanted[part * (len(wanted) - 1) // max(choosers - 1, 1)]
+        for part in range(_CHOOSERS if wanted else 0):
+            budget = wanted[part * (len(wanted) - 1) // (_CHOOSERS - 1)]
             is_above = self._tables.profile > budget
             for position in first_positions(self._tables, is_above, is_narrow=part > 0):
                 self._ask(position, budget)
@@ -109,27 +98,30 @@ class BoundEnvelope:
 
     def certify(self, budget_bytes: int) -> None:
         """Ask the certificate of one budget, which looks at several steps together."""
-        if budget_bytes in self._certificates or not self._goes_on():
-            return
-        order = self._tables.order.tolist()
-        found = recompute_bound(self.step, budget_bytes, sequence=order, guard=self._guard)
-        if found.is_infeasible:
-            self.floor_bytes = max(self.floor_bytes, budget_bytes + 1)
-        else:
+        if self._goes_on():
+            self.certificate(budget_bytes)
+
+    def certificate(self, budget_bytes: int) -> RecomputeBound:
+        """What is proved of one budget at several steps together."""
+        if budget_bytes not in self._certificates:
+            found = bound_within(self._tables, budget_bytes, self._guard)
+            if found.is_infeasible:
+                self.floor_bytes = max(self.floor_bytes, budget_bytes + 1)
             self._certificates[budget_bytes] = found
+        return self._certificates[budget_bytes]
 
     def _tighten(self, budget: int) -> None:
         """Ask the steps that may raise the bound at a budget, the most promising first."""
-        for _ in range(SETTINGS.looks):
+        for _ in range(_PROGRAMS):
             known = max((line.at(budget) for line in self.lines), default=0.0)
-            least = known + SETTINGS.least_rise * self.step.baseline_seconds
+            least = known + SETTINGS.close_enough / 5 * self.step.baseline_seconds
             own = dict.fromkeys(self._asked, 0.0)
             for line in self.lines:
                 own[line.position] = max(own[line.position], line.at(budget))
             promising: list[tuple[float, int]] = []
             for position, lower in own.items():
                 # A chord is not believed further above the step's own line: it only ranks and skips.
-                most = min(self._most(position, budget), SETTINGS.not_far_behind * lower)
+                most = min(self._most(position, budget), _BELIEVED * lower)
                 if most > least:
                     promising.append((lower + most, -position))
             if not promising or not self._goes_on():
@@ -138,7 +130,7 @@ class BoundEnvelope:
 
     def _climb(self, budget: int) -> None:
         """Go from the binding step to a neighbour that binds more, as long as there is one."""
-        for _ in range(2 * SETTINGS.looks):
+        for _ in range(8):
             best = max(self.lines, key=lambda line: line.at(budget), default=None)
             if best is None:
                 return

@@ -8,6 +8,8 @@ order with the lowest peak is that of falling operands, as exchanging neighbours
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from neaptide.outcome import LimitGuard
@@ -17,14 +19,13 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
 
+_POSITIONS: Final = 4  # that are looked at
+
 
 def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None) -> int:
     """No plan with this order of first executions has a peak below this. O(size + a few linear programs).
 
-    Args:
-        tables: of the order.
-        lowest: a peak that some plan has: where the bound meets it, nothing more is to be proved.
-        guard: its time limit ends the search early; what has been found by then holds.
+    Some plan has the peak `lowest`: where the bound meets it, nothing more is to be proved.
     """
     step = tables.step
     pinned = pinned_bytes(tables)
@@ -105,6 +106,6 @@ def _highest(pinned: Ints) -> list[int]:
     for position in np.argsort(-pinned, kind="stable").tolist():
         if all(abs(position - other) > SETTINGS.apart for other in chosen):
             chosen.append(position)
-        if len(chosen) == SETTINGS.looks:
+        if len(chosen) == _POSITIONS:
             break
     return chosen

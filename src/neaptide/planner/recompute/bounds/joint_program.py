@@ -25,12 +25,28 @@ import numpy as np
 from neaptide.linear.arrays import Floats
 from neaptide.linear.sparse_program import SparseAnswer, SparseProgram
 from neaptide.linear.tolerances import ANY_PRICE, NEARLY
-from neaptide.planner.recompute.bounds.rounded_rows import RoundedRow
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
 # Positions of two chosen steps; the second may be the number of nodes, for the end.
 Window: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedRow:
+    """At one step: the sum of coefficients of what is held is at most `upper`, in whole numbers.
+
+    Attributes:
+        position: of the step.
+        storages: all that are made before it.
+        nbytes: coefficient of each; a multiple of the divisor stands for that many bytes.
+        upper: bytes.
+    """
+
+    position: int
+    storages: Ints
+    nbytes: Floats
+    upper: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +69,7 @@ class JointSolution:
 
 
 class JointProgram:
-    """The program at some positions of an order.
-
-    Attributes:
-        tables: of the step.
-        positions: of the chosen steps, ascending.
-        windows: the longer ones.
-        rounded: the rows beside those of the bytes.
-    """
+    """The program at some positions of an order, ascending, with longer windows and rounded rows."""
 
     def __init__(
         self,
@@ -73,12 +82,8 @@ class JointProgram:
     ) -> None:
         """O((steps + windows) x size of the problem).
 
-        Args:
-            tables: of the step.
-            positions: ascending, at least one.
-            budget_bytes: highest peak with workspace.
-            windows: longer ones that count; those that no step begins or ends at are left out. By default all.
-            rounded: rows of steps for whole numbers; those of other steps are left out.
+        Positions ascend. Of the longer `windows` (by default all) and the `rounded` rows, those count that steps at these
+        positions have.
         """
         self.tables = tables
         self.positions = tuple(positions)
@@ -117,13 +122,7 @@ class JointProgram:
         return self._solution(self._program.relax(time_s))
 
     def solve_whole(self, below_seconds: float, *, nodes: int, time_s: float | None = None) -> JointSolution:
-        """The optimum in whole numbers, if it is below some seconds; needs `relax` first.
-
-        Args:
-            below_seconds: dearer solutions are not looked for; the bound is at most this.
-            nodes: of branch and bound.
-            time_s: of the solver.
-        """
+        """The optimum in whole numbers; needs `relax` first. Nothing above `below_seconds` is looked for, or proved."""
         if not self.size:
             return JointSolution(is_infeasible=False, bound=0.0)
         level = below_seconds / self._second_scale

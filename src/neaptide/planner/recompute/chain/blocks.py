@@ -14,24 +14,24 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from neaptide.planner.recompute.forward_units import ForwardUnit, ForwardUnits
-from neaptide.planner.recompute.settings import SETTINGS
+from neaptide.planner.recompute.units import ForwardUnit, ForwardUnits
 
 Signature: TypeAlias = tuple[object, ...]
 _log = logging.getLogger(__name__)
+_LIGHT_PART: Final = 64  # units so many times smaller than the largest do not count as crossing a cut
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of the forward part and its share of the backward.
+    """A stretch of the forward part and its share of the backward. Units are told by creators, without pinned ones.
 
     Attributes:
-        units: creators of the units made in it, in running order, without pinned ones.
-        entering: units of earlier blocks that it or a later block needs, in running order, without pinned ones.
+        units: made in it, in running order.
+        entering: of earlier blocks, needed in it or in a later block, in running order.
         leaving: those that enter the next block.
-        first: position of its first node behind the forward part.
+        first: position of its first node after the forward part.
         end: one past its last.
         reads: its own units that these nodes read.
     """
@@ -102,7 +102,7 @@ def _cuts(forward: ForwardUnits, most: int) -> list[int]:
     """Positions in front of which a block begins, besides the first."""
     length = forward.turning
     units = forward.units.values()
-    light = max((u.nbytes for u in units), default=0) // SETTINGS.light_part
+    light = max((u.nbytes for u in units), default=0) // _LIGHT_PART
     read = {u for reads in forward.reads for u in reads}
     count, heavy, unread, made = ([0] * (length + 2) for _ in range(4))
     for unit in units:

@@ -1,72 +1,67 @@
 """Options of a block: which of its units to hold for the backward, and what that means in bytes and seconds.
 
-Candidates come from dropping units one at a time, the cheapest per byte first, and from the closure model on the
-block. Each is charged by a simulation of the block alone, in which everything that is not held is recomputed just
-before it is needed. Isomorphic blocks share their options.
+Candidates come from dropping units one at a time, the cheapest per byte first. Each is charged by a simulation of the
+block alone, in which everything that is not held is recomputed just before it is needed. Isomorphic blocks share their
+options.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from neaptide.planner.recompute.chain.blocks import Block, BlockChain
 from neaptide.planner.recompute.chain.program import ChainCosts, Option
-from neaptide.planner.recompute.closure_model import ClosureModel, held_creators
-from neaptide.planner.recompute.forward_units import ForwardUnits
-from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.schedule.problem import StepProblem
+from neaptide.planner.recompute.units import ForwardUnits
 
-_log = logging.getLogger(__name__)
+_OPTIONS: Final = 16
+_log: Final = logging.getLogger(__name__)
 
 
-def chain_costs(step: StepProblem, chain: BlockChain, *, most: int | None = None) -> ChainCosts:
-    """The chain with at most `most` options a block, by default as many as usual; distinct blocks are solved once.
+@dataclass(slots=True)
+class KnownChains:
+    """What searches of one step need not work out again, whatever the budget.
+
+    Attributes:
+        chains: by order of first executions and the most blocks asked for.
+        costs: by identity of a chain, the chain (so that no other takes its identity) and the options of its blocks.
+    """
+
+    chains: dict[tuple[tuple[int, ...], int], BlockChain] = field(default_factory=dict)
+    costs: dict[int, tuple[BlockChain, ChainCosts]] = field(default_factory=dict)
+
+
+def chain_costs(chain: BlockChain, *, most: int = _OPTIONS) -> ChainCosts:
+    """The chain with at most `most` options a block; distinct blocks are solved once.
 
     O(blocks^2 x units crossing + distinct blocks x units x what a unit needs again).
     """
-    most = SETTINGS.options if most is None else most
     forward, blocks = chain.forward, chain.blocks
     solved: dict[int, list[Option]] = {}
     options: list[tuple[Option, ...]] = []
     for index, kind in enumerate(chain.kinds):
         if kind not in solved:
-            solved[kind] = _options(step, forward, blocks[kind], most)
+            solved[kind] = _options(forward, blocks[kind], most)
         options.append(tuple(_carried_over(forward, blocks[kind], blocks[index], o) for o in solved[kind]))
     _log.info("options of %d of %d blocks", len(solved), len(blocks))
+    entering = [set(block.entering) for block in blocks]
     return ChainCosts(
         tuple(options),
-        tuple((_again(forward, b, frozenset()), _again(forward, b, _exit(b))) for b in blocks),
+        tuple((_backward(forward, b, frozenset()), _backward(forward, b, _exit(b))) for b in blocks),
         tuple(tuple(forward.nbytes(_exit(b).difference(a.entering)) for b in blocks) for a in blocks),
-        entering_bytes(chain),
+        tuple(tuple(forward.nbytes(later - mine) for later in entering) for mine in entering),
         tuple(forward.seconds(forward.missing(b.leaving, set(b.entering))) for b in blocks),
-        (0.0,) * len(blocks),
         tuple(_forward_peak(forward, b, frozenset(b.leaving)) for b in blocks),
         tuple(_between(forward, b) for b in blocks),
     )
 
 
-def entering_bytes(chain: BlockChain) -> tuple[tuple[int, ...], ...]:
-    """By pair (a, j), bytes that enter block j but not block a."""
-    entering = [set(block.entering) for block in chain.blocks]
-    return tuple(tuple(chain.forward.nbytes(later - mine) for later in entering) for mine in entering)
-
-
-def everything(forward: ForwardUnits, block: Block) -> Option:
-    """The option of holding all that the backward of a block reads."""
-    return _option(forward, block, block.reads - set(block.leaving))
-
-
-def nothing(forward: ForwardUnits, block: Block) -> Option:
-    """The option of holding only what leaves a block."""
-    return _option(forward, block, frozenset())
-
-
-def _options(step: StepProblem, forward: ForwardUnits, block: Block, most: int) -> list[Option]:
+def _options(forward: ForwardUnits, block: Block, most: int) -> list[Option]:
     leaving = frozenset(block.leaving)
     choices = dict.fromkeys(kept - leaving for kept in _greedy_choices(forward, block))
-    choices.update(dict.fromkeys(kept - leaving for kept in _model_choices(step, forward, block)))
     choices[frozenset()] = None
     options = _pareto(_option(forward, block, kept) for kept in choices)
     if len(options) <= most:
@@ -78,21 +73,19 @@ def _options(step: StepProblem, forward: ForwardUnits, block: Block, most: int) 
 
 def _pareto(options: Iterable[Option]) -> list[Option]:
     """Options that no other one beats, by falling bytes; the one with nothing kept stays in any case."""
-    ranked = sorted(options, key=lambda o: (-o.nbytes, o.backward_s, o.backward_peak_bytes))
-    found: list[Option] = []
-    for option in ranked:
-        beaten = any(
-            other is not option
-            and other.nbytes <= option.nbytes
-            and other.backward_s <= option.backward_s
-            and other.forward_s <= option.forward_s
-            and other.backward_peak_bytes <= option.backward_peak_bytes
-            and other.forward_peak_bytes <= option.forward_peak_bytes
-            for other in ranked
+    ranked = [
+        (option, (option.nbytes, *option.charges))
+        for option in sorted(options, key=lambda o: (-o.nbytes, o.backward_s, o.backward_peak_bytes))
+    ]
+    return [
+        option
+        for option, charges in ranked
+        if not option.kept
+        or not any(
+            other is not option and all(a <= b for a, b in zip(less, charges, strict=True))
+            for other, less in ranked
         )
-        if not beaten or not option.kept:
-            found.append(option)
-    return found
+    ]
 
 
 def _greedy_choices(forward: ForwardUnits, block: Block) -> Iterable[frozenset[int]]:
@@ -103,7 +96,7 @@ def _greedy_choices(forward: ForwardUnits, block: Block) -> Iterable[frozenset[i
     units, base = forward.units, set(block.leaving).union(block.entering)
     kept = set(block.reads).difference(block.leaving)
     held, gone = kept | base, forward.missing(kept, kept | base)
-    at_once = -(-len(kept) // (4 * SETTINGS.options))
+    at_once = -(-len(kept) // (4 * _OPTIONS))
 
     def price(unit: int) -> tuple[float, int]:
         if unit in base:
@@ -121,30 +114,6 @@ def _greedy_choices(forward: ForwardUnits, block: Block) -> Iterable[frozenset[i
                 held.discard(unit)
                 gone.update(forward.missing((unit,), held, gone))
         yield frozenset(kept)
-
-
-def _model_choices(step: StepProblem, forward: ForwardUnits, block: Block) -> Iterable[frozenset[int]]:
-    """What the closure model holds for several numbers of bytes; it may hold what the backward does not read."""
-    index = {unit: i for i, unit in enumerate(block.units)}
-    units = [forward.units[u] for u in block.units]
-    leaving = set(block.leaving)
-    model = ClosureModel(
-        block.units,
-        tuple(u.seconds for u in units),
-        tuple(u.nbytes for u in units),
-        tuple((i, index[o]) for i, u in enumerate(units) for o in u.operands if o in index),
-        tuple(u in block.reads or u in leaving for u in block.units),
-        tuple(u in leaving for u in block.units),
-        0,
-    )
-    least = forward.nbytes(leaving)
-    most = forward.nbytes(block.reads | leaving)
-    # Between each two of the parts of the bytes between nothing held and all held.
-    parts = max(SETTINGS.options // 2, 2)
-    for part in range(1, parts):
-        held = held_creators(step, model, least + part * (most - least) // parts)
-        if held is not None:
-            yield held
 
 
 def _option(forward: ForwardUnits, block: Block, kept: frozenset[int]) -> Option:
@@ -166,25 +135,14 @@ def _exit(block: Block) -> frozenset[int]:
     return block.reads.intersection(block.leaving)
 
 
-def _again(forward: ForwardUnits, block: Block, there: frozenset[int]) -> Option:
-    """The charges of a backward that finds only what enters the block, and some of what leaves it."""
-    seconds, peak = _backward(forward, block, there)
-    return Option(frozenset(), 0, 0.0, seconds, 0, peak)
-
-
 def _carried_over(forward: ForwardUnits, source: Block, target: Block, option: Option) -> Option:
     """The same option of an isomorphic block."""
-    if source is target:
-        return option
     units = dict(zip(source.units, target.units, strict=True))
     shift = _between(forward, target) - _between(forward, source)
-    return Option(
-        frozenset(units[u] for u in option.kept),
-        option.nbytes,
-        option.forward_s,
-        option.backward_s,
-        option.forward_peak_bytes,
-        option.backward_peak_bytes + shift,
+    return replace(
+        option,
+        kept=frozenset(units[u] for u in option.kept),
+        backward_peak_bytes=option.backward_peak_bytes + shift,
     )
 
 
@@ -213,54 +171,28 @@ def _backward(forward: ForwardUnits, block: Block, held: frozenset[int]) -> tupl
     """Seconds recomputed in the backward of a block, and its highest bytes without what enters the block."""
     own = set(block.units)
     reads = [own.intersection(forward.reads[p - forward.turning]) for p in range(block.first, block.end)]
-    there = held.union(block.entering)
-    missing = forward.missing(set().union(*reads), there)
-    anchors: dict[int, int] = {}
-    waiting = [(unit, offset) for offset, found in enumerate(reads) for unit in found]
-    while waiting:
-        unit, anchor = waiting.pop()
-        if unit in missing and anchor < anchors.get(unit, len(reads)):
-            anchors[unit] = anchor
-            waiting.extend((operand, anchor) for operand in forward.units[unit].operands)
-    events = _events(forward, block, reads, anchors)
-    return forward.seconds(missing), _highest(forward, block, events, held & own)
-
-
-def _events(
-    forward: ForwardUnits, block: Block, reads: Sequence[set[int]], anchors: dict[int, int]
-) -> list[tuple[int, frozenset[int], int]]:
-    """What happens in the backward: (unit recomputed or -1, units touched, other bytes)."""
+    wanted = [(unit, offset) for offset, found in enumerate(reads) for unit in found]
+    anchors = forward.anchors(wanted, held.union(block.entering))
     by_anchor: dict[int, list[int]] = {}
-    for unit, anchor in anchors.items():
-        by_anchor.setdefault(anchor, []).append(unit)
-    events = []
+    for unit in sorted(anchors, key=lambda u: forward.units[u].position):
+        by_anchor.setdefault(anchors[unit], []).append(unit)
+    # What happens: bytes made, own units touched, other bytes that are there.
+    events: list[tuple[int, set[int], int]] = []
     for offset, found in enumerate(reads):
         index = block.first - forward.turning + offset
-        for unit in sorted(by_anchor.get(offset, ()), key=lambda u: forward.units[u].position):
-            touched = frozenset((unit, *forward.units[unit].operands))
-            events.append((unit, touched, forward.between_bytes[index] + forward.units[unit].workspace))
-        events.append((-1, frozenset(found), forward.other_bytes[index]))
-    return events
-
-
-def _highest(
-    forward: ForwardUnits,
-    block: Block,
-    events: Sequence[tuple[int, frozenset[int], int]],
-    held: frozenset[int],
-) -> int:
-    own = set(block.units)
-    last: dict[int, int] = {}
-    for index, (_, touched, _) in enumerate(events):
-        last.update(dict.fromkeys(touched & own, index))
-    alive = sum(forward.units[u].nbytes for u in held if u in last)
-    peak = _between(forward, block)
-    dying: dict[int, int] = {}
+        for unit in by_anchor.get(offset, ()):
+            made = forward.units[unit]
+            touched = own.intersection((unit, *made.operands))
+            events.append((made.nbytes, touched, forward.between_bytes[index] + made.workspace))
+        events.append((0, found, forward.other_bytes[index]))
+    last = {unit: index for index, (_, touched, _) in enumerate(events) for unit in touched}
+    dying = [0] * len(events)
     for unit, index in last.items():
-        dying[index] = dying.get(index, 0) + forward.units[unit].nbytes
-    for index, (made, _, other) in enumerate(events):
-        if made >= 0:
-            alive += forward.units[made].nbytes
+        dying[index] += forward.units[unit].nbytes
+    alive = sum(forward.units[u].nbytes for u in held & own if u in last)
+    peak = _between(forward, block)
+    for (nbytes, _, other), freed in zip(events, dying, strict=True):
+        alive += nbytes
         peak = max(peak, alive + other)
-        alive -= dying.get(index, 0)
-    return peak
+        alive -= freed
+    return forward.seconds(anchors), peak

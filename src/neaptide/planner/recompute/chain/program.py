@@ -2,7 +2,7 @@
 
 After Beaumont, Herrmann, Pallez and Shilova 2020 (rotor), with several options for a block as in Zhao et al. 2023
 (Rockmate). `best(a, b, m)` is the least time to bring blocks a to b from "their input is there" to "their backward
-is done" with m bytes beside that input. Either block a holds one of its options until its backward comes, or the
+is done" with m bytes beside that input; first runs cost nothing. Either block a holds one of its options until its backward comes, or the
 chain is cut: run forward to j, hold only what enters j, finish j to b, then begin again at a. Plans are persistent:
 what is held stays until its own backward. A stretch that ends with the last block runs for the first time, every other
 one runs again; what leaves it may still be there from then, or be gone as well.
@@ -42,6 +42,11 @@ class Option:
     forward_peak_bytes: int
     backward_peak_bytes: int
 
+    @property
+    def charges(self) -> tuple[float, ...]:
+        """All of which less is better, beside the bytes that are held."""
+        return self.backward_s, self.forward_s, self.backward_peak_bytes, self.forward_peak_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class ChainCosts:
@@ -49,21 +54,20 @@ class ChainCosts:
 
     Attributes:
         options: by block, for a forward that goes on to the next block.
-        again: by block, for a backward that finds nothing but what enters: what leaves is gone, or it is there.
+        again: by block, seconds and peak of a backward that finds nothing but what enters: what leaves is gone, or it is
+            there.
         leaving_bytes: by pair (a, b), bytes of the backward of block b that leave it and do not enter block a.
         entering_bytes: by pair (a, j), bytes entering block j that do not enter block a.
         again_s: by block, of making what leaves it from what enters it.
-        first_s: by block, of its first run; zero where only what is added counts.
         forward_peak_bytes: by block, while it runs without holding anything, without what enters it.
         before_bytes: by block, what is alive besides before its backward begins.
     """
 
     options: tuple[tuple[Option, ...], ...]
-    again: tuple[tuple[Option, Option], ...]
+    again: tuple[tuple[tuple[float, int], tuple[float, int]], ...]
     leaving_bytes: tuple[tuple[int, ...], ...]
     entering_bytes: tuple[tuple[int, ...], ...]
     again_s: tuple[float, ...]
-    first_s: tuple[float, ...]
     forward_peak_bytes: tuple[int, ...]
     before_bytes: tuple[int, ...]
 
@@ -102,11 +106,8 @@ class ChainProgram:
         """Least seconds within a budget; infinite when there is no plan."""
         if budget_bytes < 0:
             return float("inf")
-        return float(
-            self._best[0, len(self.costs.options) - 1, False][
-                min(budget_bytes // self.slot_bytes, self.slots)
-            ]
-        )
+        room = min(budget_bytes // self.slot_bytes, self.slots)
+        return float(self._best[0, len(self.costs.options) - 1, False][room])
 
     def plan(self, budget_bytes: int) -> list[Hold] | None:
         """What is held in a plan of least time; None when there is none."""
@@ -116,7 +117,7 @@ class ChainProgram:
         return self._holds([(0, len(self.costs.options) - 1, False, room)])
 
     def seconds_again(self, a: int, b: int) -> Floats:
-        """Least seconds of bringing blocks a to b, which have run before, from their input to their backward, by slots."""
+        """By slots, least seconds of bringing blocks a to b, which have run before, from input to backward."""
         return np.minimum(self._best[a, b, False], self._best[a, b, True])
 
     def plan_again(self, a: int, b: int, room: int) -> list[Hold]:
@@ -175,12 +176,12 @@ class ChainProgram:
                 choice[low:][better] = number
 
         if a == b and not is_first:
-            option = costs.again[a][is_there]
-            offer(np.full(self.slots + 1, option.backward_s), option.backward_peak_bytes, 0)
+            seconds, peak = costs.again[a][is_there]
+            offer(np.full(self.slots + 1, seconds), peak, 0)
             return
         beside = costs.before_bytes[b] + (costs.leaving_bytes[a][b] if is_there else 0)
         for number, option in enumerate(costs.options[a]):
-            seconds = option.backward_s + (costs.first_s[a] if is_first else option.forward_s)
+            seconds = option.backward_s + (0.0 if is_first else option.forward_s)
             need = max(option.backward_peak_bytes, option.forward_peak_bytes + beside)
             rest = np.zeros(self.slots + 1) if a == b else self._shifted(a + 1, b, is_there, option.nbytes)
             offer(rest + seconds, need, number)
@@ -188,10 +189,10 @@ class ChainProgram:
         need = 0
         for cut in range(a + 1, b + 1):
             block = cut - 1
-            run += costs.first_s[block] if is_first else costs.again_s[block]
+            run += 0.0 if is_first else costs.again_s[block]
             need = max(need, costs.entering_bytes[a][block] + costs.forward_peak_bytes[block])
-            behind = np.minimum(self._best[a, block, False], self._best[a, block, True])
-            found = self._shifted(cut, b, is_there, costs.entering_bytes[a][cut]) + behind + run
+            rest = self._shifted(cut, b, is_there, costs.entering_bytes[a][cut])
+            found = rest + self.seconds_again(a, block) + run
             offer(found, need + beside, -cut)
 
     def _shifted(self, a: int, b: int, is_there: bool, nbytes: int) -> Floats:

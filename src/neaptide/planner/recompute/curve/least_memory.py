@@ -11,14 +11,12 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.failed_stages import attempt
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.recompute.curve.points import PlanArchive
-from neaptide.planner.recompute.curve.search import CurveSearch
-from neaptide.planner.recompute.engine import RecomputeEngine
+from neaptide.planner.recompute.curve.search import RecomputeSearch
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import strategy
 from neaptide.schedule.problem import StepProblem
@@ -27,6 +25,14 @@ from neaptide.units import format_bytes, format_seconds
 LEAST_MEMORY: Final = "the lowest peak found within the limit on time"
 LOWEST_PEAK: Final = "the lowest peak found"
 """Why such a search ended, with a limit on time and without one."""
+_RUNGS: Final = 20  # plans of the ladder for each table; budgets that are worked on after it
+_COSTLY_BUDGETS: Final = 3  # that are worked on with more effort at a time
+_COSTLY_PART: Final = (
+    4  # of what is open, one in so many is asked for there at once, since what fails costs most
+)
+_TURNS: Final = 2  # to costly attempts
+_PROOFS: Final = 4  # where a bound crosses the limit
+_HELPED: Final = 0.9  # what an attempt leaves of what is too slow at most if it has helped
 
 
 def least_memory(
@@ -61,224 +67,123 @@ def least_memory(
         An outcome with a value always; its `best` and `bound` are bytes. `OPTIMAL`: no plan within the time with its
         order of first executions has a lower peak. `INFEASIBLE`: no schedule is as fast.
     """
-    source: _Source
-    if strategy_name is None:
-        search = CurveSearch(step, limits, interrupt, order=order, check=check)
-        source = _Curve(search, longest, known)
-    else:
-        engine = RecomputeEngine(step, limits, interrupt, order=order)
-        source = _Strategy(strategy_name, engine)
-    first = PlannedSequence.evaluate(
-        step, range(step.node_count) if order is None else order, "program_order"
-    )
-    return _Search(step, longest, source, check, within, first).run()
+    search = RecomputeSearch(step, limits, interrupt, order=order, check=check)
+    if strategy_name is not None:
+        return _ByOneStrategy(search, longest, within, strategy_name).run()
+    return _LeastMemory(search, longest, within, known).run()
 
 
-class _Source(Protocol):
-    """Where plans come from: into the archive, at the next attempt on a budget.
+class _LeastMemory:
+    """Several strategies together."""
 
-    Attributes:
-        archive: of plans; one of them takes no longer than the baseline.
-        engine: that runs the strategies.
-        start: the order of first executions that all plans with recomputation share.
-    """
+    def __init__(
+        self, search: RecomputeSearch, longest: float, within: int, known: Sequence[PlannedSequence] = ()
+    ) -> None:
+        self.search, self.longest, self.within, self.known = search, longest, within, known
+        self.step, self.archive = search.step, search.archive
 
-    archive: PlanArchive
-    engine: RecomputeEngine
-    start: PlannedSequence
+    def run(self) -> Outcome[PlannedSequence]:
+        """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
+        self._begin()
+        self._narrow(self._attempts, _RUNGS, 2, 0)
+        given_up = 0
+        for _ in range(_TURNS):
+            before = self.archive.lowest_within(self.longest)
+            if not self._is_open(SETTINGS.far, given_up):
+                break
+            given_up = self._narrow(self._costly_attempts, _COSTLY_BUDGETS, _COSTLY_PART, given_up)
+            if self.archive.lowest_within(self.longest) == before:
+                break
+            self._narrow(self._attempts, _RUNGS, 2, 0)
+        if self.longest == math.inf and not self._is_enough():
+            # At any price does not mean that the price is of no interest.
+            self._speed_up(self.archive.lowest().peak_with_workspace_bytes)
+        return self._outcome(self._legal())
 
-    def attempts(self, budget: int) -> Iterator[None]:
-        """One way after the other to get to a plan for a budget."""
-        ...
+    # Where plans come from.
 
-    def costly_attempts(self, budget: int) -> Iterator[None]:
-        """Further ones, for few budgets."""
-        ...
-
-    def least_bytes(self) -> int:
-        """No plan with the order of the start that is fast enough has a lower peak."""
-        ...
-
-    def speed_up(self, budget: int) -> None:
-        """A faster plan within a budget that some plan is within, where that is cheaply found."""
-        ...
-
-
-class _Curve:
-    """The search for a curve."""
-
-    def __init__(self, search: CurveSearch, longest: float, known: Sequence[PlannedSequence]) -> None:
-        self._search, self._longest = search, longest
-        self.engine, self.archive, self.start = search.engine, search.archive, search.start
-        for plan in known:
-            self.archive.note(plan)
+    def _begin(self) -> None:
+        """The order to start from, plans near the limit, and lines below the curve."""
+        search, archive = self.search, self.archive
+        if search.order is None:
+            search.hoist_updates()
+            search.order_again()
+        for plan in self.known:
+            archive.note(plan)
         bare = None
-        if longest == math.inf:
+        if self.longest == math.inf:
             # The ladder says where a limit on time crosses it; here the floor is what counts, and comes first.
-            search.sink_from_start(0)
+            search.sink(search.start, 0)
             bare = search.hold_nothing()
-        search.climb_down(0, SETTINGS.rungs)
-        if self.archive.lowest().seconds <= longest:
+        search.climb_down(0, _RUNGS)
+        if archive.lowest().seconds <= self.longest:
             # The floor may be within the time.
-            search.sink(0)
-        if bare is not None:
-            low, high = (one.peak_with_workspace_bytes for one in (bare, self.archive.lowest()))
-            if search.is_clearly_above(low, high):
-                self.archive.note(bare)
+            search.sink_lowest(0)
+        lowest = archive.lowest().peak_with_workspace_bytes
+        if bare is not None and search.is_clearly_above(bare.peak_with_workspace_bytes, lowest):
+            archive.note(bare)
         attempt("the bounds below the curve", self._prove, lambda: None)
 
-    def attempts(self, budget: int) -> Iterator[None]:
-        """What a curve has for one of its budgets."""
-        return self._search.attempts(budget)
+    def _prove(self) -> None:
+        """Raise the floor, and the lines where they cross the limit."""
+        bounds = self.search.bounds
+        bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
+        for _ in range(_PROOFS):
+            before = self._least_bytes()
+            bounds.prove([before])
+            if self._least_bytes() <= (1.0 + SETTINGS.hardly_more) * before:
+                return
 
-    def costly_attempts(self, budget: int) -> Iterator[None]:
+    def _attempts(self, budget: int) -> Iterator[None]:
+        return self.search.attempts(budget)
+
+    def _costly_attempts(self, budget: int) -> Iterator[None]:
         """What a curve of many budgets has no time for, unless a certificate excludes the budget."""
-        self._search.certify(budget)
-        if self.least_bytes() <= budget:
-            yield from self._search.costly_attempts(budget)
+        self.search.certify(budget)
+        if self._least_bytes() <= budget:
+            yield from self.search.costly_attempts(budget)
 
-    def least_bytes(self) -> int:
-        """The budget at which the lines below the curve cross the limit."""
-        longest = self._longest + SETTINGS.proved * self._search.step.baseline_seconds
-        low, high = self._search.bounds.floor_bytes, self.start.peak_with_workspace_bytes
+    def _least_bytes(self) -> int:
+        """The budget at which the lines below the curve cross the limit: no plan with the start's order is lower."""
+        longest = self.longest + SETTINGS.proved * self.step.baseline_seconds
+        bounds = self.search.bounds
+        low, high = bounds.floor_bytes, self.search.start.peak_with_workspace_bytes
         while low < high:
             middle = (low + high) // 2
-            if self._search.bounds.seconds(middle) <= longest:
+            if bounds.seconds(middle) <= longest:
                 high = middle
             else:
                 low = middle + 1
         return high
 
-    def speed_up(self, budget: int) -> None:
-        """Repetitions taken back, and others chosen by their prices."""
-        self._search.speed_up(budget)
+    def _speed_up(self, budget: int) -> None:
+        self.search.speed_up(budget)
 
-    def _prove(self) -> None:
-        """Raise the floor, and the lines where they cross the limit."""
-        self._search.bounds.prove_floor(self.archive.lowest().peak_with_workspace_bytes)
-        for _ in range(SETTINGS.looks):
-            before = self.least_bytes()
-            self._search.bounds.prove([before])
-            if self.least_bytes() <= (1.0 + SETTINGS.hardly_more) * before:
-                return
-
-
-class _Strategy:
-    """A strategy alone."""
-
-    def __init__(self, name: str, engine: RecomputeEngine) -> None:
-        self.engine, self.archive = engine, PlanArchive()
-        self._solve = strategy(name)
-        self.start = replace(engine.first_plan(), strategy=name)
-        self.archive.note(self.start)
-        self._ask(self.start.peak_with_workspace_bytes)
-
-    def attempts(self, budget: int) -> Iterator[None]:
-        """One run of the strategy."""
-        self._ask(budget)
-        yield
-
-    def costly_attempts(self, _budget: int) -> Iterator[None]:
-        """Nothing further."""
-        return iter(())
-
-    def least_bytes(self) -> int:
-        """What no plan at all goes below."""
-        return self.engine.step.lower_bound_bytes
-
-    def speed_up(self, budget: int) -> None:
-        """Once more, for just these bytes."""
-        self._ask(budget)
-
-    def _ask(self, budget: int) -> None:
-        # Nothing stands beside it, so what it fails with is the failure of the search.
-        outcome = self._solve(self.engine.problem(budget), self.engine.left(), self.engine.interrupt)
-        self.engine.guard.exhausted(outcome.work)
-        self.archive.note(outcome.require())
-
-
-class _Search:
-    def __init__(
-        self,
-        step: StepProblem,
-        longest: float,
-        source: _Source,
-        check: Callable[[Sequence[int]], None] | None,
-        within: int,
-        first: PlannedSequence,
-    ) -> None:
-        self.step = step
-        self.longest = longest
-        self.source = source
-        self.check = check
-        self.within = within
-        self.first = first
-
-    def run(self) -> Outcome[PlannedSequence]:
-        """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
-        self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
-        given_up = 0
-        for _ in range(SETTINGS.stalls):
-            before = self.source.archive.lowest_within(self.longest)
-            if not self._is_open(SETTINGS.far, given_up):
-                break
-            given_up = self._narrow(
-                self.source.costly_attempts, SETTINGS.costly_budgets, SETTINGS.costly_part, given_up
-            )
-            if self.source.archive.lowest_within(self.longest) == before:
-                break
-            self._narrow(self.source.attempts, SETTINGS.rungs, 2, 0)
-        if self.longest == math.inf and not self._is_enough():
-            # At any price does not mean that the price is of no interest.
-            self.source.speed_up(self.source.archive.lowest().peak_with_workspace_bytes)
-        return self._outcome(self._legal())
-
-    def _legal(self) -> PlannedSequence | None:
-        """The best plan that is legal; one that is not is a fault of ours, and the next takes its place."""
-        archive = self.source.archive
-        while True:
-            best = archive.lowest_within(self.longest)
-            enough = archive.best(self.within)
-            if enough is not None and enough.seconds <= self.longest:
-                best = enough
-            if best is None or best is self.first or self._is_legal(best):
-                return best
-            archive.drop(best)
-            if not archive.plans:
-                archive.note(self.first)
-
-    def _is_legal(self, plan: PlannedSequence) -> bool:
-        def checked() -> bool:
-            if self.check is not None:
-                self.check(plan.sequence)
-            return True
-
-        stage = f"the search for the lowest peak, by {plan.strategy},"
-        return attempt(stage, checked, lambda: False, can_be_cut=False)
+    # Which budget is next.
 
     def _narrow(self, attempts: Callable[[int], Iterator[None]], budgets: int, part: int, low: int) -> int:
         """Go down by a part of what is open; a budget that is given up counts as too low, and is returned."""
         for _ in range(budgets):
-            best = self.source.archive.lowest_within(self.longest)
+            best = self.archive.lowest_within(self.longest)
             if best is None or not self._is_open(SETTINGS.hardly_more, low):
                 break
             peak = best.peak_with_workspace_bytes
-            budget = peak - max((peak - max(low, self.source.least_bytes())) // part, 1)
+            budget = peak - max((peak - max(low, self._least_bytes())) // part, 1)
             if not self._reach(budget, attempts(budget)):
                 low = budget
         return low
 
     def _is_open(self, share: float, low: int) -> bool:
         """Whether the peak may fall by more than a share of it, but not below some bytes."""
-        best = self.source.archive.lowest_within(self.longest)
-        if best is None or self._is_enough() or not self.source.engine.goes_on():
+        best = self.archive.lowest_within(self.longest)
+        if best is None or self._is_enough() or not self.search.goes_on():
             return False
         peak = best.peak_with_workspace_bytes
-        return peak - max(low, self.source.least_bytes()) > max(share * peak, 1.0)
+        return peak - max(low, self._least_bytes()) > max(share * peak, 1.0)
 
     def _is_enough(self) -> bool:
         """Whether a plan is within the bytes that are low enough; who asks for them goes on by himself."""
-        enough = self.source.archive.best(self.within)
+        enough = self.archive.best(self.within)
         return enough is not None and enough.seconds <= self.longest
 
     def _reach(self, budget: int, attempts: Iterator[None]) -> bool:
@@ -288,7 +193,7 @@ class _Search:
             now = self._above(budget)
             if now <= 0.0:
                 break
-            misses = 0 if now < (1.0 - SETTINGS.least_progress) * above else misses + 1
+            misses = 0 if now < _HELPED * above else misses + 1
             above = min(above, now)
             if misses >= SETTINGS.misses:
                 break
@@ -296,26 +201,48 @@ class _Search:
 
     def _above(self, budget: int) -> float:
         """By how many seconds the fastest plan for a budget is too slow."""
-        best = self.source.archive.best(budget)
-        return float("inf") if best is None else best.seconds - self.longest
+        best = self.archive.best(budget)
+        return math.inf if best is None else best.seconds - self.longest
+
+    # The answer.
+
+    def _legal(self) -> PlannedSequence | None:
+        """The best plan that is legal; one that is not is a fault of ours, and the next takes its place."""
+        while True:
+            best = self.archive.best(self.within)
+            if best is None or best.seconds > self.longest:
+                best = self.archive.lowest_within(self.longest)
+            if best is None or best is self.search.baseline or self._is_legal(best):
+                return best
+            self.archive.drop(best)
+            if not self.archive.plans:
+                self.archive.note(self.search.baseline)
+
+    def _is_legal(self, plan: PlannedSequence) -> bool:
+        def checked() -> bool:
+            if self.search.check is not None:
+                self.search.check(plan.sequence)
+            return True
+
+        stage = f"the search for the lowest peak, by {plan.strategy},"
+        return attempt(stage, checked, lambda: False, can_be_cut=False)
 
     def _outcome(self, best: PlannedSequence | None) -> Outcome[PlannedSequence]:
-        guard = self.source.engine.guard
-        limit, reason = self.source.engine.ended()
+        guard = self.search.guard
         if best is None:
             least = format_seconds(self.step.baseline_seconds)
             detail = f"no schedule of these operations takes less than {least}"
-            best = self.source.archive.fastest()
+            best = self.archive.fastest()
             ended = Termination(TerminationReason.INFEASIBLE, None, detail, best.peak_with_workspace_bytes)
         else:
-            ended = self._ending(best, limit, reason)
+            ended = self._ending(best)
         return Outcome(best, ended, guard.seconds(), guard.work)
 
-    def _ending(self, best: PlannedSequence, limit: str | None, reason: TerminationReason) -> Termination:
+    def _ending(self, best: PlannedSequence) -> Termination:
         """What is proved of the peak: for the order of the start, or for all plans."""
-        peak, least = best.peak_with_workspace_bytes, self.source.least_bytes()
+        peak, least = best.peak_with_workspace_bytes, self._least_bytes()
         which = "plan with this order of first executions"
-        if not self._keeps_order(best) or least > peak:
+        if tuple(dict.fromkeys(best.sequence)) != self.search.start.sequence or least > peak:
             # Of another order, or a bound that is wrong: neither says anything of this plan.
             which, least = "plan", self.step.lower_bound_bytes
         within, as_fast = (LEAST_MEMORY, " that is as fast")
@@ -324,8 +251,38 @@ class _Search:
         if least >= peak:
             detail = f"{within.replace(' found', '')}: no {which}{as_fast} has a lower one"
             return Termination(TerminationReason.OPTIMAL, None, detail, peak, peak)
+        limit, reason = self.search.ended()
         detail = f"{within}; no {which}{as_fast} is below {format_bytes(least)}"
         return Termination(reason, limit, detail, peak, least)
 
-    def _keeps_order(self, plan: PlannedSequence) -> bool:
-        return tuple(dict.fromkeys(plan.sequence)) == self.source.start.sequence
+
+class _ByOneStrategy(_LeastMemory):
+    """One strategy alone, asked for one budget after the other."""
+
+    def __init__(self, search: RecomputeSearch, longest: float, within: int, name: str) -> None:
+        super().__init__(search, longest, within)
+        self._name = name
+
+    def _begin(self) -> None:
+        start = replace(self.search.start, strategy=self._name)
+        self.search.start = self.search.baseline = start
+        self.archive.plans = [start]
+        self._speed_up(start.peak_with_workspace_bytes)
+
+    def _attempts(self, budget: int) -> Iterator[None]:
+        self._speed_up(budget)
+        yield
+
+    def _costly_attempts(self, budget: int) -> Iterator[None]:
+        del budget
+        return iter(())
+
+    def _least_bytes(self) -> int:
+        return self.step.lower_bound_bytes
+
+    def _speed_up(self, budget: int) -> None:
+        # Nothing stands beside it, so what it fails with is the failure of the search.
+        search = self.search
+        outcome = strategy(self._name)(search.problem(budget), search.left(), search.interrupt)
+        search.guard.exhausted(outcome.work)
+        self.archive.note(outcome.require())

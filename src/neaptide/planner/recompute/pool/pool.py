@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from neaptide.linear.arrays import Floats
-from neaptide.planner.recompute.stage_units import StageUnits
+from neaptide.planner.recompute.units import StageUnits
 from neaptide.schedule.evaluate import Ints
 
 Item: TypeAlias = tuple[int, int]

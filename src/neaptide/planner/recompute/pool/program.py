@@ -20,6 +20,9 @@ from neaptide.schedule.evaluate import Ints
 
 # Seconds for as many bytes as the budget, as multiples of the baseline; and no answer is further above.
 _DEAR: Final = 1e3
+_ANSWERS: Final = 8  # of one program, each with rows for as many moments that the last was above at
+_WHOLE_ANSWERS: Final = 2  # the same in whole numbers: dear, and what is broken by little is repaired after
+_MANY_ROWS: Final = 60  # of moments; where there are more, those that do not bind are forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class RepetitionProgram:
         """
         answer = None
         low, high = np.zeros(len(pool.items)), np.ones(len(pool.items))
-        for _ in range(SETTINGS.answers):
+        for _ in range(_ANSWERS):
             rows = self._rows(pool)
             program, per_second = self._program(pool, rows, low, high)
             found = program.relax(time_s)
@@ -100,7 +103,7 @@ class RepetitionProgram:
             answer = self._answer(pool, found.values, prices)
             if not self._watch_more(pool, answer, rows):
                 break
-        if len(self.watched) > SETTINGS.many_rows and answer is not None:
+        if len(self.watched) > _MANY_ROWS and answer is not None:
             self.watched = {pool.moments[k] for k in np.flatnonzero(answer.prices).tolist()}
         return answer
 
@@ -118,7 +121,7 @@ class RepetitionProgram:
         """
         answer = None
         low, high = np.where(fixed, chosen, 0.0), np.where(fixed, chosen, 1.0)
-        for _ in range(SETTINGS.whole_answers):
+        for _ in range(_WHOLE_ANSWERS):
             rows = self._rows(pool)
             program, _ = self._program(pool, rows, low, high)
             found = program.solve_whole(nodes=nodes, time_s=time_s, relative_gap=WHOLE_GAP)
@@ -149,7 +152,7 @@ class RepetitionProgram:
         above = self._profile(pool, answer.values) - self._budget * (1.0 + NEARLY + too_much)
         above[rows] = 0.0
         before = len(self.watched)
-        for _ in range(SETTINGS.answers):
+        for _ in range(_ANSWERS):
             worst = int(above.argmax())
             if above[worst] <= 0.0:
                 break
