@@ -54,26 +54,24 @@ def rotor_costs(forward_s, tape, entering):
         )
     return ChainCosts(
         tuple(options),
-        tuple((nothing, nothing) for _, nothing in options),
+        tuple(((nothing.backward_s, nothing.backward_peak_bytes),) * 2 for _, nothing in options),
         ((0,) * count,) * count,
         tuple(tuple(size if j > a else 0 for j, size in enumerate(entering)) for a in range(count)),
         tuple(forward_s),
-        (0.0,) * count,
         (0,) * count,
         (0,) * count,
     )
 
 
 def revolve_costs(length):
-    """A chain in which nothing but one byte in front of a block can be held, and every run counts, the last's not."""
+    """A chain in which nothing but one byte in front of a block can be held, and every run but the first counts."""
     option = Option(frozenset(), 10**6, 1.0, 0.0, 0, 0)
     return ChainCosts(
         ((option,),) * length,
-        ((option, option),) * length,
+        (((0.0, 0),) * 2,) * length,
         ((0,) * length,) * length,
         tuple(tuple(int(j > a) for j in range(length)) for a in range(length)),
         (1.0,) * length,
-        (1.0,) * (length - 1) + (0.0,),
         (0,) * length,
         (0,) * length,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import random
 
 from neaptide.analysis.legality import check_schedule
@@ -14,7 +15,8 @@ from neaptide.planner.recompute.units import recompute_units
 from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.recompute_form import InstanceNode, from_nodes
+from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
+from neaptide_corpus.recompute_forms import recompute_form
 from neaptide_corpus.training_steps import toy_registry
 
 
@@ -122,6 +124,23 @@ def random_chain(seed, count):
         deps = [count - 1 + i, count - 1 - i] if i else [count - 1]
         seconds = float(draw.randint(1, 9))
         nodes.append(InstanceNode(f"b{i}", draw.randint(1, 4), deps, seconds=seconds, out=i == count - 1))
+    return from_nodes(nodes)
+
+
+def instance(family, nodes=60, seed=0):
+    """A generated recompute form."""
+    return from_json(json.dumps(recompute_form(family, nodes, seed)))
+
+
+def there_and_back(seed):
+    """A small chain whose backward reads what the forward made, for brute force."""
+    nodes = [
+        InstanceNode(f"f{k}", 3 + (seed * 7 + k * 5) % 6, [k - 1] if k else [], seconds=1.0 + k)
+        for k in range(4)
+    ]
+    for k in range(4):
+        deps = [3 - k, *([3 + k] if k else [])]
+        nodes.append(InstanceNode(f"b{k}", 2, deps, seconds=1.0, phase="bwd", out=k == 3))
     return from_nodes(nodes)
 
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import best_order, early_updates, program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
@@ -34,14 +33,3 @@ def test_updates_are_found_without_being_told_what_they_are():
     hoisted = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
     found = best_order.solve(PlanningProblem(step, 0), Limits(work=100_000)).require()
     assert found.peak_with_workspace_bytes <= hoisted.peak_with_workspace_bytes
-
-
-def test_a_start_with_repetitions_is_handed_back():
-    step = compiled(transformer_step(layers=1))
-    peak = program_order.baseline(step).peak_with_workspace_bytes
-    planned = plan_sequence(step, int(0.9 * peak), Limits(work=2000)).require()
-    if len(planned.sequence) == step.node_count:
-        return
-    again = best_order.solve(PlanningProblem(step, peak, start=planned.sequence), Limits())
-    assert again.require().sequence == planned.sequence
-    assert "repeats nodes" in again.termination.detail

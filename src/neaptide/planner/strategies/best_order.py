@@ -45,7 +45,8 @@ def solve(
     early = replace(hoisted.require(), strategy=NAME)
     if limits.time_s is None and limits.work is None:
         limits = replace(limits, work=order_work(step))
-    found = best_order(step_order_problem(step, early.sequence), limits, interrupt)
+    left = limits.after(hoisted.seconds, hoisted.work)
+    found = best_order(step_order_problem(step, early.sequence), left, interrupt)
     result = found.require()
     value = early
     if result.peak_bytes < early.peak_with_workspace_bytes:

@@ -53,38 +53,22 @@ def solve(
             if plan is None or plan.sequence in tried:
                 continue
             tried.add(plan.sequence)
+            # Repaired where it is above the budget; where there is room, repetitions are taken back.
             inner = descent_guard(guard, problem.step.node_count, interrupt)
-            found = _polished(problem, inner, plan)
+            search = GreedyRecompute(replace(problem, start=plan.sequence), inner)
+            search.repair()
             guard.exhausted(inner.work)
+            found = PlannedSequence.of(search.evaluator, NAME)
             if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
                 best = found
     detail = f"distinct blocks: {', '.join(dict.fromkeys(details))}"
     return guard.finish(best, best=best.seconds, detail=detail)
 
 
-def has_many_alike(problem: PlanningProblem) -> bool:
-    """Whether a program is so large, and its blocks so much alike, that this comes before searches on the whole graph."""
-    if not _is_large(problem.step.node_count):
-        return False
-    chain = chain_of(problem, _cuts(problem.step.node_count)[0])
-    return not isinstance(chain, str) and 2 * chain.distinct <= len(chain.blocks)
-
-
 def _cuts(nodes: int) -> tuple[int, ...]:
     """How many blocks there are at most, for each cut that is tried."""
-    if not _is_large(nodes):
+    if 2 * nodes < SETTINGS.most_nodes:
         return _BLOCKS
     # One cut, into more and smaller blocks: solving one takes more than linear time.
     most = sum(_BLOCKS)
     return (min(most * nodes // SETTINGS.most_nodes, most),)
-
-
-def _is_large(nodes: int) -> bool:
-    return 2 * nodes >= SETTINGS.most_nodes
-
-
-def _polished(problem: PlanningProblem, guard: LimitGuard, plan: PlannedSequence) -> PlannedSequence:
-    """A plan repaired where it is above the budget, holding more where there is room."""
-    search = GreedyRecompute(replace(problem, start=plan.sequence), guard)
-    search.repair()
-    return PlannedSequence.of(search.evaluator, NAME)

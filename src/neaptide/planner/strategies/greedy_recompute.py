@@ -50,9 +50,11 @@ def solve(
     return guard.finish(value, best=value.seconds, bound=value.seconds if is_free else None)
 
 
-def descent_guard(guard: LimitGuard, nodes: int, interrupt: threading.Event | None) -> LimitGuard:
+def descent_guard(
+    guard: LimitGuard, nodes: int, interrupt: threading.Event | None, parts: int = 1
+) -> LimitGuard:
     """What one descent of many may take of a search's limits; its work is still to be charged to that."""
-    left = guard.left()
+    left = guard.left(parts)
     # One that works needs one or two tries a node, one that thrashes takes any number.
     tries = 5 * nodes + 1000
     return LimitGuard(replace(left, work=tries if left.work is None else min(tries, left.work)), interrupt)

@@ -1,3 +1,5 @@
+"""No plan is faster than its bound, or lower than the floor."""
+
 from __future__ import annotations
 
 import math
@@ -16,15 +18,17 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.bounds.floor import pinned_bytes
+from neaptide.planner.recompute.bounds.floor import floor_bound, outputs_bound, pinned_bytes
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
+from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, least_seconds, random_chain, random_instance
 from strategies import graphs
+from together import together
 
 
 @given(st.integers(0, 10**6), st.integers(4, 7), st.floats(0.4, 1.0))
@@ -71,7 +75,7 @@ def test_plans_of_any_graph_keep_the_bound_of_their_order(data, share):
     assert outcome.termination.bound <= plan.seconds
 
 
-@pytest.mark.parametrize(
+@together(
     "made", [transformer_step(layers=6, dropout=True), conv_step(blocks=8, batch=32)], ids=["gpt", "conv"]
 )
 def test_the_choice_of_steps_finds_nearly_the_bound_of_all_steps(made):
@@ -127,3 +131,41 @@ def test_a_view_does_not_ask_for_what_was_written_into_its_storage():
     tables = StepTables(refused, sequence)
     assert int(pinned_bytes(tables).max()) <= plan.peak_with_workspace_bytes
     assert not recompute_bound(refused, plan.peak_with_workspace_bytes, sequence=sequence).is_infeasible
+
+
+@given(st.integers(0, 10**6), st.integers(3, 6))
+@settings(max_examples=examples(120), deadline=None)
+def test_no_sequence_has_a_lower_peak(seed, count):
+    step = random_instance(seed, count)
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    bound = floor_bound(StepTables(step, None), peak)
+    assert step.lower_bound_bytes <= bound <= peak
+    assert outputs_bound(step) <= bound
+    assert least_seconds(step, bound - 1, most=None) is None
+
+
+def test_outputs_are_made_beside_each_other():
+    # Two outputs of 4 bytes, each made from a storage of 8 bytes: the second needs its operand beside the first.
+    step = from_nodes(
+        [
+            InstanceNode("a", 8, []),
+            InstanceNode("b", 4, [0], out=True),
+            InstanceNode("c", 8, []),
+            InstanceNode("d", 4, [2], out=True),
+        ]
+    )
+    assert step.lower_bound_bytes == 12
+    assert outputs_bound(step) == 16
+    assert floor_bound(StepTables(step, None), 99) == 16
+    assert least_seconds(step, 16, most=None) is not None
+
+
+@together("make", [transformer_step, conv_step])
+def test_what_cannot_be_made_again_stays(make):
+    step = compiled(make())
+    tables = StepTables(step, None)
+    pinned = pinned_bytes(tables)
+    assert (pinned <= tables.profile).all()
+    assert pinned.min() >= step.resident_bytes
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    assert int(pinned.max()) <= floor_bound(tables, peak) <= peak

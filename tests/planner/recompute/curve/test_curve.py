@@ -1,8 +1,8 @@
-import json
 import threading
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from example_counts import examples
 from families_by_speed import FAMILIES_BY_SPEED
@@ -10,19 +10,16 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recompute.curve.curve import recompute_curve
+from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve, recompute_curve
+from neaptide.planner.recompute.curve.search import PlanArchive
 from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
-from neaptide_corpus.recompute_forms import recompute_form
+from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, judge, least_seconds
+from planner_problems import compiled, instance, judge, least_seconds, there_and_back
 from strategies import graphs
-
-
-def instance(family, nodes=60, seed=0):
-    return from_json(json.dumps(recompute_form(family, nodes, seed)))
+from together import together
 
 
 def check(step, curve):
@@ -67,7 +64,7 @@ def test_from_the_peak_down_to_the_lowest_peak_found(family):
     assert "of 4 budgets proved" in outcome.termination.detail
 
 
-@pytest.mark.parametrize("family", ["transformer", "small_ops"])
+@together("family", ["transformer", "small_ops"])
 def test_about_as_good_as_planning_each_budget_alone(family):
     step = instance(family, 90)
     curve = recompute_curve(step, count=5).require()
@@ -117,7 +114,7 @@ def test_an_interrupt_leaves_the_baseline():
     assert outcome.require().points[0].sequence == tuple(range(step.node_count))
 
 
-@pytest.mark.parametrize("make", [transformer_step, conv_step])
+@together("make", [transformer_step, conv_step])
 def test_steps_with_updates_views_and_writes_in_place(make):
     made = make()
     step = compiled(made)
@@ -142,30 +139,15 @@ def plan_of(step, point):
     return PlannedSequence.evaluate(step, point.sequence, point.strategy)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@together("seed", range(4))
 def test_bounds_hold_against_brute_force(seed):
-    step = from_json(json.dumps(small(seed)))
+    step = there_and_back(seed)
     curve = recompute_curve(step, count=4).require()
     for point in curve.points:
         least = least_seconds(step, point.budget_bytes, most=3)
         assert least is not None
         assert point.bound_seconds <= least * (1 + 1e-9)
         assert least <= point.seconds * (1 + 1e-9)
-
-
-def small(seed):
-    """A chain there and back: the backward reads what the forward made."""
-    sizes = [3 + (seed * 7 + k * 5) % 6 for k in range(4)]
-    rows = [
-        {"name": f"f{k}", "size": s, "deps": [k - 1] if k else [], "seconds": 1.0 + k}
-        for k, s in enumerate(sizes)
-    ]
-    rows += [
-        {"name": f"b{k}", "size": 2, "deps": [3 - k, *([3 + k] if k else [])], "seconds": 1.0, "phase": "bwd"}
-        for k in range(4)
-    ]
-    rows[-1]["out"] = True
-    return rows
 
 
 def test_wishes_that_cannot_be_met():
@@ -189,3 +171,36 @@ def test_plans_of_another_order_are_not_held_against_the_bound_of_this_one():
     curve = recompute_curve(step, [1054, 1052, 1050, 1040]).require()
     for point in curve.points:
         assert tuple(dict.fromkeys(point.sequence)) == tuple(range(step.node_count))
+
+
+def plan(peak, seconds):
+    return PlannedSequence((0,), "some", peak, peak, float(seconds))
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1), st.integers(0, 25))
+def test_the_archive_answers_like_all_plans_together(pairs, budget):
+    archive = PlanArchive()
+    for peak, seconds in pairs:
+        archive.note(plan(peak, seconds))
+    assert archive.lowest().peak_with_workspace_bytes == min(peak for peak, _ in pairs)
+    fast = [seconds for peak, seconds in pairs if peak <= budget]
+    best = archive.best(budget)
+    assert (best and best.seconds) == (min(fast) if fast else None)
+    kept = sorted((p.peak_with_workspace_bytes, p.seconds) for p in archive.plans)
+    # A front: with every step up in memory the time goes down.
+    assert [seconds for _, seconds in kept] == sorted({seconds for _, seconds in kept}, reverse=True)
+
+
+def test_the_lowest_peak_within_a_time_is_of_a_plan_that_is_within_its_budget():
+    points = (
+        CurvePoint(100, 100, 10.0, 10.0, "a", (0,)),
+        CurvePoint(50, 45, 11.0, 10.5, "b", (0,)),
+        CurvePoint(20, 40, 12.0, float("inf"), "c", (0,)),
+    )
+    curve = RecomputeCurve(points, 100, 10.0, 40, 30)
+    assert [point.is_reached for point in points] == [True, True, False]
+    assert curve.lowest_within(99.0) is points[1]
+    assert curve.lowest_within(10.5) is points[0]
+    assert curve.lowest_within(9.0) is None
+    assert curve.overhead(11.0) == pytest.approx(0.1)
+    assert RecomputeCurve((), 0, 0.0, 0, 0).overhead(1.0) == 0.0

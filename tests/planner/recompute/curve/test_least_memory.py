@@ -1,35 +1,28 @@
 from __future__ import annotations
 
-import json
 import math
 import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from neaptide.planner.recompute.curve.starts import nothing_held
 
+from chain_play import chain_step
 from example_counts import examples
 from families_by_speed import FAMILIES_BY_SPEED
-from neaptide.outcome import LimitGuard, Limits, TerminationReason
+from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
-from neaptide_corpus.recompute_forms import recompute_form
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, judge, least_seconds, units_of
+from planner_problems import compiled, instance, judge, least_seconds, there_and_back, units_of
 from strategies import graphs
 from together import together
 
 LIMITS = Limits(work=3000)
 SMALL = {transformer_step: {"layers": 2}, conv_step: {"blocks": 2}}
-
-
-def instance(family, nodes=60, seed=0):
-    return from_json(json.dumps(recompute_form(family, nodes, seed)))
 
 
 def once(step):
@@ -73,7 +66,7 @@ def test_nearly_as_low_as_a_plan_for_that_very_budget_would_be(family):
 @together("seed", range(examples(24)))
 @together("more", [0.0, 0.15, 0.4])
 def test_the_bound_holds_against_brute_force(seed, more):
-    step = from_json(json.dumps(there_and_back(seed)))
+    step = there_and_back(seed)
     longest = (1 + more) * once(step)
     outcome = least_memory(step, longest, Limits())
     found = check(step, outcome, longest)
@@ -84,20 +77,6 @@ def test_the_bound_holds_against_brute_force(seed, more):
 
     least = next(b for b in range(step.lower_bound_bytes, Evaluator(step).peak + 1) if is_reached(b))
     assert outcome.termination.bound <= least <= found.peak_with_workspace_bytes
-
-
-def there_and_back(seed):
-    """A chain whose backward reads what the forward made."""
-    rows = [
-        {"size": 3 + (seed * 7 + k * 5) % 6, "deps": [k - 1] if k else [], "seconds": 1.0 + k}
-        for k in range(4)
-    ]
-    rows += [
-        {"size": 2, "deps": [3 - k, *([3 + k] if k else [])], "seconds": 1.0, "phase": "bwd"}
-        for k in range(4)
-    ]
-    rows[-1]["out"] = True
-    return [{"name": f"n{k}", **row} for k, row in enumerate(rows)]
 
 
 def test_the_same_under_a_work_limit_and_better_with_more():
@@ -125,7 +104,7 @@ def test_an_interrupt_leaves_what_there_is():
     assert len(outcome.require().sequence) == step.node_count
 
 
-@pytest.mark.parametrize("name", [None, "greedy_recompute"])
+@together("name", [None, "greedy_recompute"])
 def test_less_time_than_every_operation_takes_once_is_proved_to_be_too_little(name):
     step = instance("transformer")
     outcome = least_memory(step, 0.9 * once(step), LIMITS, strategy_name=name)
@@ -134,7 +113,7 @@ def test_less_time_than_every_operation_takes_once_is_proved_to_be_too_little(na
     assert outcome.require().seconds == once(step)
 
 
-@pytest.mark.parametrize("name", ["greedy_recompute", "sqrt-n", "dtr"])
+@together("name", ["greedy_recompute", "sqrt-n", "dtr"])
 def test_one_strategy_alone_is_asked_for_budgets(name):
     step = instance("transformer")
     longest = 1.2 * once(step)
@@ -144,7 +123,7 @@ def test_one_strategy_alone_is_asked_for_budgets(name):
     assert outcome.work <= 20_000
 
 
-@pytest.mark.parametrize("make", [transformer_step, conv_step])
+@together("make", [transformer_step, conv_step])
 def test_steps_with_updates_views_and_writes_in_place(make):
     made = make(**SMALL[make])
     step = compiled(made)
@@ -179,39 +158,10 @@ def test_plans_of_random_graphs_are_legal(graph, times):
     judge(graph, check(step, least_memory(step, longest, Limits(work=2000)), longest))
 
 
-def chain(length: int):
-    """So many equal operations and their backward, each reading what its own operation read."""
-    forward = [
-        InstanceNode(f"f{k}", 1, [k - 1] if k else [], seconds=1.0, phase="fwd") for k in range(length)
-    ]
-    backward = [
-        InstanceNode(
-            f"b{k}",
-            1,
-            [length - 1 + k, length - 1 - k] if k else [length - 1],
-            seconds=1.0,
-            out=k == length - 1,
-            phase="bwd",
-        )
-        for k in range(length)
-    ]
-    return from_nodes([*forward, *backward])
-
-
-def test_a_chain_of_equal_operations_gets_down_to_three_of_them():
-    step = chain(28)
+def test_a_chain_of_equal_operations_gets_down_to_four_of_them():
+    step = chain_step(28, size=1)
     found = check(step, least_memory(step, math.inf, Limits(work=6000)), math.inf)
-    assert found.peak_with_workspace_bytes == step.lower_bound_bytes == 3
-
-
-def test_a_plan_that_holds_nothing_is_not_made_where_it_would_be_too_long():
-    step = chain(28)
-    order = tuple(range(step.node_count))
-    assert nothing_held(step, order, 27 * 28 // 2, LimitGuard(Limits())) is None
-    found = nothing_held(step, order, 28 * 29 // 2, LimitGuard(Limits()))
-    assert found is not None
-    assert found.peak_bytes == 3
-    assert nothing_held(step, order, 28 * 29 // 2, LimitGuard(Limits(work=100))) is None
+    assert found.peak_with_workspace_bytes == step.lower_bound_bytes == 4
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ _WHOLE_LEVELS: Final = ((400, 0.1), (2500, 0.002))
 
 @dataclass(frozen=True, slots=True)
 class RecomputeBound:
-    """What recomputation costs at least.
+    """What recomputation costs at least, in one order of first executions.
 
     Attributes:
-        seconds: no plan with this order of first executions runs shorter, recomputation included.
+        seconds: no plan runs shorter, recomputation included.
         node: at whose first execution that is decided; the dearest of several; -1 when nothing has to run again.
-        is_infeasible: no plan with this order of first executions is within the budget.
+        is_infeasible: no plan is within the budget.
         programs: linear and mixed-integer programs solved.
         repetitions: (node, node before whose first execution it runs again; the number of nodes for the end) of what
             the programs' answers repeat, in fractions and in whole numbers: a good plan is likely to choose from them.

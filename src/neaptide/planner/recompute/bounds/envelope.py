@@ -30,13 +30,9 @@ _BELIEVED: Final = 1.25  # of what is proved, a bound on a bound is believed up 
 
 @dataclass(frozen=True, slots=True)
 class BoundLine:
-    """A line below the seconds that must run again.
+    """A line below the seconds that must run again, made at the step of one position under one budget.
 
-    Attributes:
-        position: of the step that it was made at, in the order of first executions.
-        budget_bytes: under which it was made.
-        seconds: that run again at least under that budget.
-        slope: more seconds per byte more, never positive.
+    Its slope, seconds per byte more, is never positive.
     """
 
     position: int

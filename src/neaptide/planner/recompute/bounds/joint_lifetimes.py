@@ -18,16 +18,11 @@ from neaptide.planner.recompute.bounds.joint_program import JointSolution
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
 
-# Shares below this are solver noise.
-
 
 def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointSolution) -> Floats:
-    """Bytes at each first execution when an answer is carried out. O(windows x (storages + needs)).
+    """Bytes at each first execution when an answer is carried out; shares count as such.
 
-    Args:
-        tables: of the step.
-        positions: of the program, ascending.
-        solution: its answer; shares count as such.
+    O(windows x (storages + needs)).
     """
     count = len(tables.order)
     change = np.zeros(count + 2)

@@ -34,13 +34,11 @@ Window: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RoundedRow:
-    """At one step: the sum of coefficients of what is held is at most `upper`, in whole numbers.
+    """At one step: the sum of coefficients of what is held is at most `upper` bytes, in whole numbers.
 
     Attributes:
-        position: of the step.
-        storages: all that are made before it.
+        storages: all that are made before the step.
         nbytes: coefficient of each; a multiple of the divisor stands for that many bytes.
-        upper: bytes.
     """
 
     position: int
@@ -51,10 +49,9 @@ class RoundedRow:
 
 @dataclass(frozen=True, slots=True)
 class JointSolution:
-    """An answer of the program.
+    """An answer of the program; not even fractions fit into the bytes where it `is_infeasible`.
 
     Attributes:
-        is_infeasible: not even fractions fit into the bytes.
         bound: seconds that every plan runs again at least, counted after the first of the steps.
         held: by step, share of each storage that is held across it (0 for what is not made yet).
         again: by step, share of each node that runs again between it and the next one.

@@ -12,22 +12,17 @@ from neaptide.schedule.problem import StepProblem
 
 
 class StepTables:
-    """Needs of a step in flat arrays.
+    """Needs of a step in flat arrays, for the order of first executions of a sequence, by default program order.
 
     Attributes:
-        step: the program.
-        order: nodes by position.
-        position: the inverse.
+        order: nodes by position; `position` is the inverse.
         profile: bytes at each position, when nothing runs again.
         seconds: by node, of a repetition.
-        sizes: bytes by storage.
         creator: by storage; -1 for what the caller owns.
-        may_repeat: by node.
         need: pairs of node and storage that it needs, as two arrays.
         touch: those of them whose bytes the node reads or writes; a view needs its storage in whatever version.
         repeat: the same for a repetition, without what the node creates itself.
         write: pairs of node and storage that it overwrites.
-        is_output: by storage.
         made: by node, storages that it creates or overwrites.
         read_again: by node, storages that a repetition reads.
         fixed_bytes: by node, bytes beside what is held while it runs: resident, its new outputs, its workspace.
@@ -63,13 +58,12 @@ class StepTables:
         outputs = {step.value_storage[value] for value in step.outputs}
         self.is_output: Flags = np.array([s in outputs for s in range(len(self.sizes))], dtype=bool)
         self.made = [list(storages) for storages in step.created]
-        for storage, nodes in enumerate(step.writers):
-            for node in nodes:
-                self.made[node].append(storage)
+        for node, storage in zip(*self.write, strict=True):
+            self.made[int(node)].append(int(storage))
         self.read_again = [[s for s, _ in reads if s >= 0] for reads in step.reads]
-        created = np.zeros(step.node_count, dtype=np.int64)
-        for node, storages in enumerate(step.created):
-            created[node] = sum(step.storage_bytes[s] for s in storages)
+        created = np.array(
+            [sum(step.storage_bytes[s] for s in made) for made in step.created], dtype=np.int64
+        )
         self.fixed_bytes: Ints = created + np.array(step.workspace, dtype=np.int64) + step.resident_bytes
 
     def made_before(self, position: int) -> Flags:

@@ -15,13 +15,14 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.recompute.curve.search import RecomputeSearch
+from neaptide.planner.recompute.curve.search import BY_PRICES, RecomputeSearch
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 from neaptide.units import format_bytes
 
 DEFAULT_POINTS: Final = 20
 _TRIES_PER_NODE: Final = 100  # of all attempts together
+_TRIES_BY_PRICES: Final = 2500
 _WORTH_MOST: Final = 0.02  # of the baseline's time, that the gap of one budget counts for
 _HELPED: Final = 0.9  # what an attempt leaves of a gap at most if it has helped
 _NOTHING_LEFT: Final = object()
@@ -136,7 +137,7 @@ def _improve(search: RecomputeSearch, budgets: Sequence[int]) -> None:
     """Better plans for some budgets, until they are close to what is proved or nothing is left to try."""
     search.bounds.prove_floor(search.archive.lowest().peak_with_workspace_bytes)
     search.bounds.prove(budgets)
-    attempts: dict[int, Iterator[None]] = {budget: search.attempts(budget) for budget in budgets}
+    attempts = {budget: _attempts(search, budget) for budget in budgets}
     misses = dict.fromkeys(budgets, 0)
     most = search.guard.work + _TRIES_PER_NODE * search.step.node_count
     is_certified = False
@@ -155,7 +156,7 @@ def _improve(search: RecomputeSearch, budgets: Sequence[int]) -> None:
             del attempts[budget]
         else:
             misses[budget] = 0 if search.gap(budget) < _HELPED * before else misses[budget] + 1
-    if not is_certified:
+    if not is_certified and search.goes_on():
         search.certify_nearest(budgets)
     below = None
     for budget in sorted(budgets):
@@ -164,6 +165,15 @@ def _improve(search: RecomputeSearch, budgets: Sequence[int]) -> None:
         if search.goes_on() and best is not None and best is below and not search.is_settled(budget):
             search.take_back(best, budget)
         below = search.archive.best(budget)
+
+
+def _attempts(search: RecomputeSearch, budget: int) -> Iterator[None]:
+    """What is cheap first, then prices."""
+    yield from search.attempts(budget)
+    best = search.archive.best(budget)
+    if best is not None and search.goes_on():
+        search.polish(BY_PRICES, best, budget, search.part_of_work(_TRIES_BY_PRICES))
+        yield
 
 
 def _worth(search: RecomputeSearch, budget: int) -> float:

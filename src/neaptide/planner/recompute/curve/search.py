@@ -277,7 +277,7 @@ class RecomputeSearch:
         low = max(budget, self.step.lower_bound_bytes)
         stalled = 0
         while plan.peak_with_workspace_bytes > low and stalled < _STALLS and self.goes_on():
-            before, plan = plan, self._changed(plan, low, GreedyRecompute.descend)
+            before, plan = plan, self._changed(plan, low, GreedyRecompute.descend, parts=SETTINGS.parts)
             is_lower = self.is_clearly_above(plan.peak_with_workspace_bytes, before.peak_with_workspace_bytes)
             stalled = 0 if is_lower else stalled + 1
 
@@ -349,9 +349,10 @@ class RecomputeSearch:
         budget: int,
         change: Callable[[GreedyRecompute], None],
         name: str = "greedy_recompute",
+        parts: int = 1,
     ) -> PlannedSequence:
         """A plan with a change by marginal prices, noted; the tries are charged."""
-        guard = descent_guard(self.guard, self.step.node_count, self.interrupt)
+        guard = descent_guard(self.guard, self.step.node_count, self.interrupt, parts)
         search = GreedyRecompute(self.problem(budget, plan), guard)
         change(search)
         self.guard.exhausted(guard.work)

@@ -32,13 +32,10 @@ _ALWAYS: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A storage between two nodes that touch it.
+    """A storage between two nodes that touch it: after the moment `start`, up to the moment `end`.
 
     Attributes:
-        start: moment after which it begins, as an index.
-        end: last moment that belongs to it.
-        variable: number of the variable that says whether it is alive; -1 when it always is, or never.
-        is_always: when there is no variable.
+        variable: number of the variable that says whether it is alive; -1 when it always is (`is_always`), or never.
         stage: of the node that ends it; the number of stages less one for outputs.
     """
 
@@ -50,21 +47,15 @@ class Stretch:
 
 
 class RepetitionPool:
-    """Choices and stretches of one pool.
+    """Choices and stretches of one pool, both as they follow each other.
 
     Attributes:
-        units: the units of the order.
-        items: the pool, as it runs.
-        moments: all of them, as they come.
         item_moment: by item, index of its moment.
         first_moment: by stage, index of the moment of its first execution; one past the last for the end.
-        stretches: by storage with a unit, as they follow each other.
+        stretches: by storage with a unit.
         always_bytes: by moment, bytes that are there whatever is chosen.
         item_bytes: by item, bytes that it adds at its own moment: what it makes and its scratch bytes.
-        seconds: by item.
-        stretch_start: by variable of a stretch, first moment that belongs to it.
-        stretch_end: the last one.
-        stretch_bytes: of its storage.
+        stretch_start, stretch_end, stretch_bytes: by variable of a stretch, its first and last moment, and its storage.
         implications: (sign and variable, ...) of rows whose sum is at most their right side.
     """
 

@@ -35,11 +35,8 @@ class RepetitionPrices:
     def missing(self, most: int, slack: float = 1.0) -> list[Item]:
         """Items that the pool lacks and that pay at these prices, best first, with what they need themselves.
 
-        O(stretches x operands), and as much again for the chains of what is found.
-
-        Args:
-            most: so many, and what the last of them needs.
-            slack: what costs as many times what it saves still counts as paying.
+        What costs `slack` times what it saves still counts as paying. O(stretches x operands), and as much again for the
+        chains of what is found.
         """
         offers = []
         for (stage, unit), saved in self._idle().items():

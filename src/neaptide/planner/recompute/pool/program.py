@@ -27,12 +27,10 @@ _MANY_ROWS: Final = 60  # of moments; where there are more, those that do not bi
 
 @dataclass(frozen=True, slots=True)
 class PoolAnswer:
-    """An answer of the program.
+    """An answer of the program: shares of items and stretches, and seconds of the items.
 
     Attributes:
-        values: shares of items and stretches.
         prices: seconds per byte by moment; all zero for an answer in whole numbers.
-        seconds: of the chosen items.
         is_within: no moment is above the budget.
     """
 
@@ -70,11 +68,7 @@ class OtherColumns:
 
 
 class RepetitionProgram:
-    """The program of pools that follow each other; the moments that have bound are remembered.
-
-    Attributes:
-        watched: those moments.
-    """
+    """The program of pools that follow each other; the moments that have bound are `watched`."""
 
     def __init__(self, budget_bytes: int, baseline_seconds: float) -> None:
         self.watched: set[Moment] = set()
@@ -83,12 +77,7 @@ class RepetitionProgram:
         self._baseline_seconds = baseline_seconds
 
     def relax(self, pool: RepetitionPool, time_s: float | None = None) -> PoolAnswer | None:
-        """The optimum in fractions; None when the solver gives none. A few sparse linear programs.
-
-        Args:
-            pool: to choose from.
-            time_s: of the solver, for each.
-        """
+        """The optimum in fractions; None when the solver gives none. A few sparse linear programs, in `time_s` each."""
         answer = None
         low, high = np.zeros(len(pool.items)), np.ones(len(pool.items))
         for _ in range(_ANSWERS):
@@ -110,14 +99,9 @@ class RepetitionProgram:
     def solve_whole(
         self, pool: RepetitionPool, fixed: Flags, chosen: Flags, *, nodes: int, time_s: float | None
     ) -> PoolAnswer | None:
-        """The best found in whole numbers; None when none was.
+        """The best found in whole numbers, in so many nodes of branch and bound for each of a few programs.
 
-        Args:
-            pool: to choose from.
-            fixed: by item, whether it stays as in `chosen`.
-            chosen: by item.
-            nodes: of branch and bound, for each of a few programs.
-            time_s: of the solver.
+        By item, `fixed` says whether it stays as in `chosen`. None when none was found.
         """
         answer = None
         low, high = np.where(fixed, chosen, 0.0), np.where(fixed, chosen, 1.0)
@@ -174,30 +158,19 @@ class RepetitionProgram:
         program.variables(np.ones(pool.variables, dtype=bool))
         (above,) = program.variables(np.ones(1, dtype=bool))
         terms = [(row, *term) for row, (found, _) in enumerate(pool.implications) for term in found]
-        implications = np.array(terms, dtype=np.float64).reshape(-1, 3).T
-        program.add_entries(
-            implications[0].astype(np.int64),
-            implications[2].astype(np.int64),
-            implications[1],
-            np.array([right for _, right in pool.implications]),
-        )
+        rows, signs, variables = np.array(terms, dtype=np.float64).reshape(-1, 3).T
+        rights = np.array([right for _, right in pool.implications])
+        program.add_entries(rows.astype(np.int64), variables.astype(np.int64), signs, rights)
         other = self._beside(program, pool)
         item_at = {int(moment): number for number, moment in enumerate(pool.item_moment)}
         for moment in moments.tolist():
             alive = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))
             item = [item_at[moment]] if moment in item_at else []
             away = np.flatnonzero((other.start <= moment) & (other.end >= moment))
-            columns = np.concatenate(
-                (alive + count, np.array([above, *item], dtype=np.int64), other.variables[away])
-            )
-            nbytes = np.concatenate(
-                (
-                    pool.stretch_bytes[alive],
-                    [-self._byte_scale],
-                    pool.item_bytes[item],
-                    -other.nbytes[away],
-                )
-            )
+            beside = np.array([above, *item], dtype=np.int64)
+            columns = np.concatenate((alive + count, beside, other.variables[away]))
+            own = (pool.stretch_bytes[alive], [-self._byte_scale], pool.item_bytes[item])
+            nbytes = np.concatenate((*own, -other.nbytes[away]))
             room = self._budget - float(pool.always_bytes[moment])
             program.add_row(columns, nbytes / self._byte_scale, room / self._byte_scale)
         per_second = 1.0 / (float(pool.seconds.max(initial=0.0)) or 1.0)
