@@ -53,11 +53,13 @@ def test_training_steps_stay_legal_and_no_higher(name, made):
     early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
     for before in (program_order.baseline(step), early):
         problem = problem_of(step, 0.5, before.sequence)
-        found = strategy(name)(problem, Limits(work=3000 if name == "lagrangian" else None)).require()
+        found = strategy(name)(problem, Limits(work=500 if name == "lagrangian" else None)).require()
         judge(made.graph, found, None, made.registry)
         if name != "program_order":
             assert found.rank(problem.budget_bytes) <= before.rank(problem.budget_bytes)
-        assert sum(len(unit.nodes) for unit in units_of(step, found)) == len(found.sequence) - step.node_count
+        if name in OWN:
+            again = len(found.sequence) - step.node_count
+            assert sum(len(unit.nodes) for unit in units_of(step, found)) == again
 
 
 @together("name", QUICK)
