@@ -2,15 +2,13 @@
 
 In the certificate's program at one step the budget is in one right-hand side only. A solution of the dual stays
 feasible under every other budget: it is a line, seconds against bytes, and no budget costs less than the line says.
-For one step the least seconds are a convex, falling function of the budget that reaches zero where nothing has to run
-again, so two solved programs also give a chord above it in between; a step whose chord lies below the envelope cannot
-raise it and is not asked again. Certificates of single budgets, which look at several steps together, hold for all
-smaller budgets as well.
+For one step the least seconds are a convex, falling function of the budget, so a line that is not made under a budget is
+below what its step says there. Certificates of single budgets, which look at several steps together, hold for all smaller
+budgets as well.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,12 +18,10 @@ from neaptide.planner.recompute.bounds.certificate import RecomputeBound, bound_
 from neaptide.planner.recompute.bounds.floor import floor_bound
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
-from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
 _CHOOSERS: Final = 4  # budgets that choose steps
 _PROGRAMS: Final = 4  # for a budget more
-_BELIEVED: Final = 1.25  # of what is proved, a bound on a bound is believed up to
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +59,7 @@ class BoundEnvelope:
         self._guard = guard
         self._tables = StepTables(step, sequence)
         self._certificates: dict[int, RecomputeBound] = {}
-        # By position, budgets at which it was asked and the answers, ascending.
-        self._asked: dict[int, list[tuple[int, float]]] = {}
+        self._asked: set[tuple[int, int]] = set()  # positions, with budgets
 
     def seconds(self, budget_bytes: int) -> float:
         """No plan within a budget is faster; infinite when it is proved that there is none. O(lines)."""
@@ -88,9 +83,12 @@ class BoundEnvelope:
             is_above = self._tables.profile > budget
             for position in first_positions(self._tables, is_above, is_narrow=part > 0):
                 self._ask(position, budget)
-            self._climb(budget)
-        for budget in _halving(wanted):
-            self._tighten(budget)
+        for budget in wanted:
+            for _ in range(_PROGRAMS):
+                best = max(self.lines, key=lambda line: line.at(budget), default=None)
+                if best is None or (best.position, budget) in self._asked:
+                    break
+                self._ask(best.position, budget)
 
     def certify(self, budget_bytes: int) -> None:
         """Ask the certificate of one budget, which looks at several steps together."""
@@ -106,76 +104,16 @@ class BoundEnvelope:
             self._certificates[budget_bytes] = found
         return self._certificates[budget_bytes]
 
-    def _tighten(self, budget: int) -> None:
-        """Ask the steps that may raise the bound at a budget, the most promising first."""
-        for _ in range(_PROGRAMS):
-            known = max((line.at(budget) for line in self.lines), default=0.0)
-            least = known + SETTINGS.close_enough / 5 * self.step.baseline_seconds
-            own = dict.fromkeys(self._asked, 0.0)
-            for line in self.lines:
-                own[line.position] = max(own[line.position], line.at(budget))
-            promising: list[tuple[float, int]] = []
-            for position, lower in own.items():
-                # A chord is not believed further above the step's own line: it only ranks and skips.
-                most = min(self._most(position, budget), _BELIEVED * lower)
-                if most > least:
-                    promising.append((lower + most, -position))
-            if not promising or not self._goes_on():
-                return
-            self._ask(-max(promising)[1], budget)
-
-    def _climb(self, budget: int) -> None:
-        """Go from the binding step to a neighbour that binds more, as long as there is one."""
-        for _ in range(8):
-            best = max(self.lines, key=lambda line: line.at(budget), default=None)
-            if best is None:
-                return
-            before = best.at(budget)
-            for position in range(best.position - 2, best.position + 3):
-                if 0 <= position < len(self._tables.profile) and self._tables.profile[position] > budget:
-                    self._ask(position, budget)
-            if max(line.at(budget) for line in self.lines) <= before:
-                return
-
     def _ask(self, position: int, budget: int) -> None:
         """Solve the program of a step for a budget, unless that has been done."""
-        asked = self._asked.setdefault(position, [(int(self._tables.profile[position]), 0.0)])
-        if any(other == budget for other, _ in asked) or not self._goes_on():
+        if (position, budget) in self._asked or not self._goes_on():
             return
+        self._asked.add((position, budget))
         solution = JointProgram(self._tables, (position,), budget).relax()
         if solution.is_infeasible:
             self.floor_bytes = max(self.floor_bytes, budget + 1)
-            return
-        asked.insert(bisect_left(asked, (budget,)), (budget, solution.bound))
-        if solution.bound > 0.0:
+        elif solution.bound > 0.0:
             self.lines.append(BoundLine(position, budget, solution.bound, -sum(solution.multipliers)))
-
-    def _most(self, position: int, budget: int) -> float:
-        """The chord at a budget: a step's answer is not above it. Zero when it has been asked there already.
-
-        Infinite below the lowest budget at which it was asked.
-        """
-        asked = self._asked[position]
-        index = bisect_left(asked, (budget,))
-        if index == len(asked) or asked[index][0] == budget:
-            return 0.0
-        if index == 0:
-            return float("inf")
-        (low, most), (high, least) = asked[index - 1], asked[index]
-        return most + (least - most) * (budget - low) / (high - low)
 
     def _goes_on(self) -> bool:
         return self._guard is None or self._guard.check_now() is None
-
-
-def _halving(budgets: Sequence[int]) -> list[int]:
-    """All budgets, the middle one before those of the halves."""
-    found: list[int] = []
-    waiting = [(0, len(budgets))]
-    while waiting:
-        low, high = waiting.pop(0)
-        if low < high:
-            middle = (low + high) // 2
-            found.append(budgets[middle])
-            waiting += ((low, middle), (middle + 1, high))
-    return found

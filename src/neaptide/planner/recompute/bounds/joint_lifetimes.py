@@ -7,7 +7,7 @@ bytes at first executions follow; where they are above the budget the program sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -27,12 +27,7 @@ def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointS
     count = len(tables.order)
     change = np.zeros(count + 2)
     sizes = tables.sizes.astype(np.float64)
-    starts, ends = [-1, *positions], [*positions, count]
-    for window, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        is_last = window == len(positions)
-        first, last = _uses(tables, start + 1, end)
-        later = np.where(tables.is_output, 1.0, 0.0) if is_last else solution.held[window]
-        first = np.where((later > NOTHING) & (first > end), end, first)
+    for window, start, end, later, first, last in _windows(tables, positions, solution):
         if window:
             held, again = solution.held[window - 1], solution.again[window - 1]
             ranks = _ranks(tables, first, last, again)
@@ -69,17 +64,25 @@ def joint_repetitions(
     """
     count = len(tables.order)
     found: set[tuple[int, int]] = set()
-    for window, (start, end) in enumerate(pairwise((*positions, count))):
-        is_last = end == count
-        first, last = _uses(tables, start + 1, end)
-        later = np.where(tables.is_output, 1.0, 0.0) if is_last else solution.held[window + 1]
-        first = np.where((later > NOTHING) & (first > end), end, first)
-        again = np.where(solution.again[window] >= least_share, solution.again[window], 0.0)
-        ranks = _ranks(tables, first, last, again)
-        found.update(
-            (node, count if rank == count else int(tables.order[rank])) for node, rank in ranks.items()
-        )
+    for window, _, _, _, first, last in _windows(tables, positions, solution):
+        if window:
+            again = solution.again[window - 1]
+            ranks = _ranks(tables, first, last, np.where(again >= least_share, again, 0.0))
+            found.update(
+                (node, count if rank == count else int(tables.order[rank])) for node, rank in ranks.items()
+            )
     return found
+
+
+def _windows(
+    tables: StepTables, positions: Sequence[int], solution: JointSolution
+) -> Iterator[tuple[int, int, int, Floats, Ints, Ints]]:
+    """Windows from the first node on: number, begin, end, shares held at the end, first and last use of each storage."""
+    count = len(tables.order)
+    for window, (start, end) in enumerate(pairwise((-1, *positions, count))):
+        first, last = _uses(tables, start + 1, end)
+        later = tables.is_output.astype(np.float64) if end == count else solution.held[window]
+        yield window, start, end, later, np.where((later > NOTHING) & (first > end), end, first), last
 
 
 def _uses(tables: StepTables, start: int, end: int) -> tuple[Ints, Ints]:
