@@ -187,7 +187,7 @@ class _Portfolio:
             self._bounds[order] = attempt(
                 "the bound of the least time",
                 lambda: bounds.certificate(self.budget),
-                lambda: RecomputeBound(self.step.baseline_seconds, 0, False, 0),
+                lambda: RecomputeBound(self.step.baseline_seconds),
             )
             self.search.known |= self._bounds[order].repetitions
         return self._bounds[order]

@@ -102,7 +102,6 @@ def test_a_time_limit_ends_the_search_with_what_holds():
     step = compiled(transformer_step(layers=2))
     peak = program_order.baseline(step).peak_with_workspace_bytes
     cut = recompute_bound(step, int(0.8 * peak), guard=LimitGuard(Limits(time_s=0.0)))
-    assert cut.programs == 0
     assert cut.seconds == step.baseline_seconds
 
 

@@ -51,17 +51,33 @@ class JointRounds:
 
     Attributes:
         best: the answer with the largest bound so far.
-        programs: solved so far.
-        refuted_at: the last position of a program without an answer; -1 while there is none.
+        is_infeasible: some program has no answer.
     """
 
     def __init__(self, tables: StepTables, budget_bytes: int, guard: LimitGuard | None) -> None:
         self.best: JointAnswer | None = None
-        self.programs = 0
-        self.refuted_at = -1
+        self.is_infeasible = False
         self._tables = tables
         self._budget = budget_bytes
         self._guard = guard
+
+    def ask(
+        self, positions: Sequence[int], windows: Iterable[Window] = (), rows: Iterable[RoundedRow] = ()
+    ) -> JointAnswer | None:
+        """The answer at some steps; None where there is none, where it would take too long, or where time is up."""
+        if self.is_infeasible or (self._guard is not None and self._guard.check_now()):
+            return None
+        program = JointProgram(self._tables, positions, self._budget, windows=windows, rounded=rows)
+        if program.size > 2 * SETTINGS.most_nodes and len(positions) > 1:
+            return None
+        solution = program.relax(None if self._guard is None else self._guard.remaining_s())
+        self.is_infeasible = solution.is_infeasible
+        if not solution.held:
+            return None
+        answer = JointAnswer(program, solution)
+        if self.best is None or solution.bound > self.best.solution.bound:
+            self.best = answer
+        return answer
 
     def run(self, positions: Iterable[int]) -> None:
         """Grow the program of some positions, each with the window from it to the end."""
@@ -70,28 +86,17 @@ class JointRounds:
         windows: set[Window] = {(position, end) for position in steps}
         rows: list[RoundedRow] = []
         misses = 0
-        while misses < _MISSES and (self._guard is None or self._guard.check_now() is None):
-            program = JointProgram(self._tables, sorted(steps), self._budget, windows=windows, rounded=rows)
-            if program.size > 2 * SETTINGS.most_nodes:
-                return
-            solution = program.relax(None if self._guard is None else self._guard.remaining_s())
-            self.programs += 1
-            if solution.is_infeasible:
-                self.refuted_at = program.positions[-1]
-                return
-            if not solution.held:
-                return
+        while misses < _MISSES:
             least = 0.0 if self.best is None else self.best.solution.bound
+            answer = self.ask(sorted(steps), windows, rows)
+            if answer is None:
+                return
+            program, solution = answer.program, answer.solution
             misses = 0 if solution.bound > least * (1.0 + SETTINGS.hardly_more) else misses + 1
-            if self.best is None or solution.bound > least:
-                self.best = JointAnswer(program, solution)
             kept = program.binding(solution)
-            added = worst_steps(
-                self._tables, self._budget, JointAnswer(program, solution), max(2, len(kept) // 2)
-            )
-            broken = broken_windows(
-                self._tables, program.positions, solution, -(-len(program.positions) // 2)
-            )
+            added = worst_steps(self._tables, self._budget, answer, max(2, len(kept) // 2))
+            half = -(-len(program.positions) // 2)
+            broken = broken_windows(self._tables, program.positions, solution, half)
             new_rows = self._new_rows(program, solution)
             if not added and not broken and not new_rows:
                 return
