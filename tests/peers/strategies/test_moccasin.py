@@ -24,6 +24,11 @@ from strategies import graphs
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")
 
 
+def sequence_of(model, outcome):
+    repeated = model.repeated(outcome.value.values)
+    return model.units.sequence((stage, unit) for stage, again in enumerate(repeated) for unit in again)
+
+
 @pytest.fixture(scope="module")
 def session():
     with CpSatSession() as running:
@@ -45,7 +50,7 @@ def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
             continue
         solved += 1
         assert outcome.termination.reason is TerminationReason.OPTIMAL
-        sequence = model.units.sequence(model.repeated(outcome.value.values))
+        sequence = sequence_of(model, outcome)
         found = PlannedSequence.evaluate(step, sequence, "moccasin")
         assert found.peak_with_workspace_bytes <= budget
         assert found.seconds == pytest.approx(best)
@@ -102,7 +107,7 @@ def test_solutions_on_any_graph_are_legal_sequences_within_their_bytes(session, 
     model = IntervalModel(stage_units(step, range(step.node_count)), budget, hint=greedy.sequence)
     outcome = session.solve(model.model, Limits(work=20_000))
     if outcome.value is not None:
-        sequence = model.units.sequence(model.repeated(outcome.value.values))
+        sequence = sequence_of(model, outcome)
         found = PlannedSequence.evaluate(step, sequence, "moccasin")
         judge(graph, found)
         if not any(len(writers) for writers in step.writers):

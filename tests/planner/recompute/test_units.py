@@ -86,7 +86,7 @@ def test_any_table_whose_operands_are_there_is_a_legal_sequence(data, seed, shar
     step = compile_problem(graph, toy_registry())
     units = stage_units(step, range(step.node_count))
     draw = random.Random(seed)
-    repeated = []
+    items = []
     for stage in range(units.stages):
         again = units.again(stage)
         chosen = {u for u in again if draw.random() < share}
@@ -94,8 +94,8 @@ def test_any_table_whose_operands_are_there_is_a_legal_sequence(data, seed, shar
         for u in reversed(again):
             if u in chosen:
                 chosen.update(o for s in units.units[u].reads if (o := units.unit_of[s]) in again)
-        repeated.append(sorted(chosen))
-    sequence = units.sequence(repeated)
+        items += [(stage, unit) for unit in chosen]
+    sequence = units.sequence(items)
     judge(graph, PlannedSequence.evaluate(step, sequence, "table"))
 
 
@@ -106,10 +106,7 @@ def test_repetitions_of_other_searches_are_found_again(data, share):
     budget = int(share * PlannedSequence.evaluate(step, range(step.node_count), "").peak_with_workspace_bytes)
     found = greedy_recompute.solve(PlanningProblem(step, budget), Limits()).require()
     units = stage_units(step, tuple(dict.fromkeys(found.sequence)))
-    repeated = [[] for _ in range(units.stages)]
-    for stage, unit in sorted(units.items_of(found.sequence)):
-        repeated[stage].append(unit)
-    assert units.sequence(repeated) == found.sequence
+    assert units.sequence(units.items_of(found.sequence)) == found.sequence
 
 
 def test_repetitions_of_a_plan_add_up_to_what_it_takes_longer():

@@ -34,7 +34,8 @@ def carried_out(
     That can only be where units with several nodes run again side by side, which the models take one by one, or where
     a solver's tolerance is more than the smallest storage.
     """
-    found = PlannedSequence.evaluate(problem.step, units.sequence(repeated), name)
+    items = ((stage, unit) for stage, again in enumerate(repeated) for unit in again)
+    found = PlannedSequence.evaluate(problem.step, units.sequence(items), name)
     if found.peak_with_workspace_bytes <= problem.budget_bytes:
         return found
     search = GreedyRecompute(replace(problem, start=found.sequence), guard)

@@ -251,10 +251,7 @@ class _Search:
     def _carried(self, chosen: _Rounded) -> Carried:
         """An answer in whole numbers, with more gaps where it is too high, and fewer where they are not needed."""
         items, gaps = chosen
-        by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
-        for stage, unit in items:
-            by_stage[stage].append(unit)
-        carried = self._start(self.units.sequence(by_stage))
+        carried = self._start(self.units.sequence(items))
         places = carried.evaluator.places
         wanted = [
             (storage, places[last], places[following] if following >= 0 else len(places))

@@ -260,23 +260,19 @@ class StageUnits:
         """Pairs of a unit and a stage in which it may run again."""
         return sum(max(unit.last - unit.first + 1, 0) for unit in self.units)
 
-    def sequence(self, repeated: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """The node sequence in which stage t first recomputes the units `repeated[t]` again.
+    def sequence(self, items: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+        """The node sequence in which some units run again: (stage, unit) of each.
 
         Repetitions and views that nobody uses are left out. O(length x operands).
         """
         position = {node: place for place, node in enumerate(self.order)}
-        # Views that come only later run there for the first time.
-        blocks = [
-            sorted(node for u in units for node in self.units[u].nodes if position[node] < stage)
-            for stage, units in enumerate(repeated)
-        ]
+        again: list[set[int]] = [set() for _ in range(self.stages)]
+        for stage, unit in items:
+            # Views that come only later run there for the first time.
+            again[stage].update(node for node in self.units[unit].nodes if position[node] < stage)
+        blocks = [sorted(nodes) for nodes in again]
         self._drop_unused(blocks)
-        sequence: list[int] = []
-        for stage, block in enumerate(blocks):
-            sequence.extend(block)
-            sequence.extend(self.order[stage : stage + 1])
-        return tuple(sequence)
+        return tuple(node for k, block in enumerate(blocks) for node in (*block, *self.order[k : k + 1]))
 
     def items_of(self, sequence: Sequence[int]) -> set[tuple[int, int]]:
         """The repetitions of a sequence that are in the space of plans in stages: (stage, unit)."""

@@ -189,12 +189,9 @@ class _Search:
 
     def _try(self, answer: PoolAnswer) -> bool:
         """Carry an answer out, repair it and put back; whether the plan is the best so far."""
-        by_stage: list[list[int]] = [[] for _ in range(self.units.stages)]
-        shares = answer.values[: len(self.pool.items)].tolist()
-        for (stage, unit), share in zip(self.pool.items, shares, strict=True):
-            if share > HALF:
-                by_stage[stage].append(unit)
-        start = replace(self.problem, start=self.units.sequence(by_stage))
+        shares = zip(self.pool.items, answer.values[: len(self.pool.items)].tolist(), strict=True)
+        sequence = self.units.sequence(item for item, share in shares if share > HALF)
+        start = replace(self.problem, start=sequence)
         inner = descent_guard(self.guard, self.step.node_count, self.interrupt)
         search = GreedyRecompute(start, inner)
         search.repair()
