@@ -91,16 +91,15 @@ class _Portfolio:
         if may_reorder and "early_updates" not in self.without:
             search.hoist_updates()
         # Something within the budget comes first: on a busy machine the search for an order may take all of the time.
-        self._try(_GREEDY, search.start, search.part_of_work(SETTINGS.polish_tries))
+        self._try(_GREEDY, search.start, SETTINGS.polish_tries)
         may_reorder = may_reorder and "best_order" not in self.without and not self._is_free()
         if may_reorder and self._goes_on() and search.order_again(self.budget):
-            self._try(_GREEDY, search.start, search.part_of_work(SETTINGS.polish_tries))
+            self._try(_GREEDY, search.start, SETTINGS.polish_tries)
         if self._is_met() and not self._pays():
             return
         if self._gap() > SETTINGS.near:
             self._try(BY_BLOCKS, search.start, search.guard.left(2).work)
         if not self._is_met():
-            self._try(_GREEDY, search.start, SETTINGS.polish_tries)
             self._find_floor()
         if not self._is_out_of_reach():
             self._by_prices()

@@ -15,20 +15,10 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.chain.plans import NominalBudgets, chain_of, hand_back, start_of
-from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies.greedy_recompute import GreedyRecompute, descent_guard
 
 NAME: Final = "block_dp"
-_BLOCKS: Final = (8, 16)  # of the chain program, at most, for each cut that is tried
-_NOMINAL_SHARES: Final = (
-    1.0,
-    0.97,
-    0.94,
-    1.06,
-    1.1,
-    1.3,
-    1.45,
-)  # of the wanted budget, for which it is asked
+_BUDGETS: Final = (1.1, 1.45, 1.06, 1.3, 1.0)  # for which it is asked, in terms of the wanted one
 
 
 def solve(
@@ -37,38 +27,25 @@ def solve(
     """The best repaired plan of the program; the peak is never higher than that of the start."""
     guard = LimitGuard(limits, interrupt)
     start = start_of(problem, NAME)
+    # More and smaller blocks of a large program: solving one takes more than linear time.
+    chain = chain_of(problem, min(max(16, problem.step.node_count // 125), 24))
+    if isinstance(chain, str):
+        return hand_back(problem, guard, NAME, chain)
     best = start
-    details = []
+    nominal = NominalBudgets(problem, chain, guard, NAME)
     tried: set[tuple[int, ...]] = set()
-    for most in _cuts(problem.step.node_count):
-        chain = chain_of(problem, most)
-        if isinstance(chain, str):
-            if best is start:
-                return hand_back(problem, guard, NAME, chain)
-            break
-        details.append(f"{chain.distinct} of {len(chain.blocks)}")
-        nominal = NominalBudgets(problem, chain, guard, NAME)
-        for share in _NOMINAL_SHARES:
-            plan = nominal.plan(share)
-            if plan is None or plan.sequence in tried:
-                continue
-            tried.add(plan.sequence)
-            # Repaired where it is above the budget; where there is room, repetitions are taken back.
-            inner = descent_guard(guard, problem.step.node_count, interrupt)
-            search = GreedyRecompute(replace(problem, start=plan.sequence), inner)
-            search.repair()
-            guard.exhausted(inner.work)
-            found = PlannedSequence.of(search.evaluator, NAME)
-            if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
-                best = found
-    detail = f"distinct blocks: {', '.join(dict.fromkeys(details))}"
+    for share in _BUDGETS:
+        plan = nominal.plan(share)
+        if plan is None or plan.sequence in tried:
+            continue
+        tried.add(plan.sequence)
+        # Repaired where it is above the budget; where there is room, repetitions are taken back.
+        inner = descent_guard(guard, problem.step.node_count, interrupt)
+        search = GreedyRecompute(replace(problem, start=plan.sequence), inner)
+        search.repair()
+        guard.exhausted(inner.work)
+        found = PlannedSequence.of(search.evaluator, NAME)
+        if found.rank(problem.budget_bytes) < best.rank(problem.budget_bytes):
+            best = found
+    detail = f"distinct blocks: {chain.distinct} of {len(chain.blocks)}"
     return guard.finish(best, best=best.seconds, detail=detail)
-
-
-def _cuts(nodes: int) -> tuple[int, ...]:
-    """How many blocks there are at most, for each cut that is tried."""
-    if 2 * nodes < SETTINGS.most_nodes:
-        return _BLOCKS
-    # One cut, into more and smaller blocks: solving one takes more than linear time.
-    most = sum(_BLOCKS)
-    return (min(most * nodes // SETTINGS.most_nodes, most),)
