@@ -13,7 +13,7 @@ from neaptide.errors import MissingExtra, UsageError
 from neaptide.ir.values import Kind
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
+from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
 from neaptide.plans import PeakCurve, RangePeaks
 from neaptide.report.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks, count_marks
 from neaptide.report.chart_file import check_picture_path, save_chart

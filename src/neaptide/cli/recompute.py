@@ -175,7 +175,7 @@ def _sweep_variants(request: Request) -> int:
     from neaptide.ask import CLOSE, Ask
     from neaptide.budget import Budget
     from neaptide.planner.graph_search import check_strategy
-    from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
+    from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
     from neaptide.planner.variants import check_variants, inner_strategy
     from neaptide.policy.searched_front import searched_front
     from neaptide.report.pictures import curve_chart

@@ -10,7 +10,7 @@ from neaptide.errors import UsageError
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.planner.recompute.curve.points import CurvePoint, RecomputeCurve
+from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
 from neaptide.plans import PeakCurve, PlannedProgram, RangePeaks, StayCopies, TimedCopy
 from neaptide.report.chart import (
     Axis,

@@ -8,7 +8,7 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.strategies import program_order
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import per_block, rotor, sqrt_n
-from planner.recompute.chain.test_nominal import nominal_of
+from planner.recompute.chain.test_chain_plans import nominal_of
 from planner_problems import compiled, judge, least_seconds
 
 
