@@ -17,6 +17,7 @@ from neaptide.report.comparison_text import comparison_document
 from neaptide.report.plan_text import plan_text
 from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import run_document
+from neaptide.runtime.arena.plan import ArenaOptions
 from together import together
 
 TARGET = "train_me.py:factory"
@@ -69,13 +70,6 @@ def test_a_zoo_model_is_profiled_for_a_device_without_weights(call, fake_api, mo
     assert devices == ["rtx4090", "rtx4090", None, "rtx4090", None]
 
 
-def test_an_unknown_device_is_refused_before_the_target_is_touched(call, fake_api):
-    ending = call("profile", TARGET, "--device", "abacus")
-    assert ending.code == 2
-    assert "rtx4090" in ending.err
-    assert "loading" not in ending.err
-
-
 def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     ending = call(
         *("plan", TARGET, "--peak", "60%", "--latency", "+10%", "--host", "1GiB"),
@@ -93,37 +87,57 @@ def test_plan_is_saved_and_explained(call, fake_api, samples, tmp_path):
     assert (options["time_limit_s"], options["work_limit"], options["atomic"]) == (120, None, True)
 
 
-def test_a_plan_that_is_not_saved_names_no_file(call, fake_api):
+def test_a_plan_that_is_not_saved_names_no_file_and_its_json_is_the_plan_file(call, fake_api, samples):
     ending = call("plan", TARGET)
     assert "Next: save the plan" in ending.out
     assert "--plan" not in ending.out
-
-
-def test_plan_as_json_is_the_plan_file(call, fake_api, samples):
     assert Plan.from_json(call("plan", TARGET, "--json").out) == samples.plan()
-
-
-def test_quiet_prints_the_result_alone(call, fake_api):
     assert "plan saved" not in call("plan", TARGET, "-q", "-o", "p.json").err
 
 
-def test_a_work_limit_takes_the_place_of_the_time_limit(call, fake_api):
-    call("plan", TARGET)
-    call("plan", TARGET, "--work-limit", "1000")
-    call("plan", TARGET, "--work-limit", "1000", "--time-limit", "1s")
-    limits = [(options["time_limit_s"], options["work_limit"]) for _, _, options in fake_api.calls]
-    assert limits == [(20.0, None), (None, 1000), (1.0, 1000)]
+@together(
+    ("arguments", "asked"),
+    [
+        (("plan",), {"time_limit_s": 20.0, "work_limit": None}),
+        (("plan", "--work-limit", "1000"), {"time_limit_s": None, "work_limit": 1000}),
+        (
+            ("plan", "--work-limit", "1000", "--time-limit", "1s"),
+            {"time_limit_s": 1.0, "work_limit": 1000},
+        ),
+        (("compare", "--repeats", "1"), {"arena": False, "repeats": 1, "verify": True}),
+        (("compare", "--arena"), {"arena": ArenaOptions()}),
+        (("compare", "--arena", "--arena-copies", "none"), {"arena": ArenaOptions(copies="none")}),
+        (("compare", "--no-verify"), {"verify": False, "budget": None}),
+        (
+            ("compare", "--peak", "60%", "--also", "a", "--also", "b", "--no-eager"),
+            {"budget": Budget("60%"), "also": ("a", "b"), "eager": False, "verify": True},
+        ),
+        (("run", "--plan", "plan.json"), {"verify": False, "steps": 3}),
+        (("run", "--plan", "plan.json", "--verify", "--steps", "2"), {"verify": True, "steps": 2}),
+    ],
+)
+def test_what_a_command_asks_of_the_api(call, fake_api, plan_file, arguments, asked):
+    command, *options = arguments
+    assert call(command, TARGET, *options).code == 0
+    told = fake_api.calls[-1][2]
+    assert {name: told[name] for name in asked} == asked
 
 
-def test_an_arena_is_asked_for_with_its_copies(call, fake_api):
-    from neaptide.runtime.arena.plan import ArenaOptions
-
-    call("compare", TARGET, "--repeats", "1")
-    call("compare", TARGET, "--arena")
-    call("compare", TARGET, "--arena", "--arena-copies", "none")
-    asked = [options["arena"] for _, _, options in fake_api.calls]
-    assert asked == [False, ArenaOptions(), ArenaOptions(copies="none")]
-    assert call("compare", TARGET, "--arena-copies", "some").code == 2
+@together(
+    ("arguments", "words"),
+    [
+        (("compare", TARGET, "--arena-copies", "some"), "--arena-copies"),
+        (("run", TARGET, "--plan", "nothing.json"), "nothing.json"),
+        (("plan", TARGET, "-o", "nowhere/p.json"), "there is no folder"),
+        (("profile", TARGET, "--device", "abacus"), "rtx4090"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_the_target_is_touched(call, fake_api, arguments, words):
+    ending = call(*arguments)
+    assert ending.code == 2
+    assert words in ending.err
+    assert "loading" not in ending.err
+    assert fake_api.calls == []
 
 
 def infeasible(samples):
@@ -142,13 +156,6 @@ def test_a_budget_out_of_reach_still_writes_the_best_plan(call, fake_api, sample
     content = json.loads(call("plan", TARGET, "--peak", "1MiB", "--json").out)
     assert content["error"]["smallest_peak_bytes"] == 2**30
     assert content["error"]["alive"] == ["h0"]
-
-
-def test_an_output_without_a_folder_is_refused_before_planning(call, fake_api):
-    ending = call("plan", TARGET, "-o", "nowhere/p.json")
-    assert ending.code == 2
-    assert "there is no folder" in ending.err
-    assert fake_api.calls == []
 
 
 def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):
@@ -212,33 +219,12 @@ def test_an_interrupt_that_is_ignored_stays_ignored(call, fake_api):
         signal.signal(signal.SIGINT, before)
 
 
-def test_run(call, fake_api, samples, plan_file):
-    ending = call("run", TARGET, "--plan", plan_file, "--verify", "--steps", "2")
-    assert ending.code == 0
+def test_reports_are_printed(call, fake_api, samples, plan_file):
+    ending = call("run", TARGET, "--plan", plan_file)
     assert ending.out == run_document(samples.run()).plain() + "\n"
-    _, (_, plan), options = fake_api.calls[0]
-    assert plan == samples.plan()
-    assert (options["verify"], options["steps"]) == (True, 2)
-    assert call("run", TARGET, "--plan", plan_file).code == 0
-    assert fake_api.calls[1][2]["verify"] is False
-
-
-def test_run_with_a_plan_that_is_not_there_is_usage(call, fake_api):
-    assert call("run", TARGET, "--plan", "nothing.json").code == 2
-
-
-def test_compare(call, fake_api, samples):
-    ending = call(
-        "compare", TARGET, "--peak", "60%", "--also", "a", "--also", "b", "--no-eager", "--repeats", "2"
-    )
-    assert ending.code == 0
-    assert ending.out == comparison_document(samples.comparison()).plain() + "\n"
-    options = fake_api.calls[0][2]
-    assert (options["also"], options["eager"], options["repeats"]) == (("a", "b"), False, 2)
-    assert options["verify"] is True
-    call("compare", TARGET, "--no-verify")
-    assert fake_api.calls[1][2]["verify"] is False
-    assert fake_api.calls[1][2]["budget"] is None
+    assert fake_api.calls[0][1][1] == samples.plan()
+    ending = call("compare", TARGET, "--peak", "60%")
+    assert (ending.code, ending.out) == (0, comparison_document(samples.comparison()).plain() + "\n")
 
 
 def test_compare_above_the_budget_prints_the_table_and_exits_with_3(call, fake_api, samples):
@@ -255,7 +241,7 @@ def test_explain(call, samples, plan_file):
     assert Plan.from_json(call("explain", plan_file, "--json").out) == samples.plan()
 
 
-@pytest.mark.parametrize(
+@together(
     ("target", "code", "words"),
     [
         ("zoo:mlp@tiny", 2, "only a plan can be explained"),
