@@ -173,7 +173,7 @@ def test_sweep_of_a_program(call):
 def test_sweep_of_a_program_whose_regions_may_run_in_parts(call, tmp_path):
     pytest.importorskip("torch")
     options = ("--numerics", "close", "--points", "2", "-o", "front.csv", "--picture", "front.svg")
-    ending = call("sweep", "zoo:mlp@tiny", "--json", *options, "--work-limit", "1000")
+    ending = call("sweep", "zoo:mlp@tiny", "--json", *options, "--work-limit", "1000", "--workers", "1")
     assert ending.code == 0
     content = json.loads(ending.out)
     points = content["points"]

@@ -58,10 +58,20 @@ def batch(shape):
 
 
 @pytest.fixture(scope="module")
-def variant() -> PlannedVariant:
-    step, _ = make()
-    prepared = prepare(step, batch((3, 5)), run_operations=False, dynamic=dynamic())
+def step():
+    """A step that is captured once, for the next two."""
+    return make()
+
+
+@pytest.fixture(scope="module")
+def variant(step) -> PlannedVariant:
+    prepared = prepare(step[0], batch((3, 5)), run_operations=False, dynamic=dynamic())
     return for_all_shapes(prepared, Ask(Budget("60%"), numerics="close"))
+
+
+@pytest.fixture(scope="module")
+def fast(step, variant):
+    return PlannedStep(step[0], lambda *_: variant)
 
 
 def test_a_limit_that_needs_parts_is_kept_and_numbers_are_those_of_eager():
@@ -124,20 +134,15 @@ def test_searches_that_end_early_choose_as_if_all_were_carried_to_their_end(vari
         assert (above == 0) == (min(ranks)[0] == 0)
 
 
-def test_the_measured_peak_of_parts_is_the_predicted_one(variant):
-    step, _ = make()
-    again = prepare(step, batch((3, 5)), run_operations=False, dynamic=dynamic())
-    made = for_all_shapes(again, Ask(Budget("60%"), numerics="close"))
-    fast = PlannedStep(step, lambda *_: made)
+def test_the_measured_peak_of_parts_is_the_predicted_one(fast, variant):
     fast(*batch(LARGE))
     with LiveBytesMeter([*batch(LARGE), *fast.resident()]) as meter:
         fast(*batch(LARGE))
-    assert meter.peak_bytes == predicted_at(made.graphs[0], LARGEST)[0]
+    assert meter.peak_bytes == predicted_at(variant.graphs[0], LARGEST)[0]
 
 
-def test_gradients_of_parts_can_be_watched():
-    step, model = make()
-    fast = neaptide.compile_step(step, budget="60%", dynamic=dynamic(), numerics="close")
+def test_gradients_of_parts_can_be_watched(fast, step):
+    _, model = step
     fast(*batch(LARGE))
     tokens, labels = batch(LARGE)
     functional.cross_entropy(model(tokens).flatten(0, 1), labels.flatten()).backward()
