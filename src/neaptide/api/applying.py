@@ -11,7 +11,6 @@ from typing import Any, Unpack
 from neaptide.api.asking import (
     ask_of,
     ask_of_plan,
-    costed_for,
     open_choice,
     placed,
     plan_within_budget,
@@ -23,15 +22,13 @@ from neaptide.budget import Budget
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.options import ApplyOptions, StepOptions
 from neaptide.plans import Plan
-from neaptide.policy.costed_step import Progress
 from neaptide.policy.plan_matching import fits, matched, warn_of_left_out
 from neaptide.policy.points.for_all_shapes import evicting_variant, for_all_shapes, for_seen_shapes, varies
 from neaptide.policy.points.seen_sizes import SeenDims, SeenSizes
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.arguments import OnMismatch, Remake, check_on_mismatch, check_plan
-from neaptide.runtime.steps.capturing import capture_for_call
 from neaptide.runtime.steps.planned_graph import PlannedVariant
-from neaptide.runtime.steps.planned_step import PlannedStep, Replanner
+from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.settings import DEFAULTS, check_setting, verified_calls
 
 Step = Callable[..., Any]
@@ -73,11 +70,10 @@ def apply(
     check_setting("strict", strict)
     checked = check_plan(plan)
     ask = ask_of_plan("apply", checked, options, ApplyOptions)
-    make = _maker(checked, step, state, replace(ask, leave_out=_warn_once()))
-    made = PlannedStep(
-        step, make, on_mismatch=on_mismatch, verify=verified_calls(verify), strict=strict, slow=slow_of(ask)
-    )
-    given: dict[str, Any] = {"on_mismatch": on_mismatch, "verify": verify, "strict": strict, **options}
+    making = _Making(step, state, ask, {"name": checked.name}, checked)
+    given: dict[str, Any] = {"on_mismatch": on_mismatch, "verify": verify, "strict": strict}
+    made = making.planned_step(**given)
+    given |= options
     made.remake = _remake(partial(apply, checked, **given), state)
     return made
 
@@ -123,36 +119,45 @@ def compile_step(
     asked: StepOptions = {"dynamic": "auto", **options}
     ask = ask_of("compile_step", budget, asked, StepOptions, on_mismatch=on_mismatch)
     ask = replace(ask, explains=False, limits=replace(ask.limits, runs=RUNS))
-    making = _Making(step, state, ask, options.get("progress"), replans=on_mismatch == "replan")
-    made = PlannedStep(
-        step,
-        making.make,
-        on_mismatch=on_mismatch,
-        verify=verified_calls(verify),
-        strict=strict,
-        slow=slow_of(ask),
-    )
-    given: dict[str, Any] = {"on_mismatch": on_mismatch, "verify": verify, "strict": strict, **options}
+    how = {"progress": options.get("progress"), "replans": on_mismatch == "replan"}
+    given: dict[str, Any] = {"on_mismatch": on_mismatch, "verify": verify, "strict": strict}
+    made = _Making(step, state, ask, how).planned_step(**given)
+    given |= options
     made.remake = _remake(partial(compile_step, budget=budget, **given), state)
     return made
 
 
 @dataclass
 class _Making:
-    """Plans a step for each kind of call, when the first of them comes."""
+    """Plans a step for each kind of call, when the first of them comes: under the plan that there is, or anew.
+
+    The first capture must fit the plan; later ones that do not are planned for the same bytes. `how` is further told to
+    `prepare`.
+    """
 
     step: Step
     state: Any
     ask: Ask
-    progress: Progress | None
-    replans: bool
-    first_bytes: int = 0  # that the first plan was allowed
+    how: Mapping[str, Any]
+    plan: Plan | None = None
+    has_begun: bool = False  # under the plan
+    first_bytes: int = 0  # that the first plan was allowed, where there was none before
     latest: CapturedStep | None = None
 
     def __post_init__(self) -> None:
         self.leave_out = _warn_once()
         watches = isinstance(self.ask.mode, WatchedSizes)
         self.seen = SeenSizes(self.step, of_shape=self.ask.budget.is_share) if watches else None
+
+    def planned_step(
+        self, *, on_mismatch: OnMismatch, verify: bool | str | None, strict: bool
+    ) -> PlannedStep:
+        """What is called in place of the step."""
+        verified = verified_calls(verify)
+        slow = slow_of(self.ask)
+        return PlannedStep(
+            self.step, self.make, on_mismatch=on_mismatch, verify=verified, strict=strict, slow=slow
+        )
 
     def make(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]
@@ -168,18 +173,11 @@ class _Making:
         changing: frozenset[str],
         seen: SeenDims | None,
     ) -> PlannedVariant:
-        prepared = prepared_for(
-            self.ask,
-            self.step,
-            args,
-            kwargs,
-            state=self.state,
-            progress=self.progress,
-            changing=changing,
-            dynamic=self.ask.dims if seen is None else seen.dynamic,
-            like=self.latest,
-            replans=self.replans,
-        )
+        dynamic = self.ask.dims if seen is None else seen.dynamic
+        captured = {"state": self.state, "changing": changing, "dynamic": dynamic, "like": self.latest}
+        prepared = prepared_for(self.ask, self.step, args, kwargs, **captured, **self.how)
+        if self.plan is not None:
+            return self._under(self.plan, prepared)
         self.latest = prepared.captured
         leave_out = self.leave_out if self.first_bytes else None
         ask = replace(self.ask, least_bytes=self.first_bytes, leave_out=leave_out)
@@ -188,6 +186,14 @@ class _Making:
         variant, allowed = _planned(prepared, ask)
         self.first_bytes = self.first_bytes or allowed
         return variant
+
+    def _under(self, plan: Plan, prepared: PreparedStep) -> PlannedVariant:
+        is_of_plan = fits(plan, prepared.captured) or not self.has_begun
+        if not is_of_plan or (self.ask.dims is not None and not varies(prepared)):
+            return _planned(prepared, replace(self.ask, leave_out=self.leave_out))[0]
+        found = matched(plan, prepared, self.ask.limits.time_s)
+        self.has_begun = True
+        return placed(prepared, found, self.ask.arena)
 
 
 def _planned(prepared: PreparedStep, ask: Ask) -> tuple[PlannedVariant, int]:
@@ -221,31 +227,3 @@ def _warn_once() -> LeaveOut:
             warn_of_left_out(rule, why)
 
     return warn
-
-
-def _maker(plan: Plan, step: Step, state: Any, ask: Ask) -> Replanner:
-    """What plans a step under a plan. Its first capture must fit the plan; later ones are planned for the same bytes."""
-    has_begun = False
-
-    def make(args: tuple[Any, ...], kwargs: Mapping[str, Any], changing: frozenset[str]) -> PlannedVariant:
-        nonlocal has_begun
-        captured = capture_for_call(
-            *(step, args, kwargs),
-            dynamic=ask.dims,
-            state=state,
-            name=plan.name,
-            changing=changing,
-            checkpoints=ask.checkpoints,
-        )
-        prepared = costed_for(ask, captured)
-        is_of_plan = fits(plan, captured) or not has_begun
-        if is_of_plan and (ask.dims is None or varies(prepared)):
-            found = matched(plan, prepared, ask.limits.time_s)
-            has_begun = True
-        elif varies(prepared):
-            found = for_all_shapes(prepared, ask)
-        else:
-            found = plan_within_budget(prepared, ask).variant
-        return placed(prepared, found, ask.arena)
-
-    return make
