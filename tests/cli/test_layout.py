@@ -17,7 +17,6 @@ from neaptide.outcome import Limits, TerminationReason
 from neaptide_corpus.layouts import nested
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_peers.layouts.grid import GRID
-from together import together
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "layout-form.md").read_text(encoding="utf-8")
 
@@ -131,13 +130,6 @@ def test_alignment_raises_that_of_every_buffer(call, nine):
     assert all(offset % 16 == 0 for offset in content["offsets"].values())
 
 
-@pytest.mark.parametrize("value", ["3", "0", "-1", "x", "1.5"])
-def test_alignment_that_cannot_be_meant(call, nine, value):
-    ending = call("layout", nine, f"--alignment={value}")
-    assert ending.code == 2
-    assert "--alignment" in ending.err
-
-
 def test_pictures(call, nine, tmp_path):
     ending = call("layout", nine, "--picture", "nine.svg", "--text")
     assert ending.code == 0
@@ -195,21 +187,6 @@ def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
     assert seen == [Limits(time_s=20.0), Limits(time_s=3.0, seed=5), Limits(work=700)]
 
 
-@pytest.mark.parametrize(
-    ("target", "option", "words"),
-    [
-        ("nine.csv", (), "a CSV of buffers has no ladder"),
-        ("graph.json", ("--capacity", "9"), "--capacity has no meaning with --ladder"),
-        ("graph.json", ("-o", "placed.csv"), "-o has no meaning with --ladder"),
-    ],
-)
-def test_mistakes_with_the_ladder(call, nine, tmp_path, target, option, words):
-    (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
-    ending = call("layout", target, "--ladder", *option)
-    assert ending.code == 2
-    assert words in ending.err
-
-
 def test_predicted_reserved_bytes_stand_beside_the_arena(call, nine):
     assert json.loads(call("layout", nine, "--json").out)["predicted_reserved_bytes"] == 2 << 20
     assert "predicted reserved: 2.00 MiB (2097152 bytes)" in call("layout", nine).out
@@ -238,41 +215,6 @@ def test_plan_that_names_no_target(call, tmp_path, samples):
     ending = call("layout", "plan.json")
     assert ending.code == 2
     assert "neaptide layout TARGET --plan plan.json" in ending.err
-
-
-@together(
-    ("name", "content", "code", "words"),
-    [
-        ("none.csv", None, 2, "cannot be read"),
-        ("none.json", None, 2, "no such file"),
-        ("latin.csv", b"id,lower,upper,size\n\xe9,0,1,2\n", 2, "cannot be read"),
-        ("empty.csv", b"", 2, "no buffers"),
-        ("wrong.csv", b"id,lower,upper,size\na,0,1,2\nb,3,3,4\n", 2, "wrong.csv:3, column 'upper'"),
-        ("other.txt", b"hello\n", 2, "no column 'hello'"),
-        ("bad.json", b"{", 2, "is no JSON"),
-        ("form.json", b'{"format": "x/1"}', 4, "is no plan"),
-    ],
-)
-def test_mistakes(call, tmp_path, name, content, code, words):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    ending = call("layout", name, "--json")
-    assert ending.code == code
-    assert words in ending.err
-    assert json.loads(ending.out)["error"]["exit_code"] == code
-
-
-def test_a_csv_takes_no_plan_and_a_plan_no_other(call, nine, tmp_path):
-    (tmp_path / "plan.json").write_text("{}")
-    ending = call("layout", nine, "--plan", "plan.json")
-    assert ending.code == 2
-    assert "takes no plan" in ending.err
-
-
-def test_unknown_method_is_named(call, nine):
-    ending = call("layout", nine, "--method", "sorcery")
-    assert ending.code == 2
-    assert "'sorcery'" in ending.err
 
 
 def test_page_names_every_word_of_the_result():

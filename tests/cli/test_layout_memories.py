@@ -12,7 +12,6 @@ from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.memories_form import pooled_problem
 from neaptide.layout.pools.spaces import Place, PooledLayout
 from neaptide_corpus.random_graphs import random_graph
-from together import together
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "place-buffers-in-several-memories.md").read_text(
     "utf-8"
@@ -83,43 +82,6 @@ def test_what_does_not_fit_is_said_with_its_proof(call, written):
     assert ending.code == 3
     assert "no layout fits: " in ending.out
     assert json.loads(call("layout", *written(narrow), "--json").out)["status"] == "infeasible"
-
-
-@together(
-    ("memories", "words"),
-    [
-        ("{", "is no JSON"),
-        ([], "the file of memories is no JSON object"),
-        ({"spaces": []}, "has no `format`"),
-        ({"format": "x/1", "spaces": []}, "the format 'x/1' is not known"),
-        (MEMORIES | {"spaces": {}}, "`spaces` is no list"),
-        (MEMORIES | {"spaces": []}, "there is no memory space"),
-        (MEMORIES | {"spaces": [{"name": ""}]}, "the name of space 0 is no text"),
-        (MEMORIES | {"spaces": [{"name": "x", "size": 3}]}, "space 0 has an unknown key 'size'"),
-        (
-            MEMORIES | {"spaces": [{"name": "x", "capacity_bytes": "1KiB"}]},
-            "'x' has a number that is no integer",
-        ),
-        (MEMORIES | {"accesses": 3}, "accesses is no JSON object"),
-        (MEMORIES | {"accesses": {"a": -1}}, "buffer 'a' is accessed -1 times"),
-        (MEMORIES | {"allowed": {"a": "fast"}}, "`allowed` of buffer 'a' is no list"),
-        (MEMORIES | {"allowed": {"z": ["fast"]}}, "there is no buffer 'z'"),
-    ],
-)
-def test_mistakes_are_named_with_the_file(call, written, memories, words):
-    ending = call("layout", *written(memories))
-    assert ending.code == 2
-    assert words in ending.err
-    assert "memories.json" in ending.err
-
-
-@pytest.mark.parametrize(
-    "option", [("--capacity", "9"), ("--method", "all"), ("-o", "placed.csv"), ("--ladder",), ("--text",)]
-)
-def test_options_without_a_meaning_are_refused(call, written, option):
-    ending = call("layout", *written(), *option)
-    assert ending.code == 2
-    assert f"{option[0]} has no meaning with --memories" in ending.err
 
 
 def test_the_example_of_the_page_is_a_problem():

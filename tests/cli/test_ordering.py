@@ -110,31 +110,6 @@ def test_program(call):
     assert content["peak_bytes"] <= content["methods"]["program_order"]["peak_bytes"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("none.json", None, "cannot be read"),
-        ("bad.json", "{", "is no JSON"),
-        ("other.json", '{"format": "x/1"}', "neither a graph nor an ordering problem"),
-        ("list.json", "[]", "neither a graph nor an ordering problem"),
-        ("wrong.json", '{"format": "neaptide.order/1", "storages": []}', "has no `ops`"),
-    ],
-)
-def test_mistakes(call, tmp_path, name, text, words):
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    ending = call("order", name)
-    assert ending.code == 2
-    assert words in ending.err
-
-
-def test_unknown_method_is_named(call, problem_file):
-    ending = call("order", problem_file, "--method", "best")
-    assert ending.code == 2
-    assert "no ordering method 'best'" in ending.err
-    assert "serenity_dp" in ending.err
-
-
 def test_example_of_the_page_is_a_problem():
     example = re.search(r"```json\n(.*?)```", PAGE, re.DOTALL).group(1)
     assert from_json(example).op_count == 2

@@ -196,35 +196,6 @@ def test_sweep_of_a_program_by_another_strategy(call, strategy):
     assert f"--numerics close, --strategy {strategy} and --latency" in " ".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("sweep", "instance.json", "--strategy", "micro_batch"), "keeps the bits is not drawn by"),
-        (
-            ("sweep", "zoo:mlp@tiny", "--numerics", "close", "--strategy", "best"),
-            "no strategy is called 'best'",
-        ),
-        (("sweep", "instance.json", "--numerics", "close"), "has no regions that could run in parts"),
-        (("recompute", "instance.json"), "planned for a budget"),
-        (("recompute", "none.json", "--peak", "50%"), "cannot be read"),
-        (("recompute", "zoo:mlp@tiny", "--peak", "50%"), "is no recompute instance"),
-        (("recompute", "bad.json", "--peak", "50%"), "cannot be read"),
-        (
-            ("recompute", "instance.json", "--peak", "50%", "--strategy", "best"),
-            "no strategy is called 'best'",
-        ),
-        (("recompute", "instance.json", "--peak", "50%", "--also", "worst"), "no strategy is called 'worst'"),
-        (("sweep", "instance.json", "--points", "1"), "at least 2"),
-        (("sweep", "instance.json", "--picture", "curve.gif"), "is no picture"),
-    ],
-)
-def test_mistakes(call, instance, tmp_path, arguments, words):
-    (tmp_path / "bad.json").write_text("[{}]")
-    ending = call(*arguments)
-    assert ending.code == 2
-    assert words in ending.err
-
-
 def test_example_of_the_page_is_an_instance():
     example = re.search(r"```json\n(.*?)```", PAGE, re.DOTALL).group(1)
     step = from_json(example)

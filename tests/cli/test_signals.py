@@ -129,7 +129,18 @@ def end(process):
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def interrupted(program, folder, words, number=signal.SIGINT):
+    """How a program ends that a signal comes to once it has said something."""
+    process = start(program, folder)
+    wait_for(process, words)
+    process.send_signal(number)
+    return end(process)
+
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+@BOTH
 @pytest.mark.parametrize(
     "name", ["neaptide.cli.main", "click", "neaptide.cli.layout", "neaptide.cost.presets"]
 )
@@ -148,19 +159,16 @@ def instance(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@BOTH
 def test_a_search_that_listens_gives_its_best(instance, number):
-    process = start(SEARCH.format(body=LISTENS), instance)
-    wait_for(process, "searching")
-    process.send_signal(number)
-    code, out, err = end(process)
+    code, out, err = interrupted(SEARCH.format(body=LISTENS), instance, "searching", number)
     assert code in {0, 3}
     assert "finishing with the best found so far" in err
     assert json.loads(out) == json.loads((instance / "out.json").read_text())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@BOTH
 def test_a_search_over_variants_gives_the_best_it_met(tmp_path, number):
     process = start(VARIANTS, tmp_path)
     peaks = [int(word) for word in wait_for(process, "met:").split()[1:]]
@@ -194,23 +202,16 @@ def test_the_best_has_its_code_where_it_cannot_be_printed(instance, is_full):
 
 @pytest.mark.parametrize("body", [LISTENS_NO_MORE, IS_IN_C, SWALLOWS], ids=["deaf", "in C", "swallows"])
 def test_one_is_enough_for_what_does_not_listen(instance, body):
-    process = start(SEARCH.format(body=body), instance)
-    wait_for(process, "searching")
-    process.send_signal(signal.SIGINT)
-    code, _, err = end(process)
+    code, _, err = interrupted(SEARCH.format(body=body), instance, "searching")
     assert code == 130
     assert err.rstrip().endswith("interrupted")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("where", "body"), [(STRATEGY, "LISTENS_NO_MORE"), (SOLVER, "IS_IN_C")])
+@BOTH
+@pytest.mark.parametrize(("where", "body"), [(STRATEGY, LISTENS_NO_MORE), (SOLVER, IS_IN_C)])
 def test_what_was_found_stays_where_a_part_does_not_listen(instance, where, body, number):
-    place, deaf = where
-    body = {"LISTENS_NO_MORE": LISTENS_NO_MORE, "IS_IN_C": IS_IN_C}[body]
-    process = start(PORTFOLIO.format(place=place, deaf=deaf, body=body), instance)
-    wait_for(process, "deaf")
-    process.send_signal(number)
-    code, out, err = end(process)
+    program = PORTFOLIO.format(place=where[0], deaf=where[1], body=body)
+    code, out, err = interrupted(program, instance, "deaf", number)
     assert code in {0, 3}, err
     assert "finishing with the best found so far" in err
     found = json.loads(out)
@@ -241,8 +242,6 @@ def test_a_child_that_hears_the_same_is_not_counted(instance):
     os.kill(child, signal.SIGINT)
     print("child ended with", os.waitpid(child, 0)[1] >> 8, file=sys.stderr, flush=True)
     """
-    process = start(SEARCH.format(body=forks + LISTENS), instance)
-    wait_for(process, "child ended with 7")
-    process.send_signal(signal.SIGINT)
-    code, _, err = end(process)
+    program = SEARCH.format(body=forks + LISTENS)
+    code, _, err = interrupted(program, instance, "child ended with 7")
     assert code in {0, 3}, err
