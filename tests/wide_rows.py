@@ -7,20 +7,28 @@ import torch.nn.functional as F
 from torch import nn
 
 
+def trained(optimizer, loss_of):
+    """A training step: gradients of a loss of what it is called with, and an update."""
+
+    def step(*batch):
+        optimizer.zero_grad()
+        loss = loss_of(*batch)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 def rows_step():
     """Wide activations over 24 rows, few weights."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch):
-        x, y = batch
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(
+        optimizer, lambda batch: F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+    )
     return step, (torch.randn(24, 10, 8), torch.randint(0, 3, (24, 10)))
 
 

@@ -24,6 +24,7 @@ from neaptide.transform.fission.twins import twins_apart
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.made_again import made_again
+from wide_rows import trained
 
 ROWS, TOKENS, WIDTH, BLOCKS = 3, 10, 8, 3
 
@@ -76,12 +77,7 @@ def captured(name, rows=ROWS):
     model = MODELS[name]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(data):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(data[0]), data[1])
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = trained(optimizer, lambda data: F.cross_entropy(model(data[0]), data[1]))
 
     batch = (torch.randn(rows, TOKENS, WIDTH), torch.randint(0, 30, (rows * TOKENS,)))
     return capture(step, (batch,)).steady.graph

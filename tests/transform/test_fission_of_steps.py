@@ -28,6 +28,7 @@ from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from step_checks import as_variant
+from wide_rows import trained
 
 BATCH, ROWS, TOKENS, WORDS = 7, 50, 33, 101
 
@@ -37,14 +38,12 @@ def mlp_step():
     model = nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-    def step(batch):
-        x, y = batch
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).view(-1, 10), y.view(-1), reduction="sum") / (BATCH * ROWS)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(
+        optimizer,
+        lambda batch: (
+            F.cross_entropy(model(batch[0]).view(-1, 10), batch[1].view(-1), reduction="sum") / (BATCH * ROWS)
+        ),
+    )
     return step, (torch.randn(BATCH, ROWS, 20), torch.randint(0, 10, (BATCH, ROWS)))
 
 

@@ -16,6 +16,7 @@ from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from wide_rows import trained
 
 ROWS = 37
 
@@ -23,15 +24,7 @@ ROWS = 37
 def step_of(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch):
-        x, y = batch
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y, reduction="sum") / ROWS
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
+    return trained(optimizer, lambda batch: F.mse_loss(model(batch[0]), batch[1], reduction="sum") / ROWS)
 
 
 def wide_step(dtype=torch.float32):

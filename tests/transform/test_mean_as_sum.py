@@ -18,6 +18,7 @@ from neaptide.transform.rules import RULES
 from neaptide.transform.rules.mean_as_sum import takes_mean
 from step_checks import as_variant
 from together import together
+from wide_rows import trained
 
 RULE = RULES["mean_as_sum"]
 CLASSES, ROWS = 5, 6
@@ -50,12 +51,7 @@ def make(name):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     of = (ON_OUTPUTS | ON_CLASSES)[name]
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = of(model(batch[0]), batch[1])
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = trained(optimizer, lambda batch: of(model(batch[0]), batch[1]))
 
     labels = torch.tensor([0, 2, 4, 2, 1, 3]) if name in ON_CLASSES else torch.randn(ROWS, CLASSES)
     return step, (torch.randn(ROWS, 4), labels)

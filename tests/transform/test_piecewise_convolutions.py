@@ -14,6 +14,7 @@ from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from together import together
 from torch_programs import Recorder
+from wide_rows import trained
 
 RULE = RULES["piecewise_convolutions"]
 
@@ -60,13 +61,7 @@ def captured(model, channels_last=False):
     model = model.to(memory_format=layout)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda x: model(x).square().mean())
     return capture_step(step, (torch.randn(2, 2, 9, 8).contiguous(memory_format=layout),)).steady.graph
 
 

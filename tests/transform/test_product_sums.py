@@ -14,6 +14,7 @@ from neaptide.ops.rewritten import ADD
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from torch_programs import Recorder
+from wide_rows import trained
 
 RULE = RULES["product_sums"]
 
@@ -46,13 +47,7 @@ def captured(kind, dtype=torch.float32):
     model = nn.Sequential(nn.Linear(6, 8), kind(8), kind(8)).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().sum()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda x: model(x).square().sum())
     return capture_step(step, (torch.randn(3, 5, 6, dtype=dtype),)).steady.graph
 
 

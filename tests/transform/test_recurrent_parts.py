@@ -29,6 +29,7 @@ from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.rewrite import apply_rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
+from wide_rows import trained
 
 BATCH = 6
 
@@ -44,13 +45,7 @@ def graph():
     layers = nn.LSTM(3, 16, 2)
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = layers(x)[0].square().sum()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda x: layers(x)[0].square().sum())
     return capture(step, (torch.randn(12, BATCH, 3),)).steady.graph
 
 

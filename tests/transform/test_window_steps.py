@@ -18,6 +18,7 @@ from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.windows import windows
+from wide_rows import trained
 
 HEIGHT = 2
 ROWS = 24
@@ -27,13 +28,7 @@ def step_of(model, loss_of, shape=(1, 3, ROWS, 4)):
     """The graph of a step that learns from one image."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(image):
-        optimizer.zero_grad()
-        loss = loss_of(model(image))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda image: loss_of(model(image)))
     return capture(step, (torch.randn(shape),)).steady.graph
 
 

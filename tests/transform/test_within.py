@@ -40,6 +40,7 @@ from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from step_checks import as_variant
 from together import together
+from wide_rows import trained
 
 SENTENCES, TOKENS, WORDS, WIDTH = 5, 7, 37, 8
 
@@ -65,13 +66,12 @@ def tied_step(dtype=torch.float32):
     model = Tied().to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
-    def step(batch):
-        tokens, labels = batch
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(tokens), labels.view(-1), reduction="sum") / (SENTENCES * TOKENS)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = trained(
+        optimizer,
+        lambda batch: (
+            F.cross_entropy(model(batch[0]), batch[1].view(-1), reduction="sum") / (SENTENCES * TOKENS)
+        ),
+    )
 
     torch.manual_seed(1)
     shape = (SENTENCES, TOKENS)

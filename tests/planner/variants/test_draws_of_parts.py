@@ -18,6 +18,7 @@ from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from step_checks import as_variant
+from wide_rows import trained
 
 SEED, STEPS, PARTS = 1, 2, 3
 
@@ -69,13 +70,7 @@ def training(name):
     model, rows = MODELS[name]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x, y):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda x, y: F.cross_entropy(model(x).flatten(0, -2), y.flatten()))
     return step, (torch.randn(*rows, 8), torch.randint(0, 60, rows))
 
 

@@ -13,6 +13,7 @@ import neaptide
 from neaptide.ask import Ask
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
+from wide_rows import trained
 
 LIMITS = {"time_limit_s": None, "work_limit": 2000}
 TOKENS, WIDTH, WORDS = 96, 8, 300
@@ -42,13 +43,7 @@ def sequence_step():
     model = OneSequence()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(batch[0]), batch[1].flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda batch: F.cross_entropy(model(batch[0]), batch[1].flatten()))
     return step, (torch.randn(1, TOKENS, WIDTH), torch.randint(0, WORDS, (1, TOKENS)))
 
 

@@ -16,6 +16,7 @@ from neaptide.planner.variants.joins import followed, joins, without_joins
 from neaptide.planner.variants.variant import Decision
 from neaptide.policy.prepared_step import prepare
 from variant_search import PRICING, choices_of_all, searched
+from wide_rows import trained
 
 
 class TwoLevels(nn.Module):
@@ -40,13 +41,7 @@ def step_and_batch(size=128):
     model = TwoLevels()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda x: model(x).square().mean())
     return step, torch.randn(8, 3, size, size)
 
 

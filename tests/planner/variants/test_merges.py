@@ -29,6 +29,7 @@ from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from variant_search import PRICING, choices_of_all
+from wide_rows import trained
 
 FREE = {"product_sums", "in_place"}
 
@@ -76,13 +77,7 @@ def step_of(model, *shape):
     torch.manual_seed(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = trained(optimizer, lambda x: model(x).square().mean())
     return step, torch.randn(*shape)
 
 

@@ -16,6 +16,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices, levels_of
 from neaptide.planner.variants.estimate import estimates
 from neaptide.runtime.steps.capturing import capture
+from wide_rows import trained
 
 SENTENCES, TOKENS, WIDTH, WORDS = 3, 40, 8, 160
 
@@ -41,12 +42,7 @@ def tied_step():
     model = Tied()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(batch[0]), batch[1].flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = trained(optimizer, lambda batch: F.cross_entropy(model(batch[0]), batch[1].flatten()))
 
     shape = (SENTENCES, TOKENS)
     return step, (torch.randint(0, WORDS, shape), torch.randint(0, WORDS, shape))
