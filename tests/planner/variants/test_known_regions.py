@@ -77,8 +77,8 @@ class Watched(Choices):
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_search_that_is_late_plans_the_whole_step_before_it_looks_further(graph, monkeypatch, is_late):
-    left = iter([0.6]) if is_late else iter([])  # what the floor left, as far as the first look is concerned
-    monkeypatch.setattr(search._Search, "left", lambda _: next(left, 0.9))
+    left = 0.4 if is_late else 0.9
+    monkeypatch.setattr(search._Search, "left", lambda _: left)
     monkeypatch.setattr(search, "_MOST_PLANNED", 6)
     known = Watched()
     tried = labels(graph, known, Limits(600.0, 600))

@@ -211,7 +211,7 @@ def test_what_is_not_wanted_is_left_and_told():
 def test_a_plan_says_what_was_done_and_runs_as_predicted(tmp_path, caplog):
     step, batch = gated_step(2)
     caplog.set_level(logging.INFO, logger="neaptide.planner")
-    caplog.set_level(logging.INFO, logger="neaptide.runtime")
+    caplog.set_level(logging.INFO, logger="neaptide.policy")
     plan = neaptide.plan(
         step,
         batch,

@@ -114,8 +114,10 @@ class _Search(VariantPlanning):
 
     def run(self, floor: VariantPlan) -> VariantPlan:
         """The best of the floor and of what the loop meets."""
-        watch = Stopwatch()
         self.pool = started_pool(self.workers, SETTINGS.batch, self.quick, self.floor_seconds, self.interrupt)
+        watch = Stopwatch()
+        self.choices.begun(self.graph)
+        took_s = watch.seconds()
         best, price = self._best_met(floor), self._price_of(self.before, floor)
         known = [one for one in self.met.variants() if one.variant.rewrites != floor.variant.rewrites]
         if known:
@@ -125,7 +127,7 @@ class _Search(VariantPlanning):
             best = self._others[0]
             price = price.after(self.in_program_order(best.variant), planned_sequence(best.found))
             self._sure += self._beside(best, begun)
-        choices = self._follow(begun, price, watch.seconds())
+        choices = self._follow(begun, price, took_s)
         # Beside what promises most, the whole step and what is best in program order are planned in any case: nobody who splits
         # by hand, or splits first and plans then, shall be better off because an estimate was wrong.
         picked = self._picked(best, price, (self._promised, self._of_whole_step, self._in_program_order), 1)
@@ -138,6 +140,7 @@ class _Search(VariantPlanning):
                 price = price.after(self.in_program_order(best.variant), planned_sequence(best.found))
                 self._go_on(best, picked[found.index(winner)].choice, price, begun)
             picked = self._picked(best, price, (self._promised,) * SETTINGS.batch, 0)
+        choices = self.choices.after(begun) if self.choices.knows(begun) else choices
         return replace(self._once_more(best, floor), begun=begun, choices=choices)
 
     def run_like(self, best: VariantPlan, decisions: Sequence[Decision]) -> VariantPlan:
@@ -198,16 +201,13 @@ class _Search(VariantPlanning):
         soonest, and seldom far from the best: where time is short it comes first.
         """
         time_s = self.limits.time_s
-        if (
-            time_s is None
-            or self.choices.knows(begun)
-            or (left := self.left() - took_s / time_s) > 1.0 - SETTINGS.floor_share - SETTINGS.free_share
-        ):
-            choices = self.choices.after(begun)
-        else:
+        is_late = bool(time_s and took_s) and self.left() - took_s / (time_s or 1.0) < 2 * SETTINGS.reserve
+        if is_late and not self.choices.knows(begun):
             choices = self.choices.whole(begun)
-            if left > SETTINGS.reserve and took_s:
+            if self.left() > SETTINGS.reserve:
                 self._waiting.insert(0, begun)
+        else:
+            choices = self.choices.after(begun)
         before = baseline(self.quick.problem(begun.graph)).peak_with_workspace_bytes
         seen = estimates(begun, filter(self.only, choices), self.quick, self.costs)
         for known in self.met.all_priced():
