@@ -109,6 +109,12 @@ def edited_step(captured: CapturedStep, edit: Callable[[Graph], Edited]) -> Capt
     )
 
 
+def assert_same_numbers(changed: Graph, graph: Graph, inputs: list[Any] | None = None) -> None:
+    """Both give the same up to rounding, in the bytes that are predicted; of random inputs, if none are given."""
+    inputs = random_inputs(graph) if inputs is None else inputs
+    assert_close(run_measured(changed, inputs), run_measured(graph, inputs))
+
+
 def peak(graph: Graph) -> int:
     """Bytes of program order at its peak."""
     return memory_profile(graph, Schedule.program_order(graph)).peak_bytes

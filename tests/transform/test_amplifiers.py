@@ -15,7 +15,6 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.amplifiers import amplifiers
@@ -24,6 +23,7 @@ from neaptide.transform.fission.twins import twins_apart
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.made_again import made_again
+from variant_search import choices_of_all
 from wide_rows import trained
 
 ROWS, TOKENS, WIDTH, BLOCKS = 3, 10, 8, 3
@@ -88,7 +88,7 @@ def peak(graph):
 
 
 def chosen(graph):
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     found = choices.after(Variant.captured(graph))
     return choices, [choice for choice in found if choice.regions[0].kind == "amplifier"]
 
@@ -143,7 +143,7 @@ def test_the_rest_of_the_step_can_be_split_beside_them_in_either_order():
     graph = captured("plain")
     inputs = random_inputs(graph)
     expected = run_measured(graph, inputs)
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     for kinds in (("amplifier", "suffix"), ("suffix", "amplifier")):
         variant = begun
@@ -273,7 +273,7 @@ def test_logits_and_loss_of_a_batch_are_split_along_its_tokens():
     graph = words_step()
     inputs = random_inputs(graph)
     expected = run_measured(graph, inputs)
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     tokens = [choice for choice in choices.after(begun) if choice.length == TOKENS and choice.regions[0].own]
     assert tokens

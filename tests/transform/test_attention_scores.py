@@ -9,10 +9,9 @@ from torch import nn
 from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
-from neaptide.ops import registry
-from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.amplifiers import amplifiers
+from variant_search import choices_of_all
 
 TOKENS, WIDTH, BLOCKS = 48, 8, 2
 
@@ -60,7 +59,7 @@ def test_scores_and_their_twins_in_the_backward_run_in_parts_along_the_queries(h
     assert len(family) == BLOCKS
     scores = heads * TOKENS * TOKENS * 4 * (batch[0] if batch else 1)
     assert all(made.nbytes >= 3 * scores for made in family)  # products, scaled, and shares
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     (queries,) = [
         choice

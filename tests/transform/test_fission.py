@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fission_play import assert_close, random_inputs, run_measured
+from fission_play import assert_close, assert_same_numbers, random_inputs, run_measured
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Segment
@@ -290,8 +290,7 @@ def test_a_part_along_an_inner_axis_is_copied_and_the_copy_is_counted(step):
     edited = extracted(graph, range(5), sums=["s"], axes=axes, step=step, rows=registry())
     (loop,) = edited.graph.nodes[0].regions
     assert [node.op for node in loop.body.nodes[:2]] == ["neaptide.copy", "aten.view.default"]
-    inputs = random_inputs(graph)
-    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+    assert_same_numbers(edited.graph, graph)
 
 
 def test_an_axis_under_one_row_needs_no_copy():
@@ -306,8 +305,7 @@ def test_an_axis_under_one_row_needs_no_copy():
     edited = extracted(graph, [0, 1], rows=registry())
     (loop,) = edited.graph.nodes[0].regions
     assert [node.op for node in loop.body.nodes] == ["aten.view.default", "aten.relu.default", "neaptide.put"]
-    inputs = random_inputs(graph)
-    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+    assert_same_numbers(edited.graph, graph)
 
 
 def test_a_loss_that_needs_more_than_its_shape_says_is_charged_for_its_part():
@@ -338,8 +336,7 @@ def test_two_views_of_one_storage_are_both_read():
 }"""
     )
     edited = extracted(graph, [1], sums=["m"], rows=registry())
-    inputs = random_inputs(graph)
-    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+    assert_same_numbers(edited.graph, graph)
 
 
 def test_a_number_of_the_host_is_handed_over():
@@ -354,8 +351,7 @@ def test_a_number_of_the_host_is_handed_over():
 }"""
     )
     edited = extracted(graph, [1, 2], rows=registry())
-    inputs = random_inputs(graph)
-    assert_close(run_measured(edited.graph, inputs), run_measured(graph, inputs))
+    assert_same_numbers(edited.graph, graph)
 
 
 def test_a_loop_in_the_body_of_a_loop():
@@ -377,8 +373,7 @@ def test_a_loop_in_the_body_of_a_loop():
     region = [n.id for n in loop.body.nodes if n.op.startswith(("aten.mm", "aten.relu"))]
     inner = extract_loop(loop.body, registry(), region, Split(SizeExpr.const(5), 2, axes)).graph
     nested = replace(outer, nodes=(replace(outer.nodes[0], regions=(replace(loop, body=inner),)),))
-    inputs = random_inputs(graph)
-    assert_close(run_measured(nested, inputs), run_measured(graph, inputs))
+    assert_same_numbers(nested, graph)
 
 
 LEGAL = Rewrite("fission", (0, 1), (("inputs", (0, -1, 0, 1)), ("length", 7), ("parts", 4)), keeps_bits=False)
@@ -468,8 +463,7 @@ def in_rows(graph, nodes):
 
 def test_places_within_a_part_are_used_within_it():
     graph = pooled("%back")
-    inputs = random_inputs(graph)
-    assert_close(run_measured(in_rows(graph, [0, 1, 2]), inputs), run_measured(graph, inputs))
+    assert_same_numbers(in_rows(graph, [0, 1, 2]), graph)
 
 
 @pytest.mark.parametrize(("outputs", "nodes"), [(("%back", "%places"), [0, 1, 2]), (("%back",), [0, 1])])

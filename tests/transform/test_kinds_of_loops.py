@@ -8,7 +8,15 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
-from fission_play import along, assert_close, random_inputs, run_measured, split, touching
+from fission_play import (
+    along,
+    assert_close,
+    assert_same_numbers,
+    random_inputs,
+    run_measured,
+    split,
+    touching,
+)
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
 from neaptide.ir.schedule import Schedule
@@ -98,8 +106,7 @@ def test_parts_of_one_element_and_a_shorter_last_one(parts):
     looped = replay(
         graph, registry(), [split(graph, touching(graph, along(graph, ROWS)), ROWS, parts)], RULES
     ).graph
-    inputs = random_inputs(graph)
-    assert_close(run_measured(looped, inputs), run_measured(graph, inputs))
+    assert_same_numbers(looped, graph)
 
 
 def test_sums_in_a_narrow_dtype_stay_within_its_digits():

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_close, edited_step, random_inputs, run_measured
+from fission_play import assert_same_numbers, edited_step
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
@@ -79,5 +79,4 @@ def test_a_step_trains_as_eager_does(name):
 def test_it_takes_the_bytes_that_are_predicted(name):
     step, batch = make(name)
     graph = capture_step(step, (batch,)).steady.graph
-    inputs = random_inputs(graph)
-    assert_close(run_measured(without_means(graph).graph, inputs), run_measured(graph, inputs))
+    assert_same_numbers(without_means(graph).graph, graph)

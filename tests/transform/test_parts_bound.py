@@ -18,7 +18,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.variants.choices import Choices, ladder
+from neaptide.planner.variants.choices import ladder
 from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.looked_at import axes_of
 from neaptide.planner.variants.merges import merged
@@ -29,6 +29,7 @@ from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from small_orders import linear_extensions
 from together import together
+from variant_search import choices_of_all
 
 ROWS = 12
 
@@ -115,7 +116,7 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
     torch.manual_seed(0)
     step, batch = zoo.factory(name)()
     graph = capture(step, (batch,)).steady.graph
-    choices = Choices(registry(), lambda _edited: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     found = choices.after(begun)
     axes = axes_of(begun, found, registry())
@@ -141,7 +142,7 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
 
 def test_results_on_operands_in_parts_keep_to_the_bound_that_knows_of_them():
     graph, axis = chain()
-    choices = Choices(registry(), lambda _edited: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     (choice,) = [one for one in choices.after(begun) if one.length == ROWS]
     in_parts = choices.taken(choice, ROWS)

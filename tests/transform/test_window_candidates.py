@@ -13,12 +13,13 @@ from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.variants.choices import Choices, ladder
+from neaptide.planner.variants.choices import ladder
 from neaptide.planner.variants.looked_at import axes_of
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.fission.spans import stretches
 from neaptide.transform.fission.window_candidates import window_candidates
+from variant_search import choices_of_all
 
 HEIGHT, WIDTH = 2, 3
 
@@ -78,7 +79,7 @@ def test_regions_end_where_the_whole_axis_is_needed():
 @pytest.mark.parametrize("name", ["pictures", "plain"])
 def test_every_choice_in_parts_makes_the_numbers_of_the_whole(name):
     graph = forward_of(name)
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     inputs = random_inputs(graph)
     expected = run_measured(graph, inputs)
@@ -103,7 +104,7 @@ def test_the_widest_place_lies_in_every_stretch():
 
 def test_a_bound_holds_for_parts_that_overlap():
     graph = forward_of("plain")
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     found = choices.after(begun)
     bound = parts_lower_bound_bytes(graph, axes_of(begun, found, registry()))

@@ -13,11 +13,11 @@ from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS
-from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.windows import windows
+from variant_search import choices_of_all
 from wide_rows import trained
 
 HEIGHT = 2
@@ -34,7 +34,7 @@ def step_of(model, loss_of, shape=(1, 3, ROWS, 4)):
 
 def overlapping(graph):
     """What the search would do along the height, if anything."""
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     found = choices.after(choices.begun(graph))
     here = [c for c in found if c.regions[0].scales and c.regions[0].origin[1] == HEIGHT]
     return choices, max(here, key=lambda c: len(c.regions[0].members), default=None)

@@ -10,7 +10,6 @@ import variant_search
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
@@ -20,7 +19,7 @@ from neaptide.planner.variants.met import MetPlans
 from neaptide.plans import Plan
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from variant_search import PRICING
+from variant_search import PRICING, graph_of
 from wide_rows import rows_step
 
 LONGEST_S = 3600.0
@@ -49,8 +48,7 @@ def searched(graph, met):
 
 @pytest.fixture(scope="module")
 def graph():
-    step, batch = rows_step()
-    return capture_step(step, (batch,)).steady.graph
+    return graph_of(rows_step)
 
 
 @pytest.mark.parametrize("after", [3, 4])

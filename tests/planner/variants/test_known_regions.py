@@ -5,20 +5,18 @@ from __future__ import annotations
 import pytest
 
 from neaptide.budget import Budget
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import search
 from neaptide.planner.variants.choices import Choices
-from variant_search import PRICING, choices_of_all, searched
+from variant_search import PRICING, choices_of_all, graph_of, searched
 from wide_rows import rows_step
 
 
 @pytest.fixture(scope="module")
 def graph():
-    step, batch = rows_step()
-    return capture_step(step, (batch,)).steady.graph
+    return graph_of(rows_step)
 
 
 def labels(graph, known, limits):

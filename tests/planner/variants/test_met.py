@@ -8,21 +8,19 @@ import pytest
 
 import variant_search
 from neaptide.budget import Budget
-from neaptide.frontends.torch_step import capture_step
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import search
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
 from neaptide.planner.variants.search import MERGED
-from variant_search import PRICING
+from variant_search import PRICING, graph_of
 from wide_rows import rows_step, wide_head
 
 
 @pytest.fixture(scope="module")
 def graph():
-    step, batch = rows_step()
-    return capture_step(step, (batch,)).steady.graph
+    return graph_of(rows_step)
 
 
 def asked_for(graph, ratio):
@@ -59,8 +57,7 @@ def test_a_search_begins_with_what_was_met(graph, before, ratio):
 
 
 def test_the_whole_step_is_priced_whatever_its_estimate_says(monkeypatch):
-    step, batch = wide_head()
-    graph = capture_step(step, (batch,)).steady.graph
+    graph = graph_of(wide_head)
     honest = search.estimates
 
     def dear(*arguments):
@@ -136,8 +133,7 @@ def test_a_variant_that_was_planned_keeps_its_program_order(graph):
 
 def test_what_costs_nothing_is_planned_for_a_shorter_limit():
     """Its plan for a long limit recomputes, and takes longer than the graph as it is. In program order it is faster."""
-    step, batch = wide_head()
-    graph = capture_step(step, (batch,)).steady.graph
+    graph = graph_of(wide_head)
     met = MetPlans()
     searched(graph, 1.5, met, 600)
     before = baseline(PRICING.problem(graph))

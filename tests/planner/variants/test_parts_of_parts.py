@@ -13,9 +13,10 @@ from neaptide.cost.presets import get_device
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.choices import Choices, levels_of
+from neaptide.planner.variants.choices import levels_of
 from neaptide.planner.variants.estimate import estimates
 from neaptide.runtime.steps.capturing import capture
+from variant_search import choices_of_all
 from wide_rows import trained
 
 SENTENCES, TOKENS, WIDTH, WORDS = 3, 40, 8, 160
@@ -53,7 +54,7 @@ def begun():
     """Choices, and the step in three parts of a sentence each, with its pricing."""
     step, batch = tied_step()
     pricing = Pricing(EstimatedCost(get_device("a100-80g"), registry()), registry())
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     first = choices.begun(capture(step, (batch,)).steady.graph)
     whole = next(c for c in choices.after(first) if c.regions[0].kind == "step")
     return choices, choices.taken(whole, 2), pricing

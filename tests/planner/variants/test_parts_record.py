@@ -10,17 +10,12 @@ import torch
 
 from neaptide.analysis.bounds import lower_bound_bytes
 from neaptide.budget import Budget
-from neaptide.cost.model import EstimatedCost
-from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
-from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
-from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.looked_at import most_parts, parts_record
 from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.settings import SETTINGS
@@ -29,9 +24,8 @@ from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
 from neaptide.runtime.steps.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
+from variant_search import PRICING, choices_of_all, graph_of
 from wide_rows import rows_step
-
-PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 
 
 def plan_of(variant, begun, choices):
@@ -46,9 +40,8 @@ def plan_of(variant, begun, choices):
 
 @pytest.fixture(scope="module")
 def found():
-    step, batch = rows_step()
-    known = Choices(registry(), lambda _: None)
-    begun = known.begun(capture(step, (batch,)).steady.graph)
+    known = choices_of_all()
+    begun = known.begun(graph_of(rows_step))
     choices = known.after(begun)
     return plan_of(known.taken(choices[0], 6), begun, choices), known
 
@@ -156,7 +149,7 @@ def test_regions_beyond_the_most_choices_are_counted_and_the_report_says_how_man
         return loss.detach()
 
     graph = capture(step, (torch.randn(2, 3, 4, 5, 6, 7),)).steady.graph
-    known = Choices(registry(), lambda _: None)
+    known = choices_of_all()
     begun = known.begun(graph)
     choices = known.after(begun)
     assert len(choices) == SETTINGS.most_choices == 40

@@ -15,11 +15,11 @@ from neaptide.cost.presets import PRESETS, get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.price import Price
 from together import together
+from variant_search import choices_of_all
 
 GOAL = Goal(0, 1.1)  # the lowest peak within 1.1 seconds
 CHOICE, OTHER = (SimpleNamespace(nbytes=1000) for _ in range(2))
@@ -99,7 +99,7 @@ def test_seconds_of_parts_are_estimated_as_they_are_priced():
     step, batch = zoo.factory("mlp@tiny,batch=4096", device="meta")()
     graph = capture_step(step, (batch,)).steady.graph
     pricing = Pricing(EstimatedCost(device, registry()), registry())
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(graph)
     before = pricing.problem(begun.graph).baseline_seconds
     looked = estimates(begun, choices.whole(begun), pricing, PartCosts.on(device))

@@ -10,18 +10,14 @@ from torch import nn
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
-from neaptide.cost.model import EstimatedCost
-from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.judge_plan import plan_workspace
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
-from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.choices import Choices
+from variant_search import PRICING, choices_of_all
 
-PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 PARTS, LAYERS, ROWS, CLASSES = 4, 3, 16, 200
 
 
@@ -47,7 +43,7 @@ def training():
 @pytest.fixture(scope="module")
 def choices():
     step, batch = training()
-    made = Choices(registry(), lambda _: None)
+    made = choices_of_all()
     graph = capture_step(step, batch).steady.graph
     return made, made.after(made.begun(graph))
 

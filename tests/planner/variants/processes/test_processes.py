@@ -17,16 +17,14 @@ from neaptide.outcome import Limits
 from neaptide.planner.failed_stages import FailedStageWarning
 from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.processes.messages import packed, unpacked
 from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
 from neaptide.planner.variants.processes.task import PricedTask
 from neaptide.planner.variants.search import plan_variants
 from neaptide.runtime.steps.capturing import capture
+from variant_search import PRICING, choices_of_all
 from wide_rows import rows_step
-
-PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def captured():
 @pytest.fixture(scope="module")
 def tasks(captured):
     """The step as it is, and in parts."""
-    choices = Choices(registry(), lambda _: None)
+    choices = choices_of_all()
     begun = choices.begun(captured.steady.graph)
     split = choices.taken(choices.after(begun)[0], 2).graph
     asked = GraphAsk(Budget("70%"), limits=Limits(work=300))
@@ -119,7 +117,7 @@ def test_the_search_finds_the_same_with_any_number_of_workers(captured):
             graph,
             lambda _, asked=asked: asked,
             VariantPrices(PRICING, lambda _: PRICING),
-            Choices(registry(), lambda _: None),
+            choices_of_all(),
         )
         found.append((made.label, made.variant.rewrites, made.found, made.tried))
     assert len(found[0][-1]) >= 4
