@@ -1,8 +1,6 @@
 """Costs from running operations alone: what is run, what is remembered, and that nothing is left behind."""
 
 import gc
-import subprocess
-import sys
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +21,6 @@ from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import MergeMap, Ref, SliceMap
-from neaptide.ir.text import print_graph
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
 from node_costs import node_seconds, node_workspace
@@ -154,31 +151,6 @@ def test_no_recording_is_started_when_all_is_known(cache, monkeypatch):
 
     monkeypatch.setattr(op_session, "region_peaks", refuse)
     assert make(cache).prepare(graph).measured == 0
-
-
-def test_two_processes_share_the_cache(tmp_path):
-    script = """
-import sys
-from pathlib import Path
-from neaptide.cost.cache import OpCostCache
-from neaptide.cost.measured import MeasuredCost
-from neaptide.ir.text_parser import parse_graph
-from neaptide.ops import registry
-with OpCostCache(Path(sys.argv[1])) as store:
-    done = MeasuredCost(registry(), store).prepare(parse_graph(Path(sys.argv[2]).read_text()))
-print(done.distinct, done.measured + done.from_cache, len(done.skipped))
-"""
-    text = tmp_path / "graph.txt"
-    text.write_text(print_graph(small_step()), encoding="utf-8")
-    where = tmp_path / "costs.sqlite3"
-    command = [sys.executable, "-c", script, str(where), str(text)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other, OpCostCache(where) as store:
-        # Both measure at the same time, and whoever comes second to a key overwrites it.
-        mine = make(store).prepare(small_step())
-        theirs = other.communicate(timeout=120)[0].split()
-    assert (mine.measured + mine.from_cache, theirs) == (6, ["6", "6", "0"])
-    with OpCostCache(where) as store:
-        assert make(store).prepare(small_step()).from_cache == 6
 
 
 def test_the_world_is_as_before(cache):

@@ -304,48 +304,6 @@ def test_what_training_magnifies_is_told_by_eager_itself():
     assert not compare_records(found, expected).agrees
 
 
-def choosing_step(parts, wrong=0.0):
-    """A choice by numbers with one bias for all of them: what it adds to each changes no choice, so its gradient is zero.
-
-    The terms of that gradient are larger than all other gradients, and few.
-    """
-
-    def factory():
-        rows, w, bias = (
-            torch.randn(6, 3, 4),
-            nn.Parameter(1e-3 * torch.randn(4)),
-            nn.Parameter(torch.zeros(1)),
-        )
-        optimizer = torch.optim.Adam([w, bias], lr=0.1)
-
-        def step(x):
-            optimizer.zero_grad()
-            total = torch.zeros(())
-            for part in (1e-2 * x).chunk(parts):
-                first = torch.zeros(len(part), dtype=torch.long)
-                loss = nn.functional.cross_entropy(part @ w + bias, first, reduction="sum")
-                (loss + wrong * bias.sum()).backward()
-                total += loss.detach()
-            optimizer.step()
-            return total
-
-        return step, rows
-
-    return factory
-
-
-def test_terms_that_are_larger_than_all_gradients_are_told_by_nudged_roundings():
-    tolerance = Tolerance(torch.finfo(torch.float32).eps, 6)
-    expected, found = (verify_eager(choosing_step(parts), 0) for parts in (1, 3))
-    moved = expected.tensors["parameters"]["bias"] - found.tensors["parameters"]["bias"]
-    assert float(moved.abs().max()) > 1e-3
-    assert not compare_records(found, expected, tolerance).agrees
-    nudged = [nudged_eager(choosing_step(1), 0, tolerance.eps, sample) for sample in range(3)]
-    assert compare_records(found, expected, tolerance, nudged).agrees
-    wrong = verify_eager(choosing_step(3, 1e-3), 0)
-    assert not compare_records(wrong, expected, tolerance, nudged).agrees
-
-
 def test_a_fault_is_no_rounding_that_was_magnified():
     tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     expected = verify_eager(cancelling_step(1), 0)
