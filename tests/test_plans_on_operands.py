@@ -1,36 +1,38 @@
-"""Results on top of operands behind every search that keeps the bits: never worse, judged, run with eager's bits."""
+"""Results on top of operands: counted while a plan that keeps the bits is searched, written down as a rewrite, and run with eager's bits."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import neaptide
 from deep_step import QUICK
+from example_counts import examples
 from frontends import steps
 from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.api.asking import ask_of
 from neaptide.ask import Ask
 from neaptide.budget import Budget
+from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.ops import registry
 from neaptide.options import PlanOptions
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.on_operands import Operands, stays_after
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import same_budget
 from neaptide.policy.prepared_step import prepare
 from neaptide.report.plan_text import plan_document
-from together import together
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.replays import Replays
+from neaptide.schedule.staying import with_stays
 
-BUDGETS = (
-    Budget(None),
-    Budget("80%"),
-    Budget("60%", host="1MiB"),
-    Budget("min"),
-    Budget(latency="+10%"),
-)
 PRESET = "rtx3090"  # times that are the same on every machine
 
 
@@ -69,56 +71,104 @@ def rules(plan):
     return [rewrite.rule for rewrite in plan.programs[0].rewrites]
 
 
+def both(prepared, budget):
+    """The usual program without and with results on top of operands."""
+    return [planned(prepared, budget, in_place=chosen).plan.programs[0] for chosen in (False, True)]
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.data())
+def test_bytes_of_a_search_are_those_of_the_rewritten_graph(prepared, data):
+    """Whatever runs again and waits on the host; what is taken back takes its results off the operands."""
+    graph = prepared.captured.steady.graph
+    pricing = prepared.pricing(graph)
+    operands = Operands.of(graph, prepared.pricing, lambda _: None, lambda _: None)
+    problem = pricing.problem(graph)
+    evaluator = Evaluator(problem.on_operands(operands.seconds))
+    plain, replays = Evaluator(problem), Replays(evaluator)
+    for _ in range(data.draw(st.integers(0, 4))):
+        storage = data.draw(st.integers(0, len(graph.storages) - 1))
+        before = data.draw(st.integers(0, len(graph.nodes)))
+        creator = problem.creator[storage]
+        if creator >= 0 and evaluator.place_of(creator) < evaluator.place_of(before):
+            closure = replays.closure(storage, before)
+            if closure.nodes:
+                held = evaluator.bytes.tolist()
+                evaluator.apply(replays.insertion(closure, before))
+                if data.draw(st.booleans()):
+                    evaluator.undo()
+                    assert evaluator.bytes.tolist() == held
+                else:
+                    plain.apply(replays.insertion(closure, before))
+    sequence = evaluator.sequence()
+    assert evaluator.bytes.tolist() == Evaluator(evaluator.problem, sequence).bytes.tolist()
+    assert (evaluator.bytes <= plain.bytes).all()
+    assert evaluator.problem.lower_bound_bytes <= min(evaluator.peak, problem.lower_bound_bytes)
+    stays = ()
+    for gap in HostSpace.of(graph, prepared.device, 2**30).gaps(evaluator):
+        if data.draw(st.integers(0, 3)) == 0:
+            gone = data.draw(st.integers(gap.start, gap.end - 2))
+            load = data.draw(st.integers(gone + 1, gap.end - 1))
+            stays = (*stays, HostStay(gap.storage, gap.occurrence, gap.start, gone, load, gap.end))
+    stays = tuple(sorted(stays, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+    taken = [node for node, is_on in evaluator.on_operand.items() if is_on]
+    after = operands.taken(taken)[0].graph if taken else graph
+    moved = stays_after(graph, after, sequence, stays)
+    schedule = Schedule.from_nodes(after, sequence).with_stays(moved)
+    check_schedule(after, schedule, registry())
+    profile = memory_profile(after, schedule, workspace=pricing.prices(after).own_workspace)
+    found = with_stays(evaluator, stays)
+    assert found.peak == profile.peak_with_workspace_bytes
+    assert found.peak_without_workspace == profile.peak_bytes
+    assert found.host_bytes.tolist() == list(profile.host_bytes_at)
+
+
 @pytest.mark.parametrize(
     "budget",
-    [BUDGETS[1], *(pytest.param(budget, marks=pytest.mark.slow) for budget in (BUDGETS[0], *BUDGETS[2:]))],
+    [
+        Budget("80%"),
+        *(
+            pytest.param(budget, marks=pytest.mark.slow)
+            for budget in (Budget(None), Budget("60%", host="1MiB"), Budget("min"), Budget(latency="+10%"))
+        ),
+    ],
     ids=lambda budget: f"{budget.peak} {budget.latency} {budget.host}",
 )
 def test_no_plan_is_worse_for_it(prepared, budget):
-    plain, made = (planned(prepared, budget, in_place=chosen) for chosen in (False, True))
-    before, after = (found.plan.programs[0].predictions for found in (plain, made))
+    plain, made = both(prepared, budget)
+    before, after = plain.predictions, made.predictions
     assert after.baseline_peak_with_workspace_bytes == before.baseline_peak_with_workspace_bytes
     if budget.peak is None or budget.is_min:
         assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
     else:
-        allowed = plain.plan.programs[0].budget_bytes
-        excess = [max(made.peak_with_workspace_bytes - allowed, 0) for made in (before, after)]
+        excess = [max(made.peak_with_workspace_bytes - plain.budget_bytes, 0) for made in (before, after)]
         assert (excess[1], after.seconds) <= (excess[0], before.seconds)
-    runs = made.variant.graphs[0]
-    check_schedule(runs.graph, runs.schedule, registry())
-    assert rules(plain.plan) == []
+    assert plain.rewrites == ()
 
 
 def test_the_peak_falls_by_order_alone_and_what_is_proved_holds(prepared):
-    plain, made = (planned(prepared, Budget(None), in_place=chosen).plan for chosen in (False, True))
-    assert rules(made) == ["in_place"]
-    program = made.programs[0]
-    peak = program.predictions.peak_with_workspace_bytes
-    assert peak < plain.programs[0].predictions.peak_with_workspace_bytes
-    assert program.termination.best == peak
-    assert program.termination.bound <= peak
-    assert (program.termination.reason == TerminationReason.OPTIMAL) == (program.termination.bound == peak)
-
-
-def test_less_is_recomputed_for_a_budget(prepared):
-    plain, made = (planned(prepared, Budget("80%"), in_place=chosen).plan for chosen in (False, True))
-    assert plain.programs[0].moves.recomputations
-    assert rules(made) == ["in_place"]
-    assert made.programs[0].predictions.seconds < plain.programs[0].predictions.seconds
-
-
-@pytest.mark.parametrize("peak", ["90%", pytest.param("80%", marks=pytest.mark.slow)])
-def test_with_room_on_the_host_less_waits_there_or_for_it(prepared, peak):
-    budget = Budget(peak, host="1MiB")
-    plain, made = (planned(prepared, budget, in_place=chosen).plan.programs[0] for chosen in (False, True))
-    assert plain.stays
+    plain, made = both(prepared, Budget(None))
     assert [rewrite.rule for rewrite in made.rewrites] == ["in_place"]
-    assert len(made.stays) < len(plain.stays)
+    peak = made.predictions.peak_with_workspace_bytes
+    assert peak < plain.predictions.peak_with_workspace_bytes
+    assert made.termination.best == peak
+    assert made.termination.bound <= peak
+    assert (made.termination.reason == TerminationReason.OPTIMAL) == (made.termination.bound == peak)
+
+
+def test_less_is_recomputed_or_waits_on_the_host_for_a_budget(prepared):
+    plain, made = both(prepared, Budget("80%"))
+    assert plain.moves.recomputations
     assert made.predictions.seconds < plain.predictions.seconds
+    plain, made = both(prepared, Budget("90%", host="1MiB"))
+    assert len(made.stays) < len(plain.stays)
+    assert made.predictions.seconds <= plain.predictions.seconds
     assert made.predictions.exposed_seconds <= plain.predictions.exposed_seconds
 
 
-@pytest.mark.parametrize("budget", BUDGETS[:3], ids=lambda budget: f"{budget.peak}")
+@pytest.mark.parametrize(
+    "budget", [Budget(None), Budget("80%"), Budget("60%", host="1MiB")], ids=lambda budget: f"{budget.peak}"
+)
 def test_such_plans_are_saved_explained_and_run_with_eagers_bits(tmp_path, prepared, budget):
     made = planned(prepared, budget).plan
     assert rules(made) == ["in_place"]
@@ -128,21 +178,9 @@ def test_such_plans_are_saved_explained_and_run_with_eagers_bits(tmp_path, prepa
     assert report.bitwise_equal
     assert report.measured_peak_bytes == report.predicted_peak_bytes
     assert "in_place" in plan_document(loaded).plain()
-
-
-def test_a_strategy_by_name_and_an_atomic_step_are_left_alone():
-    step, batch = factory()
-    for options in ({"strategy": "greedy_recompute"}, {"atomic": True}):
-        made = neaptide.plan(step, batch, budget="80%", device=PRESET, **options, **QUICK)
-        assert rules(made) == []
-
-
-def test_calls_of_other_shapes_are_planned_alike(prepared):
-    made = planned(prepared, Budget("80%")).plan
-    asked = same_budget(made, None)
+    asked = same_budget(made, None)  # calls of other shapes are planned alike
     assert asked.in_place
     assert asked.rewrites == ()
-    assert not same_budget(planned(prepared, Budget("80%"), in_place=False).plan, None).in_place
 
 
 def test_a_compiled_step_trains_as_eager_does_on_calls_of_two_shapes():
@@ -156,66 +194,20 @@ def test_a_compiled_step_trains_as_eager_does_on_calls_of_two_shapes():
         assert torch.equal(eager, ours)
 
 
-@pytest.fixture
-def searches(monkeypatch):
-    """Of each search for a graph: the work that it was given, and the work that its guard counted."""
-    made, run = [], GraphSearch.run
+@pytest.mark.parametrize(
+    "chosen", [{}, {"in_place": False}, {"strategy": "greedy_recompute"}, {"atomic": True}]
+)
+def test_one_search_has_all_of_the_work_and_a_strategy_by_name_or_an_atomic_step_is_left_alone(
+    prepared, monkeypatch, chosen
+):
+    works, run = [], GraphSearch.run
 
     def noted(search):
-        outcome = run(search)
-        made.append((search.limits.work, outcome.work))
-        return outcome
+        works.append(search.limits.work)
+        return run(search)
 
     monkeypatch.setattr(GraphSearch, "run", noted)
-    return made
-
-
-def searched(prepared, budget, work, **chosen):
-    """Plan the usual program of a step."""
-    options = Ask(budget, limits=Limits(work=work), **chosen)
-    prepared.plan_program(0, options, prepared.allowed(options, 0, None))
-
-
-@pytest.mark.parametrize("work", [3, 40, 300, pytest.param(2000, marks=pytest.mark.slow)])
-@together("budget", [Budget("80%"), Budget("30%"), Budget(latency="+10%")], ids=str)
-def test_both_searches_together_keep_to_a_limit_of_work(prepared, searches, budget, work):
-    searches.clear()
-    searched(prepared, budget, work)
-    # The second where the first repeats something, is above the budget, or leaves time to repeat something.
-    assert len(searches) in (1, 2)
-    assert sum(used for _, used in searches) <= work
-    assert searches[0][0] == work - work // 2
-    if len(searches) > 1:
-        assert searches[1][0] == work - searches[0][1]
-
-
-def test_what_the_first_search_takes_of_its_work_leaves_some_for_the_second(prepared, searches):
-    searched(prepared, Budget("30%"), 40)
-    (allowed, used), (left, _) = searches
-    assert used == allowed
-    assert left == 20
-
-
-def test_a_first_search_too_short_to_repeat_anything_is_followed_by_another(prepared, searches):
-    """What it left of the time may be worth something where results lie on operands."""
-    searched(prepared, Budget(latency="+50%"), 2)
-    assert len(searches) == 2
-    (_, used), (left, _) = searches
-    assert left == 2 - used
-
-
-def test_a_plan_within_its_bytes_that_repeats_nothing_is_not_searched_again(prepared, searches):
-    searched(prepared, Budget("100%"), 2000)
-    assert len(searches) == 1
-
-
-@pytest.mark.parametrize("chosen", [{"in_place": False}, {"strategy": "greedy_recompute"}, {"atomic": True}])
-def test_a_search_that_none_follows_has_all_of_the_work(prepared, searches, chosen):
-    searched(prepared, Budget("80%"), 40, **chosen)
-    assert [allowed for allowed, _ in searches] == [40]
-
-
-def test_where_no_result_can_lie_on_an_operand_one_search_has_all_of_the_work(searches):
-    weight = torch.ones(4, 4)
-    searched(prepare(lambda x: x @ weight @ weight, (torch.ones(4, 4),), device=PRESET), Budget("30%"), 40)
-    assert [allowed for allowed, _ in searches] == [40]
+    ask = Ask(Budget("80%"), limits=Limits(work=200), **chosen)
+    program, _ = prepared.plan_program(0, ask, prepared.allowed(ask, 0, None))
+    assert works == [200]
+    assert bool(program.rewrites) == (not chosen)

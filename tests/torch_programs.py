@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -32,7 +31,6 @@ from neaptide.ops.structural import CONSTANT_OP, host_function
 from neaptide.runtime.calls.executor import Executable
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.transfers import OWNED, TO_END, Transfer
 from neaptide.symbolic.size_expr import SizeExpr
 from timeline_meter import TimelineMeter
 
@@ -396,15 +394,13 @@ def as_state(graph: Graph) -> Graph:
 
 def all_idle(graph: Graph, sequence: Sequence[int]) -> tuple[HostStay, ...]:
     """Stays that have every storage on the host where nothing touches it for two steps."""
-    problem = compile_problem(graph, registry())
-    evaluator = Evaluator(problem, sequence)
-    for storage, spans in enumerate(list(evaluator.spans)):
-        places = [evaluator.places[execution] for execution in evaluator.events(storage)]
-        if problem.state_bytes[storage]:
-            spans, places = ((OWNED, TO_END),), [0, *places, len(sequence) - 1]  # noqa: PLW2901
-        for (start, _), (last, then) in product(spans, pairwise(places)):
-            if then > last + 2:
-                around = (int(evaluator.order[place]) for place in (last, last, then - 1))
-                with contextlib.suppress(ValueError):  # the next instance begins there, or an old one goes on
-                    evaluator.apply(Transfer(storage, start, *around))
-    return evaluator.stays()
+    evaluator = Evaluator(compile_problem(graph, registry()), sequence)
+    stays = []
+    for storage in range(len(graph.storages)):
+        if evaluator.problem.moved_bytes(storage):
+            for occurrence, use in enumerate(evaluator.uses(storage)):
+                places = [evaluator.places[execution] for execution in dict.fromkeys(use.touched_by)]
+                places += [len(sequence)] if use.is_kept else []
+                around = [(last, then) for last, then in pairwise(places) if then > last + 2]
+                stays += [HostStay(storage, occurrence, last, last, then - 1, then) for last, then in around]
+    return tuple(sorted(stays, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))

@@ -107,7 +107,7 @@ class Ask:
             that it can be, and rewrites of the usual step.
         numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
         workers: processes that plan variants side by side; None: as many as save time.
-        in_place: after the search, put results on top of operands where that lowers the peak.
+        in_place: results lie on top of operands that nobody needs any more, where that leaves less bytes or time.
         checkpoints: `keep` the state that checkpointed functions leave in eager, or `undo` the checkpoints.
         place: where the step runs.
         mode: how the step runs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.errors import InvalidBudget, UsageError
@@ -107,6 +107,11 @@ class Budget:
                 why=error.why or error.what,
                 next_step='give seconds, a duration ("250ms") or an increase over the baseline ("+10%")',
             ) from error
+
+    def in_seconds(self, baseline_seconds: float) -> Budget:
+        """The same with its limit of time in seconds."""
+        seconds = self.resolve_latency(baseline_seconds)
+        return self if seconds is None else replace(self, latency=seconds)
 
     @property
     def seconds(self) -> float | None:

@@ -104,18 +104,25 @@ def has_left_calls() -> bool:
     return _left_calls > 0
 
 
+class Part:
+    """A part of a search, which ends here when it is cut: what comes after it does without."""
+
+    def __enter__(self) -> None:
+        self._found = _of_main_thread()
+        if self._found is not None:
+            self._found.parts += 1
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        if self._found is None:
+            return False
+        self._found.parts -= 1
+        return kind is not None and issubclass(kind, Cut)
+
+
 def part(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
     """The result of a part of a search, or what there is without it when it is cut."""
-    found = _of_main_thread()
-    if found is None:
+    with Part():
         return work()
-    try:
-        found.parts += 1
-        return work()
-    except Cut:
-        pass
-    finally:
-        found.parts -= 1
     return otherwise()
 
 

@@ -32,7 +32,8 @@ from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
-from neaptide.schedule.staying import evaluated_with_stays
+from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.staying import with_stays
 from neaptide.symbolic.size_expr import SizeExpr
 
 REGISTRY = registry()
@@ -142,12 +143,13 @@ def by_trips(pricing, graph, node, schedule):
 def test_a_body_within_its_budget_runs_in_parts_of_any_length(rows):
     graph, pricing = single(rows), priced()
     node = loop_of(graph)
-    made = BodyPlanner(pricing, LIMITS).plan(graph, node, Budget("75%"))
+    made = BodyPlanner(pricing, LIMITS).bodies(graph, Budget("75%"))
     written = loop_workspaces(graph)[node.id]
-    assert made.working_bytes <= 0.75 * written
-    assert len(made.schedule.node_steps()) > len(node.regions[0].body.nodes)
-    assert made.seconds == pytest.approx(by_trips(pricing, graph, node, made.schedule))
-    schedule = Schedule.program_order(graph, {node.id: made.schedule})
+    assert pricing.loop_bytes(graph, node, made) <= 0.75 * written
+    assert len(made[node.id].node_steps()) > len(node.regions[0].body.nodes)
+    seconds = pricing.node_price(graph, node, made).seconds
+    assert seconds == pytest.approx(by_trips(pricing, graph, node, made[node.id]))
+    schedule = Schedule.program_order(graph, made)
     check_schedule(graph, schedule, REGISTRY)
     inputs = random_inputs(graph)
     assert_close(run_measured(graph, inputs, schedule), run_measured(graph, inputs))
@@ -158,15 +160,17 @@ def test_a_loop_in_a_loop_is_planned_stored_judged_and_run():
     node = loop_of(graph)
     body = node.regions[0].body
     planner = BodyPlanner(pricing, LIMITS)
-    free = planner.plan(graph, node)
-    assert not any(step.occurrence for step in free.schedule.node_steps()), "order alone repeats nothing"
-    tight = planner.plan(graph, node, Budget("min"))
-    assert tight.working_bytes < free.working_bytes <= loop_workspaces(graph)[node.id]
-    assert tight.seconds == pytest.approx(by_trips(pricing, graph, node, tight.schedule))
+    free, least = planner.bodies(graph), planner.bodies(graph, Budget("min"))
+    assert not any(step.occurrence for step in free[node.id].node_steps()), "order alone repeats nothing"
+    needed = [pricing.loop_bytes(graph, node, bodies) for bodies in (least, free)]
+    assert needed[0] < needed[1] <= loop_workspaces(graph)[node.id]
+    tight = least[node.id]
+    seconds = pricing.node_price(graph, node, least).seconds
+    assert seconds == pytest.approx(by_trips(pricing, graph, node, tight))
     (inner,) = (part for part in body.nodes if part.regions)
     for schedule, within in (
-        (tight.schedule, body),
-        (tight.schedule.bodies[inner.id], inner.regions[0].body),
+        (tight, body),
+        (tight.bodies[inner.id], inner.regions[0].body),
     ):
         assert len(schedule.node_steps()) > len(within.nodes), "both bodies make something again"
 
@@ -220,7 +224,8 @@ def test_a_graph_takes_what_is_left_where_its_loop_runs():
     made = planner.around(graph, GraphAsk(Budget(allowed))).program
     assert made.predictions.peak_with_workspace_bytes <= allowed
     assert made.predictions.seconds <= least.predictions.seconds * (1 + 1e-9)
-    assert planner.plan(graph, node) is planner.plan(graph, node), "bodies that are alike are planned once"
+    first, second = (planner.bodies(graph)[node.id] for _ in range(2))
+    assert first is second, "bodies that are alike are planned once"
 
 
 def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
@@ -249,10 +254,8 @@ def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
     assert len(order.sequence) == len(set(order.sequence))
     assert program.predictions.peak_with_workspace_bytes <= budget
     assert program.predictions.seconds == pytest.approx(before.seconds)
-    again = evaluated_with_stays(
-        pricing.problem(graph, found.schedule.bodies), program.sequence, program.stays
-    )
-    assert again.stays() == program.stays
+    problem = pricing.problem(graph, found.schedule.bodies)
+    again = with_stays(Evaluator(problem, program.sequence), program.stays)
     assert again.peak == program.predictions.peak_with_workspace_bytes
     assert again.peak_host_bytes == program.predictions.host_bytes
 

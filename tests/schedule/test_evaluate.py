@@ -128,13 +128,6 @@ def test_impossible_changes_are_refused_and_change_nothing():
         Evaluator(problem_of_chain(), [0, 1])
 
 
-def test_excess_adds_up_what_is_above_a_level():
-    evaluator = Evaluator(problem_of_chain())
-    level = evaluator.peak - 1
-    assert evaluator.excess(level) == sum(1 for b in evaluator.bytes if b == evaluator.peak)
-    assert evaluator.excess(evaluator.peak) == 0
-
-
 def test_a_whole_training_step_equals_the_reference():
     step = transformer_step(layers=2, dropout=True)
     problem = compile_problem(step.graph, step.registry)

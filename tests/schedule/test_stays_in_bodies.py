@@ -16,9 +16,10 @@ from neaptide.ir.body_orders import body_orders, body_schedules
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.planner.body_copies import Links
 from neaptide.planner.pricing import Pricing
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.loop_copies import Busy, Copying, LoopCopies, Running
 from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.staying import evaluated_with_stays
+from neaptide.schedule.staying import with_stays
 from neaptide.schedule.timeline import simulate_timeline
 from timeline_play import BACK, OUT, Tasks, run_events
 
@@ -63,11 +64,11 @@ def test_bytes_on_the_host_are_those_of_the_fullest_trip(case):
     assert list(profile.host_bytes_at) == most_on_host(graph, schedule, {})
     problem = Pricing(QuarterCost(), REGISTRY, links=LINKS).problem(graph, schedule.bodies)
     sequence = [step.target for step in schedule.node_steps()]
-    evaluator = evaluated_with_stays(problem, sequence, schedule.stays())
-    assert evaluator.host_bytes.tolist() == list(profile.host_bytes_at)
-    assert evaluator.peak_host_bytes == profile.peak_host_bytes
-    assert evaluator.peak == profile.peak_with_workspace_bytes
-    assert evaluator.peak_without_workspace == profile.peak_bytes
+    found = with_stays(Evaluator(problem, sequence), schedule.stays())
+    assert found.host_bytes.tolist() == list(profile.host_bytes_at)
+    assert found.peak_host_bytes == profile.peak_host_bytes
+    assert found.peak == profile.peak_with_workspace_bytes
+    assert found.peak_without_workspace == profile.peak_bytes
 
     # Orders are kept as plain data.
     made = body_schedules(graph, body_orders(schedule.bodies))
@@ -92,7 +93,7 @@ def test_seconds_are_those_of_all_trips_played_as_events(case):
     assert found.seconds == problem.baseline_seconds + found.exposed_s
     assert sum(end - begin for begin, end in found.waits) == found.exposed_s
 
-    evaluator = evaluated_with_stays(problem, range(problem.node_count), ())
+    evaluator = Evaluator(problem)
     stays = schedule.stays()
     nbytes = [problem.moved_bytes(stay.storage) for stay in stays]
     quick = StayClock.of(evaluator, OUT, BACK).play([stay.positions for stay in stays], nbytes)

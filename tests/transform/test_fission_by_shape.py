@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.analysis.loop_bytes import LoopBytes
 from neaptide.analysis.profile_bytes import loop_workspace_bytes, memory_profile
+from neaptide.analysis.shape_peaks import LoopBytes
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.of_shapes import CostOfShapes
 from neaptide.cost.presets import get_device

@@ -39,7 +39,7 @@ class Change:
         self.graph: Graph = edited.graph
         old_of = np.array(edited.node_of, dtype=np.int64)
         self._new_of = _inverse(old_of, len(standing.graph.nodes))
-        self.touched = standing.pricing.repriced(edited, standing.users, self.new_node)
+        self.touched = self._repriced()
         self._is_touched = frozenset(self.touched)
         self.placed = displaced(edited)
         removed = np.flatnonzero(self._new_of < 0).tolist()
@@ -153,6 +153,15 @@ class Change:
     def runs(self, node: int) -> tuple[int, ...]:
         """Positions in the old sequence of a node that keeps its place."""
         return self.standing.runs[self.edited.node_of[node]]
+
+    def _repriced(self) -> tuple[int, ...]:
+        """Nodes that are touched, ascending; where costs are measured, those that use what they make as well."""
+        edited = self.edited
+        if not self.standing.pricing.cost.is_measured:
+            return edited.touched
+        made = {edited.value_of[v] for node in edited.touched for v in edited.graph.nodes[node].outputs}
+        found = {self.new_node(user) for value in made - {-1} for user in self.standing.users[value]}
+        return tuple(sorted(found.union(edited.touched) - {-1}))
 
     def _keeps_outputs(self) -> bool:
         """Whether the outputs are those of before, on the storages of before."""

@@ -100,7 +100,7 @@ class _Judgement:
     def peak(self) -> int:
         """Highest bytes, workspace included."""
         if not self._keeps_device():
-            step = self.standing.pricing.after(self.standing.graph, self.change.edited, self.bodies)
+            step = self.standing.pricing.problem(self.change.graph, self.bodies)
             return Evaluator(step, _mapped(self.change, self.places)).peak
         allocated, freed, workspace = self.traffic
         before = np.zeros(len(allocated) + 1, dtype=np.int64)  # held in front of each position
@@ -235,7 +235,6 @@ class _Judgement:
             graph.storages[storage].device == self.device for storage in self.bytes_of
         ):
             return True
-        standing.pricing.take_over(standing.graph, self.change.edited)
         return main_device(graph, standing.pricing.storage_bytes(graph)) == self.device
 
 

@@ -39,5 +39,5 @@ def reorder_candidate(
         edited: the change.
         limits: of the search.
     """
-    step = standing.pricing.after(standing.graph, edited, Change(standing, edited).bodies())
+    step = standing.pricing.problem(edited.graph, Change(standing, edited).bodies())
     return reschedule(before, edit_of(before.problem, step_order_problem(step), edited), limits=limits)

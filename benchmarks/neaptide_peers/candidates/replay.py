@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neaptide.ir.nodes import Access
+from neaptide.schedule.instances import TO_END
 from neaptide.schedule.problem import Role
-from neaptide.schedule.transfers import TO_END
 from neaptide_peers.candidates.change import Change
 from neaptide_peers.candidates.places import Places
 

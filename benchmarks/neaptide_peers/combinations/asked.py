@@ -122,4 +122,4 @@ class Combining:
         ended = Termination(TerminationReason.FEASIBLE, best=stored.planned.peak_with_workspace_bytes)
         outcome = Outcome(stored.planned, ended)
         pricing = self.exact(variant.graph)
-        return plan_of_outcome(variant.graph, pricing, asked, lambda _: outcome, stored=stored)
+        return plan_of_outcome(variant.graph, pricing, asked, outcome, stored)

@@ -17,8 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
-from neaptide.layout.in_place.choices import InPlaceChoice, choose_in_place, instance_uses
-from neaptide.layout.in_place.shared_buffers import share
+from neaptide.layout.in_place.choices import InPlaceChoice, choose_in_place, instance_uses, share
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.settings import DEFAULT
@@ -81,7 +80,7 @@ def memory_ladder(
     )
     choices = choose_in_place(
         graph, schedule, registry, donated=donated, binding=binding, storage_bytes=storage_bytes
-    ).choices
+    )
     shared = share(buffers, choices)
     tags = schedule_tags(graph, buffers, choices)
     layout = _planned(shared.problem, limits, interrupt) if plan is None else plan(shared.problem)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from neaptide.errors import RewriteError
-from neaptide.schedule.transfers import bytes_on_host
+from neaptide.schedule.staying import bytes_on_host
 from neaptide_peers.magis.f_tree import FTree
 from neaptide_peers.magis.f_tree_moves import Parts
 from neaptide_peers.magis.flat_step import FlatStep

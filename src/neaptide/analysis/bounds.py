@@ -79,10 +79,6 @@ def most_forced_bytes(
     Args:
         created: by node, in a legal order, the storages that it creates.
         touched: by node, the storages that it needs or makes, of those that a node creates.
-        outputs: storages that must be there in the end.
-        before: by node, nodes that must run first.
-        sizes: by storage.
-        scratch: by node.
     """
     made = [_mask(storages) for storages in created]
     for node, earlier in enumerate(before):
@@ -138,14 +134,7 @@ def least_loop_bytes(
     bound: Callable[..., int],
     in_bodies: InBodies = NOTHING_IN_BODIES,
 ) -> dict[int, int]:
-    """By loop, what its body cannot go below by one of the two bounds, beyond what the body is handed.
-
-    Args:
-        graph: where the loops are.
-        binding: values of symbolic dims.
-        bound: `lower_bound_bytes` or `order_lower_bound_bytes`.
-        in_bodies: what is known of bodies beside their graphs.
-    """
+    """By loop, what its body cannot go below by one of the two bounds, beyond what the body is handed."""
     least: dict[int, int] = {}
     for node in graph.nodes:
         for loop in node.regions:

@@ -10,8 +10,6 @@ def immediate_dominators(order: Sequence[int], predecessors: Sequence[Iterable[i
 
     Args:
         order: nodes in topological order, the root first; every other one has a predecessor in it.
-        predecessors: by node.
-        root: from which everything is reached.
     """
     size = len(predecessors)
     parent, jump, depth = [-1] * size, [-1] * size, [0] * size
@@ -54,8 +52,6 @@ def entry_exit_pairs(
 
     Args:
         order: all nodes in topological order, one root first and one end last.
-        predecessors: by node.
-        successors: by node.
     """
     above = immediate_dominators(order, predecessors, order[0])
     below = immediate_dominators(order[::-1], successors, order[-1])

@@ -1,4 +1,4 @@
-"""Lifetimes under a schedule: which name holds which bytes from which step to which.
+"""Lifetimes under a schedule: which name holds which bytes from which step to which, on the device and on the host.
 
 Positions count node steps only (0 is the first step that runs a node); ranges are half-open, `[start, end)`.
 A name that dies after the step at position p has `end == p + 1`: during p it is still there.
@@ -6,7 +6,9 @@ A name that dies after the step at position p has `end == p + 1`: during p it is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from neaptide.analysis.alias import alias_operand
 from neaptide.ir.dependencies import needed_inputs
@@ -15,12 +17,11 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule, Step, StepKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Binding:
     """One span during which a name is bound.
 
     Attributes:
-        value: the name.
         occurrence: 0 for its first definition, k for the k-th repetition.
         instance: index in `Liveness.instances`; None for a host scalar.
         start: position of the step that defines it; 0 for graph inputs.
@@ -34,12 +35,11 @@ class Binding:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Instance:
     """One span during which a storage holds bytes.
 
     Attributes:
-        storage: id.
         occurrence: 0 for the first creation, k for the k-th repetition.
         start: position of the step that creates it; 0 for what the caller owns.
         end: one past the last step with a binding to it. A stay on the host in between is not seen here.
@@ -70,6 +70,11 @@ class Liveness:
     instances: tuple[Instance, ...]
     deaths: tuple[tuple[int, ...], ...]
 
+    def handed_back(self, graph: Graph) -> frozenset[int]:
+        """Instances that hold results of the program."""
+        last = {binding.value: binding.instance for binding in self.bindings}
+        return frozenset(i for value in graph.outputs if (i := last.get(value)) is not None)
+
 
 def compute_liveness(graph: Graph, schedule: Schedule) -> Liveness:
     """Bindings, storage instances and deaths. O(total inputs and outputs of the steps).
@@ -80,13 +85,13 @@ def compute_liveness(graph: Graph, schedule: Schedule) -> Liveness:
 
 
 def with_frees(graph: Graph, schedule: Schedule) -> Schedule:
-    """The schedule with a `FREE` step directly behind the last step of every storage instance that dies.
+    """The schedule with a `FREE` step directly after the last step of every storage instance that dies.
 
-    Steps that store, load and wait stay where they are, behind these.
+    Steps that store, load and wait stay where they are, after these.
     """
     liveness = compute_liveness(graph, schedule)
     freed: list[list[Step]] = [[] for _ in liveness.steps]
-    held_to_end = set(_instances_of_outputs(graph, liveness))
+    held_to_end = liveness.handed_back(graph)
     for index, instance in enumerate(liveness.instances):
         if not instance.is_resident and index not in held_to_end:
             freed[instance.end - 1].append(Step(StepKind.FREE, instance.storage, instance.occurrence))
@@ -102,42 +107,25 @@ def with_frees(graph: Graph, schedule: Schedule) -> Schedule:
     return Schedule(tuple(steps), schedule.bodies)
 
 
-def _instances_of_outputs(graph: Graph, liveness: Liveness) -> list[int]:
-    last = {binding.value: binding.instance for binding in liveness.bindings}
-    return [i for v in graph.outputs if (i := last.get(v)) is not None]
-
-
 class _Walk:
     """One pass over the steps that binds names and stretches their spans to each use."""
 
     def __init__(self, graph: Graph, steps: tuple[Step, ...]) -> None:
-        self.graph = graph
-        self.steps = steps
-        self.binding_value: list[int] = []
-        self.binding_occurrence: list[int] = []
-        self.binding_instance: list[int | None] = []
-        self.binding_start: list[int] = []
-        self.binding_end: list[int] = []
+        self.graph, self.steps = graph, steps
+        self.bindings: list[Binding] = []
+        self.instances: list[Instance] = []
         self.current: dict[int, int] = {}
-        self.times_bound: dict[int, int] = {}
-        self.instance_storage: list[int] = []
-        self.instance_occurrence: list[int] = []
-        self.instance_start: list[int] = []
         self.times_created: dict[int, int] = {}
-        self.caller_owned = len(graph.inputs)
-        self._bind_inputs()
+        owned = {storage: self._create(storage, 0, is_resident=True) for storage in graph.input_storages()}
+        for value in graph.inputs:
+            storage = graph.values[value].storage
+            self._bind(value, None if storage is None else owned[storage], 0)
         for position, step in enumerate(steps):
             self._run(graph.nodes[step.target], position)
 
-    def _bind_inputs(self) -> None:
-        owned = {storage: self._create(storage, 0) for storage in self.graph.input_storages()}
-        for value in self.graph.inputs:
-            storage = self.graph.values[value].storage
-            self._bind(value, None if storage is None else owned[storage], 0)
-
     def _run(self, node: Node, position: int) -> None:
         for value in needed_inputs(self.graph, node):
-            self.binding_end[self.current[value]] = position + 1
+            self.bindings[self.current[value]].end = position + 1
         here: dict[int, int | None] = {
             s: self._create(s, position) for s in self.graph.created_storages(node)
         }
@@ -145,65 +133,99 @@ class _Walk:
             storage = self.graph.values[value].storage
             if storage is not None and storage not in here:
                 operand = alias_operand(self.graph, node, storage)
-                here[storage] = self.binding_instance[self.current[operand]]
+                here[storage] = self.bindings[self.current[operand]].instance
         for value in node.outputs:
             storage = self.graph.values[value].storage
             self._bind(value, None if storage is None else here[storage], position)
 
-    def _create(self, storage: int, position: int) -> int:
-        self.instance_storage.append(storage)
-        self.instance_occurrence.append(self.times_created.get(storage, 0))
-        self.instance_start.append(position)
-        self.times_created[storage] = self.instance_occurrence[-1] + 1
-        return len(self.instance_storage) - 1
+    def _create(self, storage: int, position: int, *, is_resident: bool = False) -> int:
+        occurrence = self.times_created.get(storage, 0)
+        self.times_created[storage] = occurrence + 1
+        self.instances.append(Instance(storage, occurrence, position, position + 1, is_resident))
+        return len(self.instances) - 1
 
     def _bind(self, value: int, instance: int | None, position: int) -> None:
-        self.current[value] = len(self.binding_value)
-        self.binding_value.append(value)
-        self.binding_occurrence.append(self.times_bound.get(value, 0))
-        self.binding_instance.append(instance)
-        self.binding_start.append(position)
-        self.binding_end.append(position + 1)
-        self.times_bound[value] = self.binding_occurrence[-1] + 1
+        before = self.current.get(value)
+        occurrence = 0 if before is None else self.bindings[before].occurrence + 1
+        self.current[value] = len(self.bindings)
+        self.bindings.append(Binding(value, occurrence, instance, position, position + 1))
 
     def result(self) -> Liveness:
         end_of_time = len(self.steps)
-        immortal = {*range(self.caller_owned), *(self.current[v] for v in self.graph.outputs)}
+        immortal = {*range(len(self.graph.inputs)), *(self.current[v] for v in self.graph.outputs)}
         deaths: list[list[int]] = [[] for _ in self.steps]
-        instance_end = [start + 1 for start in self.instance_start]
-        for index, value in enumerate(self.binding_value):
+        for index, binding in enumerate(self.bindings):
             if index in immortal:
-                self.binding_end[index] = end_of_time
+                binding.end = end_of_time
             else:
-                deaths[self.binding_end[index] - 1].append(value)
-            instance = self.binding_instance[index]
-            if instance is not None:
-                instance_end[instance] = max(instance_end[instance], self.binding_end[index])
-        owned = len(self.graph.input_storages())
-        return Liveness(
-            steps=self.steps,
-            bindings=tuple(
-                Binding(*row)
-                for row in zip(
-                    self.binding_value,
-                    self.binding_occurrence,
-                    self.binding_instance,
-                    self.binding_start,
-                    self.binding_end,
-                    strict=True,
-                )
-            ),
-            instances=tuple(
-                Instance(storage, occurrence, start, end_of_time if index < owned else end, index < owned)
-                for index, (storage, occurrence, start, end) in enumerate(
-                    zip(
-                        self.instance_storage,
-                        self.instance_occurrence,
-                        self.instance_start,
-                        instance_end,
-                        strict=True,
-                    )
-                )
-            ),
-            deaths=tuple(tuple(values) for values in deaths),
-        )
+                deaths[binding.end - 1].append(binding.value)
+            if binding.instance is not None:
+                instance = self.instances[binding.instance]
+                instance.end = max(instance.end, binding.end)
+        for instance in self.instances:
+            if instance.is_resident:
+                instance.end = end_of_time
+        return Liveness(self.steps, tuple(self.bindings), tuple(self.instances), tuple(map(tuple, deaths)))
+
+
+class Presence(NamedTuple):
+    """An instance that is on the device while the steps `[start, end)` run, counting those that run nodes."""
+
+    instance: Instance
+    start: int
+    end: int
+
+
+class OnHost(NamedTuple):
+    """Storages of the instances on the host.
+
+    Attributes:
+        position: of the last step that runs a node.
+        storages: one for each instance that is there.
+        is_running: whether this is while that step runs, rather than after it.
+    """
+
+    position: int
+    storages: tuple[int, ...]
+    is_running: bool
+
+
+def presences(graph: Graph, schedule: Schedule) -> tuple[list[Presence], list[OnHost]]:
+    """What is on the device, and what is on the host while a node runs or after a `STORE`. O(steps x storages on the host).
+
+    An instance that is stored leaves at the `WAIT` for its copy, and is there again from its `LOAD` on: it has a presence
+    for each return. One of the caller's that is loaded before it is stored is on the host from the begin.
+    """
+    liveness = compute_liveness(graph, schedule)
+    instances = {(one.storage, one.occurrence): one for one in liveness.instances}
+    since = {key: one.start for key, one in instances.items()}
+    away = [(storage, 0) for storage in schedule.away_at_begin() if (storage, 0) in instances]
+    for key in away:
+        del since[key]
+    on_host, leaving = dict.fromkeys(away), set()
+    found: list[Presence] = []
+    hosted: list[OnHost] = []
+    position = 0
+    for step in schedule.steps if schedule.has_own_transfers else ():
+        key = (step.target, step.occurrence)
+        if step.runs_node:
+            if on_host:
+                hosted.append(OnHost(position, _storages(on_host), is_running=True))
+            position += 1
+        elif step.kind is StepKind.STORE:
+            on_host[key] = None
+            leaving.add(key)
+            hosted.append(OnHost(position - 1, _storages(on_host), is_running=False))
+        elif step.kind is StepKind.LOAD:
+            since[key] = position
+        elif step.moves_bytes and key in leaving:
+            leaving.remove(key)
+            found.append(Presence(instances[key], since.pop(key), position))
+        elif step.moves_bytes:
+            del on_host[key]
+    found += [Presence(instances[key], start, instances[key].end) for key, start in since.items()]
+    return [one for one in found if one.start < one.end], hosted
+
+
+def _storages(keys: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    return tuple(storage for storage, _ in keys)

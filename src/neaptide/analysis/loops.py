@@ -66,10 +66,6 @@ class InBodies:
             _most_of(self.storages, other.storages),
         )
 
-    def renumbered(self, loops: Mapping[int, int]) -> InBodies:
-        """What is known of the bodies of some loops, by what these are called now. O(size)."""
-        return InBodies(_renumbered(self.workspace, loops), _renumbered(self.storages, loops))
-
     @property
     def of_storages(self) -> InBodies:
         """What is known of storages alone."""
@@ -95,10 +91,6 @@ def _one_long(known: Mapping[int, int]) -> dict[Path, int]:
 
 def _behind(known: Mapping[Path, int], loop: int) -> dict[Path, int]:
     return {path[1:]: nbytes for path, nbytes in known.items() if path[0] == loop and len(path) > 1}
-
-
-def _renumbered(known: Mapping[Path, int], loops: Mapping[int, int]) -> dict[Path, int]:
-    return {(loops[path[0]], *path[1:]): nbytes for path, nbytes in known.items() if path[0] in loops}
 
 
 def _most_of(one: Mapping[Path, int], other: Mapping[Path, int]) -> dict[Path, int]:

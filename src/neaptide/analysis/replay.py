@@ -47,8 +47,6 @@ def repeat_rule(graph: Graph, node: Node, registry: OpRegistry) -> Repeat:
     the first time, so it has no place in the order of draws.
 
     Args:
-        graph: the program.
-        node: one of its nodes.
         registry: what the operations mean, and whether bits may vary; an operation without a row is never repeated.
     """
     spec = registry.find(node.op)

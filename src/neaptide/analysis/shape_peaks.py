@@ -1,4 +1,4 @@
-"""The peak of one schedule at any shape: which storages are there at each step does not depend on how large they are.
+"""Bytes of one schedule at any shape: which storages are there at each step does not depend on how large they are.
 
 A step holds so many storages of each size, and sizes are few: a graph of thousands of operations has some dozens. So the
 bytes at all steps are a matrix of counts times the sizes at the shape.
@@ -6,29 +6,45 @@ bytes at all steps are a matrix of counts times the sizes at the shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from neaptide.analysis.play_bytes import play
+from neaptide.analysis.liveness import presences
+from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
 from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.symbolic.stacked import Ints, StackedSizes
 
-# Rows that are nowhere above another are left out, which takes a comparison with each that stays.
-_ROWS_COMPARED: Final = 512
+NodeWorkspace = Callable[[Graph, Node], SizeExpr]
+"""Scratch bytes of a node that is no loop."""
+
+
+def _counts(graph: Graph, schedule: Schedule, numbers: dict[SizeExpr, int], device: str) -> Ints:
+    """By step, how many storages of each size that the graph makes are there; sizes get the next numbers."""
+    running = schedule.node_steps()
+    size_of = {
+        storage.id: numbers.setdefault(storage.nbytes, len(numbers))
+        for storage in graph.storages
+        if storage.device == device
+    }
+    change = np.zeros((len(running) + 1, len(numbers)), dtype=np.int64)
+    for instance, start, end in presences(graph, schedule)[0]:
+        if not instance.is_resident and (number := size_of.get(instance.storage)) is not None:
+            change[start, number] += 1
+            change[end, number] -= 1
+    found: Ints = np.cumsum(change, axis=0)[: len(running)]
+    return found
 
 
 class ShapePeaks:
     """Peaks of a schedule at given shapes. O(steps x sizes + storages) to make.
 
     Args:
-        graph: with symbolic dims, or without; no loops.
-        schedule: legal. Repetitions are counted as they are played.
         shape: one in the range; it tells which device's bytes are counted.
         workspace: scratch bytes by node id. They are taken as they are, whatever the shape.
 
@@ -47,62 +63,68 @@ class ShapePeaks:
             raise UsageError("the peak of a graph with loops is not known for every shape")
         device = main_device(graph, evaluate_storage_bytes(graph, shape))
         numbers: dict[SizeExpr, int] = {}
-        size_of = {
-            storage.id: numbers.setdefault(storage.nbytes, len(numbers))
-            for storage in graph.storages
-            if storage.device == device
-        }
+        counts = _counts(graph, schedule, numbers, device)
         self._sizes = tuple(numbers)
-        running = [graph.nodes[step.target] for step in schedule.node_steps()]
-        change = np.zeros((len(running) + 1, len(numbers)), dtype=np.int64)
+        resident = np.zeros(len(numbers), dtype=np.int64)
         for storage in graph.input_storages():
-            if storage in size_of:
-                change[0, size_of[storage]] += 1
-        self._resident = change[0].copy()
-        for presence in play(graph, schedule).presences:
-            if (number := size_of.get(presence.instance.storage)) is not None:
-                change[presence.start, number] += 1
-                change[presence.end, number] -= 1
-        counts = np.cumsum(change, axis=0)[: len(running)]
+            if graph.storages[storage].device == device:
+                resident[numbers[graph.storages[storage].nbytes]] += 1
+        running = [graph.nodes[step.target] for step in schedule.node_steps()]
         scratch = workspace or {}
         beside = np.array(
             [scratch.get(node.id, 0) if node_device(graph, node) == device else 0 for node in running],
             dtype=np.int64,
         )
-        nothing = np.zeros(len(running), dtype=np.int64)
-        self._plain = _highest(counts, nothing, self._resident)
-        self._with_workspace = _highest(counts, beside, self._resident)
+        counts, self._beside = counts + resident, beside
+        if not len(counts):
+            counts, self._beside = resident[np.newaxis], np.zeros(1, dtype=np.int64)
+        self._counts = counts
 
     def peak_bytes(self, shape: Mapping[str, int]) -> int:
-        """The highest bytes of storages at a shape, those of the caller included. O(rows that are left x sizes).
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
-        return self._at(shape, *self._plain)
+        """The highest bytes of storages at a shape, those of the caller included. O(steps x sizes)."""
+        return int(self._bytes(shape).max())
 
     def peak_with_workspace_bytes(self, shape: Mapping[str, int]) -> int:
         """The same with scratch bytes added."""
-        return self._at(shape, *self._with_workspace)
+        return int((self._bytes(shape) + self._beside).max())
 
-    def _at(
-        self, shape: Mapping[str, int], counts: npt.NDArray[np.int64], beside: npt.NDArray[np.int64]
-    ) -> int:
+    def _bytes(self, shape: Mapping[str, int]) -> Ints:
         sizes = np.array([size.evaluate(shape) for size in self._sizes], dtype=np.int64)
-        return int((counts @ sizes + beside).max(initial=0))
+        found: Ints = self._counts @ sizes
+        return found
 
 
-def _highest(
-    counts: npt.NDArray[np.int64], beside: npt.NDArray[np.int64], resident: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows of which one is the highest at every shape: without those that have no more of anything than another."""
-    rows = np.unique(np.column_stack([counts, beside]), axis=0)
-    if not len(rows):
-        rows = np.append(resident, 0)[np.newaxis]
-    kept: list[Sequence[np.int64]] = []
-    for row in rows[np.argsort(-rows.sum(axis=1), kind="stable")]:
-        if len(kept) < _ROWS_COMPARED and kept and (np.array(kept) >= row).all(axis=1).any():
-            continue
-        kept.append(row)
-    found = np.array(kept)
-    return found[:, :-1], found[:, -1]
+class LoopBytes:
+    """What `analysis.profile_bytes.loop_workspace_bytes` says of a loop, for one binding after another."""
+
+    def __init__(
+        self, graph: Graph, node: Node, workspace: NodeWorkspace, bodies: Bodies = NO_BODIES
+    ) -> None:
+        self._graph, self._node, self._loop = graph, node, node.regions[0]
+        body, order, device = self._loop.body, body_schedule(node, bodies), node_device(graph, node)
+        running = [body.nodes[step.target] for step in order.node_steps()]
+        numbers: dict[SizeExpr, int] = {}
+        scratch = {
+            step: numbers.setdefault(workspace(body, inner), len(numbers))
+            for step, inner in enumerate(running)
+            if not inner.regions and node_device(body, inner) == device
+        }
+        self._counts = _counts(body, order, numbers, device)
+        for step, number in scratch.items():
+            self._counts[step, number] += 1
+        self._sizes = StackedSizes(list(numbers))
+        self._inner = {
+            step: LoopBytes(body, inner, workspace, order.bodies)
+            for step, inner in enumerate(running)
+            if inner.regions
+        }
+
+    def at(self, binding: Binding) -> int:
+        """Most bytes that a trip holds beyond what it is handed and what it writes its results to. O(steps x sizes)."""
+        return max(self._peak(sizes) for _, sizes in trips(self._graph, self._node, self._loop, binding))
+
+    def _peak(self, binding: Binding) -> int:
+        found = self._counts @ self._sizes.at(binding)
+        for step, loop in self._inner.items():
+            found[step] += loop.at(binding)
+        return int(found.max(initial=0))

@@ -15,8 +15,6 @@ def evaluate_storage_bytes(
     """Bytes of each storage.
 
     Args:
-        graph: the program.
-        binding: values of the symbolic dims; not needed for a static graph.
         overrides: bytes by storage id, where an audit found a real size other than the recorded one.
 
     Raises:

@@ -33,10 +33,6 @@ def deepest_sum(graph: Graph, registry: OpRegistry) -> int:
     count; zeros of padding do. An operation without a row has as many terms as it has elements of the largest operand for
     one of a result.
 
-    Args:
-        graph: without symbolic dims, but for those of loops' bodies.
-        registry: what its operations mean.
-
     Raises:
         SymbolicError: a dim has no value.
 

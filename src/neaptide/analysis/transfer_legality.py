@@ -55,13 +55,6 @@ def check_transfers(
     highest while operations run. In the body of a loop all of this holds for one trip, and what the body is handed stays
     on the device: it is part of a storage around the loop.
 
-    Args:
-        graph: the program.
-        schedule: legal but for its transfers.
-        uses: of each step that runs a node.
-        kept: instances that outlive the schedule.
-        is_body: whether the graph is the body of a loop.
-
     Raises:
         VerifyError: naming the step, the storage and the rule.
     """

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.analysis.alias import is_pure_view
-from neaptide.analysis.loop_bytes import LoopBytes
 from neaptide.analysis.loops import NO_BODIES, Bodies, body_schedule, trips
+from neaptide.analysis.shape_peaks import LoopBytes
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, is_host_arithmetic, node_work
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -97,7 +97,7 @@ class LoopOfShapes:
         return sum(count * int(self._body.flops(sizes)[self._steps].sum()) for count, sizes in found)
 
     def workspace(self, binding: Mapping[str, int]) -> int:
-        """Most bytes that a trip holds, as `analysis.loop_bytes.LoopBytes`."""
+        """Most bytes that a trip holds, as `analysis.shape_peaks.LoopBytes`."""
         return self._bytes.at(binding)
 
 

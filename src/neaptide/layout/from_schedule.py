@@ -79,7 +79,7 @@ def schedule_buffers(
     where = device if device is not None else main_device(graph, sizes)
     kinds = storage_kinds(graph)
     liveness = compute_liveness(graph, schedule)
-    handed_back = _handed_back(graph, liveness)
+    handed_back = liveness.handed_back(graph)
     buffers: list[Buffer] = []
     buffer_of: list[int] = []
     resident = kept = 0
@@ -122,9 +122,3 @@ def schedule_buffers(
     return ScheduleBuffers(
         LayoutProblem(tuple(buffers), graph.name), liveness, tuple(buffer_of), where, resident, kept
     )
-
-
-def _handed_back(graph: Graph, liveness: Liveness) -> set[int]:
-    """Instances that the last binding of a graph output points to."""
-    last = {binding.value: binding.instance for binding in liveness.bindings}
-    return {instance for value in graph.outputs if (instance := last.get(value)) is not None}

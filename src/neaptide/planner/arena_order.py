@@ -27,7 +27,6 @@ class PlannedArena:
     """A node sequence and the arena of what it makes.
 
     Attributes:
-        sequence: node ids in running order.
         arena_bytes: of all storages that it makes and does not hand back, as they would be laid out in one block.
         lower_bound_bytes: no layout of this sequence has a smaller arena.
     """
@@ -50,15 +49,6 @@ def settle_arena(
     """Lay a sequence out, and move steps a little where its arena is more than a hundredth above its bytes.
 
     The peak with workspace and the number of executions stay what they are, or fall.
-
-    Args:
-        graph: the program; `step` is the same as integers.
-        step: the problem that was searched.
-        pricing: of the graph.
-        sequence: a legal one.
-        limits: of time and the seed.
-        interrupt: set it to get the best so far.
-        may_move: whether steps may be moved at all.
     """
     most = Evaluator(step, sequence).peak
     guard, sizes = LimitGuard(limits, interrupt), pricing.prices(graph).storage_bytes

@@ -56,7 +56,6 @@ def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
     statistics of a batch norm). What such an operation writes is saved.
 
     Args:
-        step: the program as integers.
         storage_bytes: by storage, the caller's own included.
     """
     updates = _waiting(step)

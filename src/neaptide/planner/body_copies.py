@@ -18,12 +18,7 @@ from neaptide.schedule.timeline import copy_links_if_any
 
 
 class Links(NamedTuple):
-    """Copy engines.
-
-    Attributes:
-        out: to the host.
-        back: from it.
-    """
+    """Copy engines."""
 
     out: Link
     back: Link
@@ -44,14 +39,6 @@ def body_copies(
     graph: Graph, node: Node, cost: CostModel, bodies: Bodies, binding: Binding, links: Links | None
 ) -> LoopCopies:
     """The trips of a loop, priced. O(steps of the full and of the last trip, loops inside included).
-
-    Args:
-        graph: where the loop is.
-        node: the loop.
-        cost: of the graph, under the same binding.
-        bodies: by loop, the order of its body.
-        binding: values of symbolic dims around the loop.
-        links: what makes the copies.
 
     Raises:
         UsageError: there are no links.

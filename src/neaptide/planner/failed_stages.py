@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import TracebackType
 from typing import TypeVar
 
 from neaptide.errors import MissingExtra, UsageError
-from neaptide.interruption import keeping, part
+from neaptide.interruption import Part, keeping
 
 logger = logging.getLogger(__name__)
 
@@ -54,40 +55,49 @@ def failing_stages(on_failure: OnFailure) -> Iterator[None]:
         _policies.pop()
 
 
-def attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T], *, can_be_cut: bool = True) -> T:
-    """The result of a part of a search, or what there is without it when it fails or is cut.
+class Stage:
+    """A part of a search, such as `the strategy lagrangian`; where it fails or is cut, what comes after it does without.
 
     What the user can put right (an unknown name, an extra that is not installed) is raised in any case.
 
     Args:
-        stage: what it is called in the warning, such as `the strategy lagrangian`.
-        work: the part.
-        otherwise: what there is without it.
         can_be_cut: False for a part that holds the best answer so far: only the parts inside it are cut.
     """
-    if can_be_cut:
-        return part(lambda: _attempt(stage, work, otherwise), otherwise)
-    with keeping():
-        return _attempt(stage, work, otherwise)
 
+    def __init__(self, name: str, *, can_be_cut: bool = True) -> None:
+        self._name = name
+        self._around: AbstractContextManager[None] = Part() if can_be_cut else keeping()
 
-def _attempt(stage: str, work: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    try:
-        return work()
-    except (UsageError, MissingExtra):
-        raise
-    except Exception as error:
+    def __enter__(self) -> None:
+        self._around.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if self._around.__exit__(kind, error, trace):
+            return True
         policy = _policies[-1]
-        if policy.on_failure is OnFailure.RAISE:
-            raise
-        logger.debug("%s failed", stage, exc_info=error)
-        if stage not in policy.told:
-            policy.told.add(stage)
+        is_ours = isinstance(error, Exception) and not isinstance(error, UsageError | MissingExtra)
+        if not is_ours or policy.on_failure is OnFailure.RAISE:
+            return False
+        logger.debug("%s failed", self._name, exc_info=error)
+        if self._name not in policy.told:
+            policy.told.add(self._name)
             told = (str(error).splitlines() or [""])[0]
             warnings.warn(
-                f"{stage} failed ({type(error).__name__}: {told}), and the plan is made without it; "
+                f"{self._name} failed ({type(error).__name__}: {told}), and the plan is made without it; "
                 "please report this",
                 FailedStageWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
-        return otherwise()
+        return True
+
+
+def attempt(name: str, work: Callable[[], T], otherwise: Callable[[], T], *, can_be_cut: bool = True) -> T:
+    """The result of such a part, or what there is without it."""
+    with Stage(name, can_be_cut=can_be_cut):
+        return work()
+    return otherwise()

@@ -13,7 +13,7 @@ from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.atomic import AtomicStep
-from neaptide.planner.failed_stages import attempt
+from neaptide.planner.failed_stages import Stage
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.portfolio import plan_sequence
@@ -52,14 +52,10 @@ class GraphSearch:
     Attributes:
         step: the program; of an atomic step the one without its copies.
         whole: of an atomic step; None for a usual one.
-        budget: as it was asked for.
-        allowed: bytes that it comes to.
-        limits: of the search.
         strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
         own: the schedule that the user wrote, with activation checkpointing of his own; the portfolio's answer is never
             worse.
         check: raises for a sequence that is not legal; a part of the search that gives one has failed.
-        interrupt: set it to get the best so far.
         known: plans of the step that were found before; a search for the lowest peak begins with them.
     """
 
@@ -94,21 +90,51 @@ class GraphSearch:
     def run(self) -> Outcome[PlannedSequence]:
         """The best plan found; the order that there is in any case where the search fails."""
         name = self.strategy_name
-        stage = "the search" if name == DEFAULT_STRATEGY else f"the strategy {name}"
         # Of several strategies each can be cut by itself; one alone has nothing beside it.
-        is_alone = name != DEFAULT_STRATEGY
-        return attempt(stage, self._checked, self._second_best, can_be_cut=is_alone)
+        is_alone, longest = name != DEFAULT_STRATEGY, self.longest()
+        with Stage(f"the strategy {name}" if is_alone else "the search", can_be_cut=is_alone):
+            if longest is not None:
+                outcome = self._lowest(longest)
+            elif is_alone:
+                outcome = self._by(name)
+            elif self.budget.is_none and self.whole is None:
+                outcome = self._no_worse_than_own(self._by(_FREE_STRATEGY))
+            else:
+                outcome = plan_sequence(
+                    self.searched,
+                    self.allowed,
+                    self.limits,
+                    interrupt=self.interrupt,
+                    order=None if self.whole is None else self.whole.order,
+                    check=self.check,
+                    known=self._known(),
+                )
+                outcome = self._no_worse_than_own(outcome)
+            self.check(outcome.require().sequence)
+            return outcome
+        if self.budget.is_min and self.whole is None and longest == math.inf:
+            with Stage("the portfolio", can_be_cut=False):
+                least = self.step.lower_bound_bytes
+                return plan_sequence(
+                    self.step, least, self.limits, interrupt=self.interrupt, check=self.check
+                )
+        return self.nothing_found()
 
-    def _second_best(self) -> Outcome[PlannedSequence]:
-        """What the portfolio finds where the search for the lowest peak fails; the order that there is, else."""
-        if not self.budget.is_min or self.whole is not None or self.longest() != math.inf:
-            return self.nothing_found()
-        least, limits = self.step.lower_bound_bytes, self.limits
+    def _lowest(self, longest: float) -> Outcome[PlannedSequence]:
+        return least_memory(
+            self.searched,
+            longest,
+            self.limits,
+            self.interrupt,
+            strategy_name=None if self.strategy_name == DEFAULT_STRATEGY else self.strategy_name,
+            order=None if self.whole is None else self.whole.order,
+            known=self._known(),
+            check=self.check,
+        )
 
-        def lowest() -> Outcome[PlannedSequence]:
-            return plan_sequence(self.step, least, limits, interrupt=self.interrupt, check=self.check)
-
-        return attempt("the portfolio", lowest, self.nothing_found, can_be_cut=False)
+    def _by(self, name: str) -> Outcome[PlannedSequence]:
+        problem = PlanningProblem(self.searched, self.allowed, start=self.start)
+        return strategy(name)(problem, self.limits, self.interrupt)
 
     def nothing_found(self) -> Outcome[PlannedSequence]:
         """The order that there is in any case, as the outcome of a search that failed."""
@@ -120,42 +146,6 @@ class GraphSearch:
             reason, detail = TerminationReason.INTERRUPTED, "the search was interrupted"
         return Outcome(found, Termination(reason, None, detail, peak, bound))
 
-    def _checked(self) -> Outcome[PlannedSequence]:
-        outcome = self._search()
-        self.check(outcome.require().sequence)
-        return outcome
-
-    def _search(self) -> Outcome[PlannedSequence]:
-        is_default = canonical_name(self.strategy_name) == DEFAULT_STRATEGY
-        longest = self.longest()
-        if longest is not None:
-            return least_memory(
-                self.searched,
-                longest,
-                self.limits,
-                self.interrupt,
-                strategy_name=None if is_default else self.strategy_name,
-                order=None if self.whole is None else self.whole.order,
-                known=self._known(),
-                check=self.check,
-            )
-        problem = PlanningProblem(self.searched, self.allowed, start=self.start)
-        if not is_default:
-            return strategy(self.strategy_name)(problem, self.limits, self.interrupt)
-        if self.budget.is_none and self.whole is None:
-            outcome = strategy(_FREE_STRATEGY)(problem, self.limits, self.interrupt)
-        else:
-            outcome = plan_sequence(
-                self.searched,
-                self.allowed,
-                self.limits,
-                interrupt=self.interrupt,
-                order=None if self.whole is None else self.whole.order,
-                check=self.check,
-                known=self._known(),
-            )
-        return self._no_worse_than_own(outcome)
-
     def _known(self) -> tuple[PlannedSequence, ...]:
         """Plans that there are before the search; none of an atomic step, which has other steps."""
         if self.whole is not None:
@@ -163,13 +153,9 @@ class GraphSearch:
         return self.known if self.own is None else (self.own, *self.known)
 
     def _no_worse_than_own(self, outcome: Outcome[PlannedSequence]) -> Outcome[PlannedSequence]:
-        own = self.own
-        if own is None or self.whole is not None:
-            return outcome
-
-        def compared() -> Outcome[PlannedSequence]:
-            found = no_worse_than(own, outcome, self.step, self.allowed, self.limits, self.interrupt)
-            self.check(found.require().sequence)
-            return found
-
-        return attempt("the improvement of the step's own checkpoints", compared, lambda: outcome)
+        if self.own is not None and self.whole is None:
+            with Stage("the improvement of the step's own checkpoints"):
+                found = no_worse_than(self.own, outcome, self.step, self.allowed, self.limits, self.interrupt)
+                self.check(found.require().sequence)
+                return found
+        return outcome

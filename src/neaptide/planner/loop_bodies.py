@@ -14,10 +14,9 @@ from neaptide.ask import DEFAULT_STRATEGY
 from neaptide.budget import Budget
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.outcome import Limits, Outcome, Termination
-from neaptide.planner.failed_stages import attempt
+from neaptide.outcome import Limits
+from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.behind_search import before_stays, stays_behind
@@ -28,61 +27,28 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.staying import evaluated_with_stays
+from neaptide.schedule.staying import Staying, with_stays
 
 ORDER_ALONE: Final = Budget(None)
 _MIN: Final = "min"
 
 
-@dataclass(frozen=True, slots=True)
-class BodyPlan:
-    """The plan of a loop's body.
-
-    Attributes:
-        schedule: of one trip, with the orders of the loops inside.
-        working_bytes: most bytes of any trip, workspace included, beyond what the body is handed and what it writes
-            its results to.
-        seconds: of all trips.
-        termination: why the search ended.
-    """
-
-    schedule: Schedule
-    working_bytes: int
-    seconds: float
-    termination: Termination
-
-
 class BodyPlanner:
-    """Plans bodies of loops; bodies that are alike are planned once.
-
-    Args:
-        pricing: of the graphs around the loops.
-        limits: of each search.
-        interrupt: set it to get the best so far.
-    """
+    """Plans bodies of loops; bodies that are alike are planned once."""
 
     def __init__(self, pricing: Pricing, limits: Limits, interrupt: threading.Event | None = None) -> None:
         self.pricing, self.limits, self.interrupt = pricing, limits, interrupt
-        self._known: dict[object, BodyPlan] = {}
+        self._known: dict[object, Schedule] = {}
 
-    def plan(self, graph: Graph, node: Node, budget: Budget = ORDER_ALONE) -> BodyPlan:
-        """The best order found for one trip of a loop, repetitions included.
+    def bodies(self, graph: Graph, budget: Budget = ORDER_ALONE) -> Bodies:
+        """The best order found for one trip of each loop of a graph, by loop, repetitions included.
 
         A shorter last part runs in the same order: bytes are those of the largest part, seconds those of all trips.
 
         Args:
-            graph: where the loop is.
-            node: the loop.
-            budget: of the body: `peak` is of its working bytes, a share of those in program order; `latency` is of all
+            budget: of each body: `peak` is of its working bytes, a share of those in program order; `latency` is of all
                 trips. One that limits nothing asks for the lowest peak found by order alone.
-
-        Raises:
-            SymbolicError: a dim has no value.
         """
-        return self._plan(graph, node, self.pricing, budget, 0)
-
-    def bodies(self, graph: Graph, budget: Budget = ORDER_ALONE) -> Bodies:
-        """The order of each loop of a graph, by loop; `budget` as for `plan`."""
         return self._bodies(graph, self.pricing, _Asked(budget, {}))
 
     def around(self, graph: Graph, asked: GraphAsk) -> GraphPlan:
@@ -97,7 +63,6 @@ class BodyPlanner:
         the first ones.
 
         Args:
-            graph: the program.
             asked: what for; limits and orders of bodies in it are not looked at. Plans are known for limits of time alone,
                 without a host.
 
@@ -111,18 +76,16 @@ class BodyPlanner:
         if asked.known:
             return self._from_known(graph, asked)
         bodies = self.bodies(graph)
-        step = self.pricing.problem(graph, bodies)
-        budget = _in_seconds(asked.budget, step)
+        budget = asked.budget.in_seconds(baseline(self.pricing.problem(graph, bodies)).seconds)
 
         def planned(bodies: Bodies) -> GraphPlan:
-            wanted = replace(asked, budget=budget, bodies=bodies)
-            return plan_graph(graph, self.pricing, wanted)
+            return plan_graph(graph, self.pricing, replace(asked, budget=budget, bodies=bodies))
 
         found = planned(bodies)
-        allowed = found.program.budget_bytes
-        made, stays = planned_sequence(found), found.program.stays
+        allowed, made = found.program.budget_bytes, planned_sequence(found)
         on_host = 0 if asked.host is None or asked.atomic else asked.host.nbytes
-        tighter = self._tighter(graph, self.pricing, bodies, made, budget, allowed, stays, on_host)
+        there = OffloadPlan(made, found.stays or found.program.stays)
+        tighter = self._tighter(graph, self.pricing, bodies, there, budget, allowed, on_host)
         if tighter == bodies:
             return found
         again = planned(tighter)
@@ -133,7 +96,7 @@ class BodyPlanner:
         """The best plan with the bodies of a known one, and with bodies for the time that is asked for."""
         assert asked.host is None
         step = self.pricing.problem(graph)
-        budget = _in_seconds(asked.budget, step)
+        budget = asked.budget.in_seconds(baseline(step).seconds)
         longest = budget.resolve_latency(0.0)
         orders: dict[int, list[Schedule]] = {}
         for known in asked.known:
@@ -147,64 +110,35 @@ class BodyPlanner:
         found = [plan_graph(graph, self.pricing, replace(asked, budget=budget, bodies=one)) for one in bodies]
         return min(found, key=lambda one: _rank_within(planned_sequence(one), longest))
 
-    def _plan(
-        self,
-        graph: Graph,
-        node: Node,
-        pricing: Pricing,
-        budget: Budget,
-        on_host: int,
-        known: Sequence[Schedule] = (),
-    ) -> BodyPlan:
-        body, inside = node.regions[0].body, pricing.within(graph, node)
-        key = (fingerprint(body), inside.runs(), budget, on_host)
-        if key not in self._known:
-            schedule, ended = self._searched(body, inside, budget, on_host, known)
-            bodies = {node.id: schedule}
-            self._known[key] = BodyPlan(
-                schedule,
-                pricing.loop_bytes(graph, node, bodies),
-                pricing.node_price(graph, node, bodies).seconds,
-                ended,
-            )
-        return self._known[key]
-
     def _bodies(self, graph: Graph, pricing: Pricing, asked: _Asked) -> Bodies:
-        return {
-            node.id: self._plan(
-                graph,
-                node,
-                pricing,
-                asked.of(node.id),
-                asked.on_host.get(node.id, 0),
-                asked.known.get(node.id, ()),
-            ).schedule
-            for node in graph.nodes
-            if node.regions
-        }
+        found = {}
+        for node in graph.nodes:
+            if node.regions:
+                body, inside = node.regions[0].body, pricing.within(graph, node)
+                budget, on_host = asked.of(node.id), asked.on_host.get(node.id, 0)
+                key = (fingerprint(body), inside.runs(), budget, on_host)
+                if key not in self._known:
+                    known = asked.known.get(node.id, ())
+                    self._known[key] = self._searched(body, inside, budget, on_host, known)
+                found[node.id] = self._known[key]
+        return found
 
     def _searched(
         self, body: Graph, inside: Pricing, budget: Budget, on_host: int, known: Sequence[Schedule]
-    ) -> tuple[Schedule, Termination]:
-        """The order of a body with so many bytes on the host, and why the search ended."""
+    ) -> Schedule:
+        """The order of a body with so many bytes on the host."""
         written = baseline(inside.problem(body))
         handed = inside.problem(body).resident_bytes
         allowed = budget.resolve(written.peak_with_workspace_bytes - handed) + handed
         bodies = self._bodies(body, inside, _Asked(ORDER_ALONE, {}))
-        timed = _in_seconds(budget, inside.problem(body, bodies))
-
-        def planned(bodies: Bodies) -> Outcome[OffloadPlan]:
-            return self._search(body, inside, bodies, timed, allowed, on_host, known)
-
-        outcome = planned(bodies)
-        found = outcome.require()
-        tighter = self._tighter(body, inside, bodies, found.planned, timed, allowed, found.stays, on_host)
+        timed = budget.in_seconds(baseline(inside.problem(body, bodies)).seconds)
+        found = self._search(body, inside, bodies, timed, allowed, on_host, known)
+        tighter = self._tighter(body, inside, bodies, found, timed, allowed, on_host)
         if tighter != bodies:
-            again = planned(tighter)
-            if _rank(again.require().planned, timed, allowed) < _rank(found.planned, timed, allowed):
-                outcome, found, bodies = again, again.require(), tighter
-        schedule = Schedule.from_nodes(body, found.planned.sequence, bodies).with_stays(found.stays)
-        return schedule, outcome.termination
+            again = self._search(body, inside, tighter, timed, allowed, on_host, known)
+            if _rank(again.planned, timed, allowed) < _rank(found.planned, timed, allowed):
+                found, bodies = again, tighter
+        return Schedule.from_nodes(body, found.planned.sequence, bodies).with_stays(found.stays)
 
     def _search(
         self,
@@ -215,7 +149,7 @@ class BodyPlanner:
         allowed: int,
         on_host: int,
         known: Sequence[Schedule],
-    ) -> Outcome[OffloadPlan]:
+    ) -> OffloadPlan:
         def check(sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
             schedule = Schedule.from_nodes(body, sequence, bodies).with_stays(stays)
             check_schedule(body, schedule, inside.registry)
@@ -232,40 +166,34 @@ class BodyPlanner:
             step, None, budget, allowed, limits, DEFAULT_STRATEGY, None, check, self.interrupt, before
         )
         outcome = search.run()
-        alone = Outcome(OffloadPlan(outcome.require()), outcome.termination)
-        if host is None:
-            return alone
-
-        def stored() -> Outcome[OffloadPlan]:
-            found = stays_behind(search, outcome, host, self.limits)
-            plan = found.require()
-            check(plan.planned.sequence, plan.stays)
-            return found
-
-        return attempt("the choice of stays on the host", stored, lambda: alone)
+        if host is not None:
+            with Stage("the choice of stays on the host"):
+                plan = stays_behind(search, outcome, host, self.limits).require()
+                check(plan.planned.sequence, plan.stays)
+                return plan
+        return OffloadPlan(outcome.require())
 
     def _tighter(
         self,
         graph: Graph,
         pricing: Pricing,
         bodies: Bodies,
-        found: PlannedSequence,
+        plan: OffloadPlan,
         budget: Budget,
         allowed: int,
-        stays: Sequence[HostStay],
         on_host: int,
     ) -> Bodies:
         """Orders of the bodies of a graph for the room that they have; `bodies` where they need not be others."""
         if not bodies or budget.is_none:
             return bodies
-        step = pricing.problem(graph, bodies)
-        placed = evaluated_with_stays(step, found.sequence, stays)
+        step, found = pricing.problem(graph, bodies), plan.planned
+        placed = with_stays(Evaluator(step, found.sequence), plan.stays)
         left = {} if pricing.links is None or not on_host else _left_on_host(placed, bodies, on_host)
         if budget.is_min or budget.peak is None:
             return self._bodies(graph, pricing, _Asked(_share_of_time(budget, step), {}, left))
         rooms = _rooms(placed, bodies, allowed)
         if not rooms and found.seconds > baseline(step).seconds:
-            rooms = _rooms(Evaluator(step, tuple(dict.fromkeys(found.sequence))), bodies, allowed)
+            rooms = _rooms(with_stays(Evaluator(step, tuple(dict.fromkeys(found.sequence)))), bodies, allowed)
         if not rooms:
             return bodies
         left = {loop: nbytes for loop, nbytes in left.items() if loop in rooms}
@@ -288,19 +216,20 @@ class _Asked:
         return Budget(max(self.rooms[loop], 1)) if loop in self.rooms else self.budget
 
 
-def _rooms(evaluator: Evaluator, loops: Iterable[int], allowed: int) -> dict[int, int]:
+def _rooms(placed: Staying, loops: Iterable[int], allowed: int) -> dict[int, int]:
     """By loop that runs above a limit in a sequence, the bytes that its body may take within it."""
-    rooms = {}
+    evaluator, rooms = placed.evaluator, {}
     for loop in loops:
-        most = max(evaluator.bytes_at(evaluator.places[e]) for e in evaluator.executions[loop])
+        most = max(int(placed.bytes[evaluator.places[e]]) for e in evaluator.executions[loop])
         if most > allowed:
             rooms[loop] = allowed - (most - evaluator.problem.workspace[loop])
     return rooms
 
 
-def _left_on_host(evaluator: Evaluator, loops: Iterable[int], nbytes: int) -> dict[int, int]:
+def _left_on_host(placed: Staying, loops: Iterable[int], nbytes: int) -> dict[int, int]:
     """By loop, the bytes on the host that its body may take beside what waits there around it."""
-    away, inside = evaluator.host_bytes, evaluator.problem.body_host_bytes
+    evaluator, away = placed.evaluator, placed.host_bytes
+    inside = evaluator.problem.body_host_bytes
     left = {}
     for loop in loops:
         most = max(int(away[evaluator.places[e]]) for e in evaluator.executions[loop])
@@ -320,12 +249,6 @@ def _host_in_trips(body: Graph, inside: Pricing, nbytes: int) -> HostSpace | Non
         for link in inside.links
     )
     return HostSpace(nbytes, out, back, frozenset(storages_in_collectives(body)))
-
-
-def _in_seconds(budget: Budget, step: StepProblem) -> Budget:
-    """The same budget with its time in seconds, which do not change with the bodies of loops."""
-    seconds = budget.resolve_latency(baseline(step).seconds)
-    return budget if seconds is None else replace(budget, latency=seconds)
 
 
 def _share_of_time(budget: Budget, step: StepProblem) -> Budget:

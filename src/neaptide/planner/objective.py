@@ -15,8 +15,6 @@ class PlanningProblem:
     """A step and its budget: what every strategy is asked.
 
     Attributes:
-        step: the program as integers.
-        budget_bytes: highest peak, workspace included.
         start: the order of first executions to work on; None for program order.
         known: (node, node before whose first execution it runs again) of repetitions that may be good, from other plans
             and from bounds; a strategy may draw on them.
@@ -43,10 +41,7 @@ class PlannedSequence:
 
     Attributes:
         sequence: node ids in running order; a repeated id is a recomputation.
-        strategy: name of the strategy that found it.
-        peak_bytes: highest bytes of storages.
         peak_with_workspace_bytes: the same with workspace; the budget is held on it.
-        seconds: of all executions.
     """
 
     sequence: tuple[int, ...]
@@ -69,7 +64,7 @@ class PlannedSequence:
             strategy,
             evaluator.peak_without_workspace,
             evaluator.peak,
-            evaluator.problem.sequence_seconds(sequence),
+            evaluator.seconds,
         )
 
     def rank(self, budget_bytes: int) -> tuple[int, float, int, int]:

@@ -28,12 +28,6 @@ def as_written(
     """A program as eager runs it: in program order, with the user's own activation checkpointing.
 
     Where that is higher than without (it can be, at another step), it is the program without.
-
-    Args:
-        graph: the program with its checkpoints undone.
-        step: the same as integers.
-        registry: what its operations mean.
-        checkpoints: nodes of the forward of each checkpointed call.
     """
     plain = baseline(step)
     if not checkpoints:
@@ -54,12 +48,7 @@ def no_worse_than(
     """The outcome of a search, or the user's own schedule, improved, where that is better.
 
     Args:
-        own: the user's schedule.
-        outcome: of a search; it must have a value.
-        step: the problem of both.
-        budget_bytes: highest peak with workspace.
         limits: of both together; the improvement has what the search left of them.
-        interrupt: set it to take the schedule as it is.
     """
     if outcome.require().rank(budget_bytes) <= own.rank(budget_bytes):
         return outcome

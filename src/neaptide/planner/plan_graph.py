@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self
@@ -12,14 +12,15 @@ from neaptide.analysis.loops import Bodies
 from neaptide.ask import Ask
 from neaptide.errors import VerifyError
 from neaptide.ir.body_orders import body_orders
+from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import Schedule
+from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.ir.serial import fingerprint
 from neaptide.named_peers import WITH_STAYS, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.arena_order import PlannedArena, settle_arena
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
-from neaptide.planner.failed_stages import attempt
+from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.moved_plan import moved_outcome
@@ -32,6 +33,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.lowest_peak import ChooseStays
 from neaptide.planner.offload.outcome import with_stays
 from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.on_operands import Operands, stays_after
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.random_states import random_state_bytes
 from neaptide.planner.record import ended_as, planned_program
@@ -41,6 +43,9 @@ from neaptide.plans import PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.state_bounds import least_with_stays
+from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.staying import with_stays as staying
+from neaptide.transform.rewrite import Rewrite
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,6 @@ class GraphAsk(Ask):
     """What is asked of the plan of one graph of a step. A budget that limits nothing asks for the lowest peak by order alone.
 
     Attributes:
-        role: of the program in its plan.
         budget_bytes: overrides the bytes that the budget resolves to (programs of one step share a limit).
         names: by storage id, what the user calls what he owns.
         own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
@@ -60,6 +64,7 @@ class GraphAsk(Ask):
         known: plans of this very graph that were found for other limits; a search for the lowest peak begins with them.
         is_draft: the plan is one of several to choose from: it is neither laid out nor judged, and `finished_plan` does both.
             Plans with stays on the host and of atomic steps are never drafts.
+        operands: of the graph, where results may lie on them; the plan is then one of `GraphPlan.rewritten`.
     """
 
     role: str = "steady"
@@ -70,6 +75,7 @@ class GraphAsk(Ask):
     host: HostSpace | None = None
     known: tuple[GraphPlan, ...] = ()
     is_draft: bool = False
+    operands: Operands | None = None
 
     @classmethod
     def of(cls, ask: Ask, **graph: Any) -> Self:
@@ -82,16 +88,19 @@ class GraphPlan:
     """The plan that was found for a graph.
 
     Attributes:
-        program: the entry of the plan file.
         schedule: the order in which the nodes run, and those in the bodies of loops.
         is_draft: it is neither laid out nor judged; its program has no fingerprint and no bounds of its arena.
         work: of the search for its sequence; searches for bodies of loops and for stays on the host count their own.
+        rewritten: the graph that it is the plan of, where results lie on operands in it: other storages, the same nodes.
+        stays: on the host, of storages of the graph that was searched.
     """
 
     program: PlannedProgram
     schedule: Schedule
     is_draft: bool = False
     work: int = 0
+    rewritten: tuple[Edited, Rewrite] | None = None
+    stays: tuple[HostStay, ...] = ()
 
     def on(self, step: StepProblem) -> PlannedSequence:
         """What its sequence comes to in a problem of the same nodes, such as one with other orders of bodies. O(its length)."""
@@ -100,11 +109,6 @@ class GraphPlan:
 
 def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
     """Search for a schedule of a graph within a budget, and check what was found.
-
-    Args:
-        graph: the program.
-        pricing: of its nodes and storages.
-        asked: what for.
 
     Returns:
         Always a plan: the best found, and judged. Whether it is within the budget is in its outcome and predictions.
@@ -116,17 +120,25 @@ def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
     """
     check_strategy(asked.strategy, atomic=asked.atomic)
     planning = _GraphPlanning(graph, pricing, asked)
-    return attempt("the judge of the plan found", planning.settled, planning.nothing_found, can_be_cut=False)
+    with Stage("the judge of the plan found", can_be_cut=False):
+        outcome = planning.search.run()
+        stored = None
+        with Stage("the choice of stays on the host"):
+            stored = planning.stored(outcome)
+        if stored is None:
+            return planning.on_operands(outcome, None)
+        assert asked.host is not None
+        return planning.on_operands(
+            with_stays(planning.search, outcome, stored, asked.host), stored.require()
+        )
+    return planning.nothing_found()
 
 
 def finished_plan(graph: Graph, pricing: Pricing, asked: GraphAsk, draft: GraphPlan) -> GraphPlan:
     """A draft, laid out and judged; any other plan as it is.
 
     Args:
-        graph: the program.
-        pricing: of its nodes and storages.
         asked: what for; its limits are of the layout.
-        draft: a plan of the graph.
 
     Raises:
         PlanError: not even program order stands before the judge (a fault of ours).
@@ -136,38 +148,27 @@ def finished_plan(graph: Graph, pricing: Pricing, asked: GraphAsk, draft: GraphP
     asked = replace(asked, bodies=draft.schedule.bodies, known=(), is_draft=False)
     planning = _GraphPlanning(graph, pricing, asked)
     outcome = Outcome(draft.on(planning.step), ended_as(draft.program.termination))
-    stage = "the judge of the plan found"
-    made = attempt(stage, lambda: planning.laid_out(outcome), planning.nothing_found, can_be_cut=False)
-    return replace(made, work=draft.work)
+    with Stage("the judge of the plan found", can_be_cut=False):
+        return replace(planning.laid_out(outcome), work=draft.work)
+    return replace(planning.nothing_found(), work=draft.work)
 
 
 def plan_of_outcome(
     graph: Graph,
     pricing: Pricing,
     asked: GraphAsk,
-    outcome: Callable[[GraphSearch], Outcome[PlannedSequence]],
-    *,
-    stored: OffloadPlan | None = None,
+    outcome: Outcome[PlannedSequence],
+    stored: OffloadPlan,
 ) -> GraphPlan:
-    """The plan of a sequence that is known already, laid out and judged as what a search finds.
-
-    Args:
-        graph: the program.
-        pricing: of its nodes and storages.
-        asked: what for; its limits are of the layout.
-        outcome: the sequence and what is known of it, for the question as a search would be asked it.
-        stored: the sequence with its stays on the host; such a plan is not laid out.
+    """The plan of a sequence with stays on the host that is known already, judged as what a search finds.
 
     Raises:
         VerifyError: the sequence is not legal.
         PlanError: it does not stand before the judge.
     """
     planning = _GraphPlanning(graph, pricing, asked)
-    found = outcome(planning.search)
-    planning.check(found.require().sequence)
-    if stored is not None and stored.stays:
-        return planning.judged(found, None, stored)
-    return planning.ended(found)
+    planning.check(outcome.require().sequence)
+    return planning.ended(outcome) if not stored.stays else planning.judged(outcome, None, stored)
 
 
 class _GraphPlanning:
@@ -182,25 +183,24 @@ class _GraphPlanning:
         allowed = asked.budget_bytes
         if allowed is None:
             allowed = asked.budget.resolve(baseline(self.step).peak_with_workspace_bytes)
+        step, budget, own = self.step, asked.budget, asked.own
+        if asked.operands is not None:
+            # A share of more time is one of the graph as it is.
+            budget = budget.in_seconds(baseline(step).seconds)
+            step = step.on_operands(asked.operands.seconds)
         self.search = GraphSearch(
-            self.step,
+            step,
             self.whole,
-            asked.budget,
+            budget,
             allowed,
             before_stays(asked.limits, asked.host),
             canonical_name(asked.strategy),
-            self._own(),
+            # The bodies of loops run in other orders than when it was evaluated.
+            own and PlannedSequence.evaluate(step, own.sequence, own.strategy),
             self.check,
             asked.interrupt,
-            tuple(one.on(self.step) for one in asked.known),
+            tuple(one.on(step) for one in asked.known),
         )
-
-    def _own(self) -> PlannedSequence | None:
-        """The schedule that the user wrote, with the bodies of loops in their orders."""
-        own = self.asked.own
-        if own is None or not self.asked.bodies:
-            return own
-        return PlannedSequence.evaluate(self.step, own.sequence, own.strategy)
 
     def check(self, sequence: Sequence[int]) -> None:
         """Refuse a sequence that is not legal; one that was found to be so last is not looked at again."""
@@ -211,15 +211,58 @@ class _GraphPlanning:
             check_atomic(self.whole, sequence)
         self._legal = tuple(sequence)
 
-    def settled(self) -> GraphPlan:
-        """What the search finds, with stays on the host where they are asked for or laid out, and judged."""
-        outcome = self.search.run()
-        stored = attempt("the choice of stays on the host", lambda: self._stored(outcome), lambda: None)
-        if stored is not None:
-            assert self.asked.host is not None
-            ended = with_stays(self.search, outcome, stored, self.asked.host)
-            return self.judged(ended, None, stored.require())
-        return self.ended(outcome)
+    def on_operands(self, outcome: Outcome[PlannedSequence], stored: OffloadPlan | None) -> GraphPlan:
+        """What was found, judged: with its results on top of operands where that lowers its peak."""
+        found, stays, operands = (
+            outcome.require(),
+            () if stored is None else stored.stays,
+            self.asked.operands,
+        )
+        if operands is None:
+            return self.ended(outcome) if stored is None else self.judged(outcome, None, stored)
+        planning, rewritten, moved = self, None, stays
+        made = self.beside(found, stays)
+        if found.rank(self.search.allowed) < made.rank(self.search.allowed):
+            evaluator = Evaluator(self.search.step, found.sequence)
+            rewritten = operands.taken([node for node, is_on in evaluator.on_operand.items() if is_on])
+            graph = rewritten[0].graph
+            asked = replace(
+                operands.asked(rewritten[0]),
+                limits=self.asked.limits,
+                bodies=self.asked.bodies,
+                budget_bytes=self.search.allowed,
+                budget=self.search.budget,
+                is_draft=self.asked.is_draft,
+            )
+            planning = _GraphPlanning(graph, operands.pricing(graph), asked)
+            moved = stays_after(self.graph, graph, found.sequence, stays)
+            made = planning.beside(found, moved)
+        ended = outcome.termination
+        if ended.best == found.peak_with_workspace_bytes:
+            ended = replace(ended, best=made.peak_with_workspace_bytes)
+        outcome = replace(outcome, value=made, termination=ended)
+        if stored is None:
+            plan = planning.ended(outcome)
+        else:
+            exposed = made.seconds - planning.step.sequence_seconds(found.sequence)
+            stored = replace(stored, planned=made, stays=moved, exposed_s=exposed)
+            plan = planning.judged(outcome, None, stored)
+        return replace(plan, rewritten=rewritten, stays=stays)
+
+    def beside(self, found: PlannedSequence, stays: Sequence[HostStay]) -> PlannedSequence:
+        """What a sequence with stays comes to in the graph as it is."""
+        evaluator, host, exposed = Evaluator(self.step, found.sequence), self.asked.host, 0.0
+        placed = staying(evaluator, stays)
+        if stays and host is not None:
+            nbytes = [self.step.moved_bytes(stay.storage) for stay in stays]
+            clock = StayClock.of(evaluator, host.out, host.back)
+            exposed = clock.play([stay.positions for stay in stays], nbytes).exposed_s
+        return replace(
+            found,
+            peak_bytes=placed.peak_without_workspace,
+            peak_with_workspace_bytes=placed.peak,
+            seconds=evaluator.seconds + exposed,
+        )
 
     def ended(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
         """A sequence that was found to be legal: as a draft where one is asked for, else laid out and judged."""
@@ -231,18 +274,26 @@ class _GraphPlanning:
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
         """A sequence, laid out and judged; steps may be moved for the layout."""
-        search, found = self.search, outcome.require()
-        unmoved = PlannedArena(found.sequence, 0, 0)
-        arena = attempt("the layout of the plan", lambda: self._settle_arena(found.sequence), lambda: unmoved)
-        if arena.sequence != found.sequence:
-            outcome, arena = attempt(
-                "what is proved of the plan laid out",
-                lambda: (moved_outcome(search, outcome, arena.sequence), arena),
-                lambda: (outcome, unmoved),
+        sequence, limits = outcome.require().sequence, self.search.limits
+        arena = unmoved = PlannedArena(sequence, 0, 0)
+        with Stage("the layout of the plan"):
+            arena = settle_arena(
+                self.graph,
+                self.step,
+                self.pricing,
+                sequence,
+                Limits(limits.time_s, None, limits.seed),
+                self.search.interrupt,
+                may_move=self.whole is None,
             )
+        if arena.sequence != sequence:
+            moved = None
+            with Stage("what is proved of the plan laid out"):
+                moved = moved_outcome(self.search, outcome, arena.sequence)
+            outcome, arena = (outcome, unmoved) if moved is None else (moved, arena)
         return self.judged(outcome, arena)
 
-    def _stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
+    def stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
         """A better plan with stays on the host; None where none is found, or none is asked for."""
         search, host = self.search, self.asked.host
         if host is None:
@@ -263,19 +314,7 @@ class _GraphPlanning:
 
     def nothing_found(self) -> GraphPlan:
         """The order that there is in any case, judged."""
-        return self.judged(self.search.nothing_found(), None)
-
-    def _settle_arena(self, sequence: tuple[int, ...]) -> PlannedArena:
-        limits = self.search.limits
-        return settle_arena(
-            self.graph,
-            self.step,
-            self.pricing,
-            sequence,
-            Limits(limits.time_s, None, limits.seed),
-            self.search.interrupt,
-            may_move=self.whole is None,
-        )
+        return self.on_operands(self.search.nothing_found(), None)
 
     def judged(
         self,
@@ -289,7 +328,7 @@ class _GraphPlanning:
         program = self._program(outcome, fingerprint(graph), arena)
         if stored is None:
             # Bodies of loops may have stays where the graph around them has none.
-            stored = OffloadPlan(found, host_bytes=Evaluator(step, found.sequence).peak_host_bytes)
+            stored = OffloadPlan(found, host_bytes=staying(Evaluator(step, found.sequence)).peak_host_bytes)
         predictions = replace(
             program.predictions, host_bytes=stored.host_bytes, exposed_seconds=stored.exposed_s
         )

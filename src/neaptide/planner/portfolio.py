@@ -44,13 +44,7 @@ def plan_sequence(
     same work limit and seed, whatever the machine, when there is no time limit; work is counted in changes tried.
 
     Args:
-        step: the program.
-        budget_bytes: highest peak with workspace.
-        limits: time, work and seed of the search.
-        interrupt: set it to stop; the best answer so far is returned.
         order: of first executions that every plan keeps to; by default program order and better ones.
-        check: raises for a sequence that is not legal: the strategy that gave it has failed.
-        known: plans that there are already, for the search for the lowest peak.
         without: stages to leave out, of `STAGES`, to measure what they earn.
 
     Returns:

@@ -16,9 +16,6 @@ class Prices:
     Attributes:
         seconds: by node.
         workspace: scratch bytes by node id, where there are any; of a loop all that its body needs, storages included.
-        storage_bytes: sizes by storage id that replace the recorded ones.
-        in_bodies: what is known of bytes in the bodies of loops beside their graphs.
-        loops: nodes with a loop.
     """
 
     seconds: tuple[float, ...]
@@ -45,13 +42,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class NodePrice:
-    """What a cost model says of one node.
-
-    Attributes:
-        seconds: of the first execution.
-        repeat_seconds: of another one.
-        workspace: scratch bytes.
-    """
+    """What a cost model says of one node."""
 
     seconds: float
     repeat_seconds: float

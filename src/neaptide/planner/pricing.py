@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,7 +13,6 @@ from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.cost.model import CostModel
 from neaptide.cost.op_key import call_key
 from neaptide.ir.body_orders import BodyOrder, body_orders
-from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
@@ -60,9 +59,7 @@ class Pricing:
 
     Args:
         cost: time and workspace of nodes; a measured one is prepared for a graph before the graph is priced.
-        registry: what the operations mean.
         binding: values of symbolic dims; the same as the cost model's. In the body of a loop those of a full part.
-        links: what makes the copies in the bodies of loops; None where nothing is moved in them.
     """
 
     def __init__(
@@ -83,27 +80,11 @@ class Pricing:
         self._by_call: dict[Hashable, NodePrice] = {}
 
     def prices(self, graph: Graph, bodies: Bodies = NO_BODIES) -> Prices:
-        """What the cost model says of a graph. O(nodes), once; O(nodes in bodies) for other orders of these.
-
-        Args:
-            graph: what is priced.
-            bodies: by loop, the order of its body; program order for those without one.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """What the cost model says of a graph. O(nodes), once; O(nodes in bodies) for other orders of these."""
         return self._scheduled(graph, bodies).prices
 
     def problem(self, graph: Graph, bodies: Bodies = NO_BODIES) -> StepProblem:
-        """The integer problem of a graph. O(size of the graph + nodes x storages / 64), once.
-
-        Args:
-            graph: what is priced.
-            bodies: by loop, the order of its body; program order for those without one.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """The integer problem of a graph. O(size of the graph + nodes x storages / 64), once."""
         made = self._scheduled(graph, bodies)
         if made.problem is None:
             made.problem = compile_problem(
@@ -121,82 +102,18 @@ class Pricing:
         return made.problem
 
     def within(self, graph: Graph, node: Node) -> Pricing:
-        """Prices the body of a loop: seconds are those of all trips, bytes those of a full part.
-
-        Args:
-            graph: where the loop is.
-            node: the loop.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """Prices the body of a loop: seconds are those of all trips, bytes those of a full part."""
         known = self._priced(graph).inside
         if node.id not in known:
             known[node.id] = self._inside(graph, node)
         return known[node.id]
 
     def loop_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Most bytes that a trip of a loop needs beyond what it is handed and what it writes its results to.
-
-        Args:
-            graph: where the loop is.
-            node: the loop.
-            bodies: by loop, the order of its body.
-        """
+        """Most bytes that a trip of a loop needs beyond what it is handed and what it writes its results to."""
         return self._loop_bytes(graph, node, self.prices(graph).in_bodies.within(node.id), bodies)
 
-    def after(self, before: Graph, edited: Edited, bodies: Bodies = NO_BODIES) -> StepProblem:
-        """The integer problem of an edited graph: what `problem(edited.graph)` is, but only what is new is priced.
-
-        Compiling it is O(size of the graph).
-
-        Args:
-            before: the graph that was edited.
-            edited: what it became.
-            bodies: by loop of the edited graph, the order of its body.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
-        self.take_over(before, edited)
-        return self.problem(edited.graph, bodies)
-
-    def take_over(self, before: Graph, edited: Edited) -> Prices:
-        """What the cost model says of an edited graph, asked for what is new alone. O(size of the graph).
-
-        Args:
-            before: the graph that was edited.
-            edited: what it became.
-        """
-        known = self._known.get(id(edited.graph))
-        return _plain(known or self._remember(edited.graph, self._carried(before, edited))).prices
-
-    def repriced(
-        self, edited: Edited, users: Sequence[Sequence[int]], new_of: Callable[[int], int]
-    ) -> tuple[int, ...]:
-        """Nodes of an edited graph whose prices may be others than before, ascending.
-
-        They are those that are touched; where costs are measured, those that use what they make as well.
-
-        Args:
-            edited: the change.
-            users: by value of the graph before, the nodes that name it as an input.
-            new_of: what a node of the graph before is called now; -1 where it is gone.
-        """
-        if not self.cost.is_measured:
-            return edited.touched
-        made = {
-            edited.value_of[value] for node in edited.touched for value in edited.graph.nodes[node].outputs
-        }
-        found = {new_of(user) for value in made - {-1} for user in users[value]}
-        return tuple(sorted(found.union(edited.touched) - {-1}))
-
     def node_price(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> NodePrice:
-        """Time and workspace of one node of a graph; `bodies` as for `prices`.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """Time and workspace of one node of a graph; `bodies` as for `prices`."""
         if self.cost.is_measured or node.regions or node.effects.rng is not None:
             return self._node_price(graph, node, bodies)
         key = call_key(graph, node)
@@ -291,9 +208,9 @@ class Pricing:
     def _workspace(self, graph: Graph, node: Node) -> int:
         return max(run.cost.workspace_bytes(graph, node) for run in self._runs)
 
-    def _true_sizes(self, graph: Graph, nodes: Iterable[Node] | None = None) -> dict[int, int]:
+    def _true_sizes(self, graph: Graph) -> dict[int, int]:
         """Sizes of storages that are not what the graph says in some run; of all runs the most."""
-        seen = [(run.binding, run.cost.storage_bytes(graph, nodes)) for run in self._runs]
+        seen = [(run.binding, run.cost.storage_bytes(graph)) for run in self._runs]
         return {
             storage: max(
                 sizes[storage] if storage in sizes else graph.storages[storage].nbytes.evaluate(binding)
@@ -305,7 +222,7 @@ class Pricing:
     def _scheduled(self, graph: Graph, bodies: Bodies) -> _Scheduled:
         priced, orders = self._priced(graph), body_orders(bodies)
         if orders not in priced.by_orders:
-            priced.by_orders[orders] = _Scheduled(self._in_orders(graph, _plain(priced).prices, bodies))
+            priced.by_orders[orders] = _Scheduled(self._in_orders(graph, priced.by_orders[()].prices, bodies))
         return priced.by_orders[orders]
 
     def _in_orders(self, graph: Graph, plain: Prices, bodies: Bodies) -> Prices:
@@ -317,62 +234,26 @@ class Pricing:
         return replace(plain, seconds=tuple(seconds), workspace=workspace)
 
     def _priced(self, graph: Graph) -> _Priced:
-        known = self._known.get(id(graph))
-        return known or self._remember(graph, self._asked(graph, graph.nodes))
+        """A graph with all bodies in program order."""
+        if id(graph) not in self._known:
+            prices = self._asked(graph)
+            while len(self._known) >= _GRAPHS_REMEMBERED:
+                del self._known[next(iter(self._known))]
+            # The graph is kept with its prices: else another one could get its id.
+            self._known[id(graph)] = _Priced(graph, {(): _Scheduled(prices)})
+        return self._known[id(graph)]
 
-    def _asked(self, graph: Graph, nodes: Sequence[Node]) -> Prices:
-        """Prices of some nodes of a graph, asked for; the seconds of all others are zero."""
-        seconds = [0.0] * len(graph.nodes)
+    def _asked(self, graph: Graph) -> Prices:
+        seconds: list[float] = []
         workspace: dict[int, int] = {}
         in_bodies = NOTHING_IN_BODIES
-        for node in nodes:
+        for node in graph.nodes:
+            price = self.node_price(graph, node)
+            seconds.append(price.seconds)
+            if price.workspace:
+                workspace[node.id] = price.workspace
             if node.regions:
-                seconds[node.id] = self._seconds(graph, node)
                 known = self._inside(graph, node).known(node.regions[0].body)
                 in_bodies = in_bodies.most(known.around(node.id))
-                needed = self._loop_bytes(graph, node, known, NO_BODIES)
-            else:
-                price = self.node_price(graph, node)
-                seconds[node.id], needed = price.seconds, price.workspace
-            if needed:
-                workspace[node.id] = needed
-        loops = frozenset(node.id for node in nodes if node.regions)
-        sizes = self._true_sizes(graph, None if nodes is graph.nodes else nodes)
-        return Prices(tuple(seconds), workspace, sizes, in_bodies, loops)
-
-    def _remember(self, graph: Graph, prices: Prices) -> _Priced:
-        while len(self._known) >= _GRAPHS_REMEMBERED:
-            del self._known[next(iter(self._known))]
-        # The graph is kept with its prices: else another one could get its id.
-        known = self._known[id(graph)] = _Priced(graph, {(): _Scheduled(prices)})
-        return known
-
-    def _carried(self, before: Graph, edited: Edited) -> Prices:
-        """Prices of an edited graph: those of what is touched are asked for, all others are taken over."""
-        old, graph = self.prices(before), edited.graph
-        new_of = {node: new for new, node in enumerate(edited.node_of) if node >= 0}
-        touched = self.repriced(edited, before.consumers(), lambda node: new_of.get(node, -1))
-        asked = self._asked(graph, [graph.nodes[number] for number in touched])
-        again = frozenset(touched)
-        kept = {node: new for node, new in new_of.items() if new not in again}
-        seconds = list(asked.seconds)
-        for node, new in kept.items():
-            seconds[new] = old.seconds[node]
-        made = {storage for number in touched for storage in graph.created_storages(graph.nodes[number])}
-        sizes = {
-            new: old.storage_bytes[storage]
-            for new, storage in enumerate(edited.storage_of)
-            if storage in old.storage_bytes and new not in made
-        }
-        return Prices(
-            tuple(seconds),
-            {**asked.workspace, **{kept[n]: nbytes for n, nbytes in old.workspace.items() if n in kept}},
-            {**sizes, **asked.storage_bytes},
-            asked.in_bodies.most(old.in_bodies.renumbered(kept)),
-            asked.loops.union(kept[node] for node in old.loops if node in kept),
-        )
-
-
-def _plain(priced: _Priced) -> _Scheduled:
-    """With all bodies in program order."""
-    return priced.by_orders[()]
+        loops = frozenset(node.id for node in graph.nodes if node.regions)
+        return Prices(tuple(seconds), workspace, self._true_sizes(graph), in_bodies, loops)

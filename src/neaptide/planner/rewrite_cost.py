@@ -9,12 +9,7 @@ from neaptide.planner.objective import PlannedSequence
 
 @dataclass(frozen=True, slots=True)
 class RewriteCost:
-    """Predicted difference that a change of a graph makes; below 0 where the changed graph needs less.
-
-    Attributes:
-        peak_bytes: of the peak, workspace included.
-        seconds: of all executions.
-    """
+    """Predicted difference that a change of a graph makes; below 0 where the changed graph needs less."""
 
     peak_bytes: int
     seconds: float
@@ -29,10 +24,6 @@ def rewrite_cost(before: PlannedSequence, after: PlannedSequence) -> RewriteCost
     """The cost of a change, from two graphs in program order (`planner.strategies.program_order.baseline`). O(1).
 
     It is exact for the cost model that priced both.
-
-    Args:
-        before: the graph as it was.
-        after: the changed graph, under the same cost model.
     """
     return RewriteCost(
         after.peak_with_workspace_bytes - before.peak_with_workspace_bytes, after.seconds - before.seconds

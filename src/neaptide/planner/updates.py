@@ -17,7 +17,6 @@ class UpdateGroup:
     """Nodes that update the same state.
 
     Attributes:
-        nodes: ascending.
         read_bytes: bytes of what they read last of all, such as the gradient.
     """
 
@@ -96,10 +95,6 @@ def updates_moved_earlier(step: StepProblem, order: Sequence[int]) -> list[Updat
     """Groups that end something and run before a node, no update itself, that they stand behind in the program.
 
     O(size of the step).
-
-    Args:
-        step: the program.
-        order: of first executions.
     """
     place = {node: position for position, node in enumerate(order)}
     updates = update_nodes(step)
@@ -121,10 +116,6 @@ def with_late_overwrites(step: StepProblem, order: Sequence[int]) -> tuple[int, 
 
     A decay of weights needs no gradient. Run in front of the backward it frees nothing, and it forbids every recomputation
     that reads those weights. Only nodes without scratch move, and no storage is held for longer. O(edges + n log n).
-
-    Args:
-        step: the program.
-        order: legal, each node once.
     """
     place = {node: position for position, node in enumerate(order)}
     handed_back = {step.value_storage[value] for value in step.outputs}

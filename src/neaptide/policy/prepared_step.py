@@ -7,18 +7,20 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, Unpack
 
-from neaptide.ask import CLOSE, Ask, LeaveOut
+from neaptide.ask import CLOSE, DEFAULT_STRATEGY, Ask, LeaveOut
 from neaptide.budget import allowed_bytes
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import CaptureOptions
 from neaptide.interruption import keeping
+from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.outcome import LimitGuard, Limits, Stopwatch
+from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.garbage import collected_rarely
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.on_operands import Operands
 from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
 from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.variants import inner_strategy
@@ -30,9 +32,7 @@ from neaptide.policy.kept_floors import FLOORS, given_back, question
 from neaptide.policy.plan_facts import plan_of
 from neaptide.policy.searched_variant import (
     as_variant,
-    before_results_on_operands,
     searched_variant,
-    with_results_on_operands,
 )
 from neaptide.runtime.steps.capturing import capture_for_call
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan, with_rewrites
@@ -159,8 +159,7 @@ class PreparedStep(CostedStep):
             return self.request(index, role, planned, ask, allowed)
 
         def keeping_bits(request: GraphAsk) -> tuple[PlannedGraph, GraphPlan]:
-            inside = replace(ask, limits=request.limits)
-            return self._with_same_bits(planned, asked, inside, request)
+            return self._with_same_bits(planned, asked, ask, request)
 
         if ask.numerics != CLOSE:
             planned, found = keeping_bits(asked(planned))
@@ -179,14 +178,20 @@ class PreparedStep(CostedStep):
         request: GraphAsk,
     ) -> tuple[PlannedGraph, GraphPlan]:
         """What the search finds that keeps the bits; `request` is what is asked of the program as it is."""
+        # Whatever puts an atomic step back counts on what its operations overwrite.
+        if ask.in_place and not ask.atomic and ask.strategy == DEFAULT_STRATEGY:
 
-        def alike(changed: PlannedGraph) -> GraphAsk:
-            return replace(asked(changed), budget=request.budget, is_draft=request.is_draft)
+            def alike(edited: Edited) -> GraphAsk:
+                return asked(planned.rewritten(edited, ()))
 
-        watch, pricing = Stopwatch(), self.pricing(planned.graph)
-        limits = before_results_on_operands(planned, ask, pricing)
-        found = BodyPlanner(pricing, limits, ask.interrupt).around(planned.graph, request)
-        return with_results_on_operands(planned, alike, found, ask, self.pricing, watch.seconds())
+            operands = Operands.of(planned.graph, self.pricing, alike, planned.objection)
+            request = replace(request, operands=operands)
+        pricing = self.pricing(planned.graph)
+        found = BodyPlanner(pricing, request.limits, ask.interrupt).around(planned.graph, request)
+        if found.rewritten is None:
+            return planned, found
+        edited, rewrite = found.rewritten
+        return planned.rewritten(edited, (rewrite,)), found
 
     def usual_program_of(
         self, ask: Ask, allowed: int, plan: VariantPlan

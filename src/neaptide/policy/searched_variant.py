@@ -6,21 +6,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from neaptide.ask import DEFAULT_STRATEGY, Ask
+from neaptide.ask import Ask
 from neaptide.ir.edit import Edited
 from neaptide.named_peers import COMBINATIONS, MAGIS, peer
-from neaptide.outcome import Limits
-from neaptide.planner.failed_stages import attempt
 from neaptide.planner.plan_graph import GraphAsk, GraphPlan
-from neaptide.planner.pricing import Pricing
-from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.choices import Choices
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.met import MetPlans, VariantPlan
-from neaptide.planner.variants.on_operands import OnOperands, before_operands, on_operands
-from neaptide.planner.variants.planning import PricingOf, Request, VariantPrices
+from neaptide.planner.variants.planning import Request, VariantPrices
 from neaptide.planner.variants.search import plan_variants
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.planned_graph import PlannedGraph
@@ -105,72 +99,3 @@ def _of_peer(planned: PlannedGraph, asked: Request, ask: Ask, prices: VariantPri
     solver = peer("magis", "strategy") if ask.strategy == MAGIS else peer("combinations", ask.strategy)
     made: VariantPlan = solver.solve(combining)
     return made
-
-
-def before_results_on_operands(planned: PlannedGraph, ask: Ask, pricing: Pricing) -> Limits:
-    """Limits of the search in front of `with_results_on_operands`, which gets what that leaves.
-
-    Args:
-        planned: the program.
-        ask: of both together.
-        pricing: of its graph.
-    """
-    if not _may_lie_on_operands(ask):
-        return ask.limits
-    return before_operands(planned.graph, pricing.registry, ask.limits)
-
-
-def with_results_on_operands(
-    planned: PlannedGraph,
-    asked: Callable[[PlannedGraph], GraphAsk],
-    found: GraphPlan,
-    ask: Ask,
-    exact: PricingOf,
-    seconds: float,
-) -> tuple[PlannedGraph, GraphPlan]:
-    """A program and its plan with results on top of operands, where that lowers the peak at no more time.
-
-    Args:
-        planned: the program as it was searched.
-        asked: what is asked of a variant of it.
-        found: its plan.
-        ask: of the search and of this one together. A strategy that is asked for by name is left alone, and so is an
-            atomic step: whatever puts it back counts on what its operations overwrite.
-        exact: what prices a graph that is to be planned.
-        seconds: that the search for the plan took.
-    """
-    if not _may_lie_on_operands(ask):
-        return planned, found
-
-    request = asked(planned)
-    assert request.budget_bytes is not None
-    # Where the user checkpoints, program order is no plan that keeps to what was written.
-    written = request.own or baseline(exact(planned.graph).problem(planned.graph))
-    goal = Goal.of(request.budget, request.budget_bytes, written.seconds)
-    there = found.program.predictions
-    is_met = goal.longest is None and there.peak_with_workspace_bytes <= goal.allowed
-    pays = not is_met or ask.limits.pays(there.seconds - written.seconds, seconds)
-    if not pays and ask.limits.runs == 1:
-        return planned, found  # a lower peak of one call is worth nothing either
-
-    limits = ask.limits.after(seconds, found.work)
-
-    def made() -> OnOperands | None:
-        return on_operands(
-            planned.graph,
-            found,
-            goal,
-            lambda edited: replace(asked(planned.rewritten(edited, ())), limits=limits),
-            exact,
-            planned.objection,
-            search_again=pays,
-        )
-
-    better = attempt("results on top of operands", made, lambda: None)
-    if better is None:
-        return planned, found
-    return planned.rewritten(better.edited, (better.rewrite,)), better.found
-
-
-def _may_lie_on_operands(ask: Ask) -> bool:
-    return ask.in_place and not ask.atomic and ask.strategy == DEFAULT_STRATEGY

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from neaptide.schedule.transfers import Keep, Transfer
-
 
 @dataclass(frozen=True, slots=True)
 class Insert:
@@ -38,4 +36,4 @@ class Move:
     before: int
 
 
-Change: TypeAlias = Insert | Remove | Move | Transfer | Keep
+Change: TypeAlias = Insert | Remove | Move

@@ -29,9 +29,6 @@ def checkpointed_sequence(
     A call that cannot be run twice with the same result (eager may do it all the same) is left as captured.
 
     Args:
-        graph: the program with its checkpoints undone.
-        problem: the same as integers.
-        registry: what the operations mean.
         calls: nodes of each call's forward, ascending; one of the backward behind them is where the call runs again at
             the latest.
     """

@@ -7,6 +7,7 @@ touch; everything else moves along with its execution. O(steps) in numpy plus O(
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -16,21 +17,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neaptide.ir.schedule import HostStay
 from neaptide.schedule.changes import Change, Insert, Move, Remove
-from neaptide.schedule.instances import Instances
+from neaptide.schedule.instances import TO_END, Instances, InstanceUses, Span
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.transfers import (
-    OWNED,
-    TO_END,
-    InstanceUses,
-    Keep,
-    Span,
-    Stays,
-    StayTable,
-    Transfer,
-    stay,
-)
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -43,7 +32,7 @@ class _Undo:
     executions: dict[int, list[int]] = field(default_factory=dict)
     blocks: dict[int, list[int]] = field(default_factory=dict)
     spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
-    stays: dict[int, Stays | None] = field(default_factory=dict)
+    on_operand: dict[int, bool] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -52,15 +41,11 @@ class Evaluator:
     An execution has an id: the first execution of node k is k, repetitions follow from `node_count` on.
 
     Attributes:
-        problem: sizes, uses and creators.
         order: execution ids by position.
         position: position by execution id, for those in the order.
         node_of: node by execution id.
         executions: by node, its execution ids in the order.
-        spans: by storage, (creating execution, last execution or `TO_END`) of each instance, none of what the caller owns
-            and nothing moves; a transfer splits one:
-            (creating execution, execution behind which it leaves), (execution before which it is loaded, last one).
-            Its first one begins with `OWNED` where the caller owns it and it is there when the sequence begins.
+        spans: by storage, (creating execution, last execution or `TO_END`) of each instance, none of what the caller owns.
     """
 
     def __init__(self, problem: StepProblem, sequence: Sequence[int] | None = None) -> None:
@@ -92,18 +77,22 @@ class Evaluator:
         self._freed: Ints = np.zeros(capacity, dtype=np.int64)
         self._scratch: Ints = np.zeros(capacity, dtype=np.int64)
         self.position: Ints = np.zeros(capacity, dtype=np.int64)
-        self._scratch[: len(self.node_of)] = [problem.workspace[node] for node in self.node_of]
+        self._scratch[: len(self.node_of)] = [problem.own_workspace(node) for node in self.node_of]
         self.order: Ints = np.array(order, dtype=np.int64)
         self.spans: list[tuple[Span, ...]] = [() for _ in problem.storage_bytes]
         self._profile: Ints | None = None
         self._peak: int | None = None
         self._places: list[int] | None = None
         self._undo: list[_Undo] = []
-        self._away_at_begin = 0
-        self._stays = StayTable()
         self._instances = Instances(problem)
+        self._overwriters: dict[int, list[int]] = {}
+        for node, on in problem.overwrites.items():
+            self._overwriters.setdefault(on.storage, []).append(node)
+        self.on_operand: dict[int, bool] = dict.fromkeys(problem.overwrites, False)
         self._locate()
         self._charge_all()
+        for node in problem.overwrites:
+            self._settle_operand(node, None)
 
     def copy(self) -> Evaluator:
         """The same sequence to change on its own, without what could be undone. O(steps), none of it per storage."""
@@ -118,7 +107,7 @@ class Evaluator:
         self._blocks, self._anchor = self._blocks.copy(), self._anchor.copy()
         self.position, self._scratch = self.position.copy(), self._scratch.copy()
         self._allocated, self._freed = self._allocated.copy(), self._freed.copy()
-        self._stays = self._stays.copy()
+        self.on_operand = self.on_operand.copy()
         self._undo = []
 
     # What there is to ask.
@@ -136,8 +125,7 @@ class Evaluator:
         if self._profile is None:
             freed = self._freed[self.order]
             held = np.cumsum(self._allocated[self.order] - freed)
-            there = self.problem.resident_bytes - self._away_at_begin
-            self._profile = held + freed + self._scratch[self.order] + there
+            self._profile = held + freed + self._scratch[self.order] + self.problem.resident_bytes
         return self._profile
 
     @property
@@ -148,12 +136,18 @@ class Evaluator:
         return self._peak
 
     @property
+    def workspace(self) -> Ints:
+        """Scratch bytes at each position that are no storages, those in the bodies of loops included. O(steps)."""
+        problem = self.problem
+        nodes = [self.node_of[execution] for execution in self.order.tolist()]
+        return np.array([problem.own_workspace(n) - problem.body_bytes[n] for n in nodes], dtype=np.int64)
+
+    @property
     def peak_without_workspace(self) -> int:
         """Highest bytes of storages at any position, those in the bodies of loops included."""
-        if not len(self.order):
-            return self.problem.resident_bytes
-        in_bodies = np.array(self.problem.body_bytes, dtype=np.int64)[np.array(self.node_of)[self.order]]
-        return int((self.bytes - self._scratch[self.order] + in_bodies).max())
+        return int(
+            (self.bytes - self.workspace).max(initial=0 if len(self.order) else self.problem.resident_bytes)
+        )
 
     @property
     def peak_position(self) -> int:
@@ -164,35 +158,15 @@ class Evaluator:
         """Bytes at a position, workspace included."""
         return int(self.bytes[position])
 
-    def excess(self, level: int) -> int:
-        """Sum over positions of the bytes above a level."""
-        return int(np.maximum(self.bytes - level, 0).sum())
-
     @property
-    def host_bytes(self) -> Ints:
-        """Most bytes on the host from the begin of each position to that of the next one. O(steps + transfers)."""
-        return self._stays.host_bytes(self.places, self.host_bytes_in_bodies, self.problem.moved_bytes)
-
-    @property
-    def host_bytes_in_bodies(self) -> Ints:
-        """Most bytes that the body of a loop has on the host, by position. O(steps)."""
-        if not any(self.problem.body_host_bytes):
-            return np.zeros(len(self.order), dtype=np.int64)
-        of_node: Ints = np.array(self.problem.body_host_bytes, dtype=np.int64)
-        return of_node[np.array(self.node_of, dtype=np.int64)[self.order]]
-
-    @property
-    def peak_host_bytes(self) -> int:
-        """Highest bytes on the host."""
-        return int(self.host_bytes.max(initial=0))
-
-    def transfers(self, storage: int) -> tuple[Transfer, ...]:
-        """Transfers of a storage."""
-        return self._stays.transfers(storage)
-
-    def stays(self) -> tuple[HostStay, ...]:
-        """All transfers by position, in the order in which they are stored, then by storage."""
-        return self._stays.positions(self.places, len(self.order))
+    def seconds(self) -> float:
+        """Of all executions."""
+        where = self.problem.overwrites.items()
+        apart = (
+            len(self.executions[node]) * (on.on_s if self.on_operand[node] else on.off_s)
+            for node, on in where
+        )
+        return math.fsum((self.problem.sequence_seconds(self.sequence()), *apart))
 
     def sequence(self) -> tuple[int, ...]:
         """Node ids in running order; a repeated id is a recomputation."""
@@ -235,8 +209,7 @@ class Evaluator:
         """Make a change. Legality is the caller's business; the nodes of a removal must be there.
 
         Raises:
-            ValueError: when a repetition to remove is not there, a node with repetitions is moved, or a transfer has
-                no meaning in what would come of it; nothing is changed then.
+            ValueError: when a repetition to remove is not there, or a node with repetitions is moved; nothing is changed then.
         """
         undo = _Undo(self.order, len(self.node_of), self._places)
         self._undo.append(undo)
@@ -244,23 +217,17 @@ class Evaluator:
             self._insert(change, undo)
         elif isinstance(change, Remove):
             self._remove(change, undo)
-        elif isinstance(change, Move):
-            self._move(change)
         else:
-            self._transfer(change, undo)
-            return
+            self._move(change)
         self._locate()
-        touched = dict.fromkeys(chain.from_iterable(map(self._instances.touched, change.nodes)))
-        stays = self._stays
-        if stays.anchored and isinstance(change, Move):
-            touched.update(dict.fromkeys(s for node in change.nodes for s in stays.anchored.get(node, ())))
-        state, roles = self.problem.state_bytes, self.problem.roles
-        moved = [s for s in stays.of if state[s] and any(node in roles[s] for node in change.nodes)]
-        for storage in (*touched, *moved):
-            if storage in stays.of:
-                self._stay(storage, self.transfers(storage), undo)
-            elif (found := self._spans_of(storage)) != self.spans[storage]:
-                self._recharge(storage, found, undo)
+        for storage in dict.fromkeys(chain.from_iterable(map(self._instances.touched, change.nodes))):
+            if (found := self._spans_of(storage)) != self.spans[storage]:
+                undo.spans[storage] = self.spans[storage]
+                self._add(storage, -1)
+                self.spans[storage] = found
+                self._add(storage, 1)
+            for node in self._overwriters.get(storage, ()):
+                self._settle_operand(node, undo)
 
     def undo(self) -> None:
         """Take the last change back.
@@ -276,10 +243,11 @@ class Evaluator:
         self._locate()
         self._places = undo.places
         for storage, spans in undo.spans.items():
-            self._discharge(storage)
-            self._charge(storage, spans)
-        for storage, stays in undo.stays.items():
-            self._stays.replace(storage, stays)
+            self._add(storage, -1)
+            self.spans[storage] = spans
+            self._add(storage, 1)
+        for node, is_on in undo.on_operand.items():
+            self._put_on_operand(node, is_on)
         for execution in range(undo.ids, len(self.node_of)):
             self._anchor.pop(execution, None)
         del self.node_of[undo.ids :]
@@ -308,9 +276,6 @@ class Evaluator:
         if len(gone) != len(change.nodes):
             self._undo.pop()
             raise ValueError(f"{change} names a repetition that is not there")
-        if any(execution in self._stays.anchored for execution in gone.values()):
-            self._undo.pop()
-            raise ValueError(f"{change} takes away what a transfer stands at")
         for node, execution in gone.items():
             undo.executions[node] = self.executions[node]
             self.executions[node] = [e for e in self.executions[node] if e != execution]
@@ -335,33 +300,6 @@ class Evaluator:
         target -= int((places < target).sum())
         self.order = np.concatenate((rest[:target], np.array(change.nodes, dtype=np.int64), rest[target:]))
 
-    def _transfer(self, change: Transfer | Keep, undo: _Undo) -> None:
-        """One transfer more or less; nothing in the sequence changes places."""
-        transfer = change if isinstance(change, Transfer) else change.transfer
-        storage = transfer.storage
-        now = self.transfers(storage)
-        self._profile = self._peak = None
-        if isinstance(change, Transfer) and self.problem.moved_bytes(storage):
-            self._stay(storage, (*now, transfer), undo)
-        elif isinstance(change, Keep) and transfer in now:
-            self._stay(storage, tuple(other for other in now if other != transfer), undo)
-        else:
-            self._undo.pop()
-            raise ValueError(f"{change} is of a storage without bytes, or is not there")
-
-    def _stay(self, storage: int, transfers: tuple[Transfer, ...], undo: _Undo) -> None:
-        """Have a storage make these transfers and no others; takes the change back where that cannot be."""
-        stays = None
-        if transfers:
-            writers = {e for node in self.problem.writers[storage] for e in self.executions[node]}
-            try:
-                stays = stay(transfers, self.uses(storage), writers, self.places)
-            except ValueError:
-                self.undo()
-                raise
-        undo.stays[storage] = self._stays.replace(storage, stays)
-        self._recharge(storage, self._spans_of(storage) if stays is None else stays.spans, undo)
-
     def _new_execution(self, node: int) -> int:
         execution = len(self.node_of)
         self.node_of.append(node)
@@ -369,7 +307,7 @@ class Evaluator:
             for name in ("_allocated", "_freed", "_scratch", "position"):
                 old: Ints = getattr(self, name)
                 setattr(self, name, np.concatenate((old, np.zeros_like(old))))
-        self._scratch[execution] = self.problem.workspace[node]
+        self._scratch[execution] = self.problem.own_workspace(node)
         return execution
 
     def _settle(self, executions: list[int], anchor: int) -> None:
@@ -380,6 +318,23 @@ class Evaluator:
     def _locate(self) -> None:
         self.position[self.order] = np.arange(len(self.order))
         self._profile = self._peak = self._places = None
+
+    # Results on top of operands.
+
+    def _settle_operand(self, node: int, undo: _Undo | None) -> None:
+        """Whether the result of a node lies on its operand: where each run of it is the last to need an instance."""
+        ends = {end for _, end in self.spans[self.problem.overwrites[node].storage]}
+        executions = self.executions[node]
+        is_on = ends.issuperset(executions)
+        if undo is not None and node not in undo.on_operand:
+            undo.on_operand[node] = self.on_operand[node]
+        self._put_on_operand(node, is_on)
+
+    def _put_on_operand(self, node: int, is_on: bool) -> None:
+        self.on_operand[node] = is_on
+        workspace = self.problem.workspace[node] if is_on else self.problem.own_workspace(node)
+        for execution in self.executions[node]:
+            self._scratch[execution] = workspace
 
     # Lifetimes.
 
@@ -400,7 +355,8 @@ class Evaluator:
             if creator < 0:
                 continue
             if storage in again:
-                self._charge(storage, self._spans_of(storage))
+                self.spans[storage] = self._spans_of(storage)
+                self._add(storage, 1)
                 continue
             starts.append(creator)
             started.append(storage)
@@ -416,30 +372,12 @@ class Evaluator:
         np.add.at(self._freed, ends, sizes[ended])
 
     def _spans_of(self, storage: int) -> tuple[Span, ...]:
-        """Instances of a storage, without regard to transfers."""
-        if self.problem.state_bytes[storage]:
-            return ()
         return self._instances.spans(storage, self.executions, self.places, self.node_of)
 
-    def _recharge(self, storage: int, spans: tuple[Span, ...], undo: _Undo) -> None:
-        """Have a storage there at other times."""
-        undo.spans[storage] = self.spans[storage]
-        self._discharge(storage)
-        self._charge(storage, spans)
-
-    def _charge(self, storage: int, spans: tuple[Span, ...]) -> None:
-        self.spans[storage] = spans
-        self._add(storage, spans, self.problem.moved_bytes(storage))
-
-    def _discharge(self, storage: int) -> None:
-        self._add(storage, self.spans[storage], -self.problem.moved_bytes(storage))
-
-    def _add(self, storage: int, spans: tuple[Span, ...], size: int) -> None:
-        """Bytes more, or fewer, over some spans; what the caller owns is there before unless it is on the host then."""
-        if spans and self.problem.state_bytes[storage] and spans[0][0] != OWNED:
-            self._away_at_begin += size
-        for start, end in spans:
-            if start != OWNED:
-                self._allocated[start] += size
+    def _add(self, storage: int, sign: int) -> None:
+        """Count the bytes of a storage over its spans, or take them back."""
+        size = sign * self.problem.storage_bytes[storage]
+        for start, end in self.spans[storage]:
+            self._allocated[start] += size
             if end != TO_END:
                 self._freed[end] += size

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.transfers import TO_END, Span
+
+Span: TypeAlias = tuple[int, int]
+TO_END: Final = -1
+"""End of a span that nothing ends: an output keeps it, or the caller does."""
+OWNED: Final = -1
+"""In the place of the execution that creates an instance: the caller owns it, and it is there before."""
+AWAY: Final = -2
+"""In the place of an execution: none of this sequence, because the instance is on the host between two runs of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceUses:
+    """Executions that touch one instance of a storage, in running order; the first one creates it.
+
+    What the caller owns is there before the sequence and outlives it; the first execution of all counts as one that
+    touches it, unless it is on the host when the sequence begins.
+
+    Attributes:
+        touched_by: execution ids; one may be there more than once.
+        is_kept: it outlives the sequence.
+        needed_by: those that do touch it, of what the caller owns.
+    """
+
+    touched_by: tuple[int, ...]
+    is_kept: bool
+    is_owned: bool = False
+    needed_by: tuple[int, ...] = ()
+
+    @property
+    def made(self) -> int:
+        """The execution that creates it, or `OWNED`."""
+        return OWNED if self.is_owned else self.touched_by[0]
 
 
 class Instances:
     """The instances of the storages of a problem in any of its sequences.
 
     Attributes:
-        problem: uses and creators.
         outputs: by storage, its values that are handed back at the end.
     """
 
@@ -35,13 +67,7 @@ class Instances:
         return found
 
     def events(self, storage: int, executions: Sequence[list[int]], places: Sequence[int]) -> list[int]:
-        """Executions that touch a storage, in running order.
-
-        Args:
-            storage: which.
-            executions: by node, its execution ids.
-            places: position by execution id.
-        """
+        """Executions that touch a storage, in running order."""
         found = [e for node in self.problem.roles[storage] for e in executions[node]]
         found.sort(key=places.__getitem__)
         return found
@@ -53,14 +79,7 @@ class Instances:
         places: Sequence[int],
         node_of: Sequence[int],
     ) -> tuple[Span, ...]:
-        """Creating and last execution of each instance of a storage, or `TO_END`.
-
-        Args:
-            storage: which.
-            executions: by node, its execution ids.
-            places: position by execution id.
-            node_of: node by execution id.
-        """
+        """Creating and last execution of each instance of a storage, or `TO_END`."""
         roles = self.problem.roles[storage]
         outputs = self.outputs.get(storage, ())
         for node in roles:
@@ -77,13 +96,7 @@ class Instances:
     def replay(
         self, storage: int, events: Sequence[int], node_of: Sequence[int]
     ) -> tuple[list[list[int]], set[int]]:
-        """Executions that touch each instance of a storage, in running order, and the instances that are outputs.
-
-        Args:
-            storage: which.
-            events: executions that touch it, in running order.
-            node_of: node by execution id.
-        """
+        """Executions that touch each instance of a storage, in running order, and the instances that are outputs."""
         roles, outputs = self.problem.roles[storage], self.outputs.get(storage, ())
         holder: dict[int, int] = {}
         touched: list[list[int]] = []

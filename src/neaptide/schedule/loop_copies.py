@@ -29,7 +29,6 @@ class LoopTimes(NamedTuple):
     Attributes:
         seconds: of its operations, and of waiting for its copies.
         waited_s: part of `seconds` in which it waits.
-        busy: the engines when it ends.
     """
 
     seconds: float
@@ -51,7 +50,6 @@ class Copying:
     Attributes:
         kind: `STORE`, `LOAD`, or `WAIT` for the one of the two that came last.
         key: of the storage, within the body.
-        seconds: of the copy.
     """
 
     kind: StepKind
@@ -75,11 +73,7 @@ class LoopCopies:
         return self._played(IDLE)
 
     def play(self, busy: Busy) -> LoopTimes:
-        """What it takes. O(steps of the trips that differ): trips are played until one leaves the engines as it found them.
-
-        Args:
-            busy: the engines when it begins.
-        """
+        """What it takes. O(steps of the trips that differ): trips are played until one leaves the engines as it found them."""
         return self.alone if busy == IDLE else self._played(busy)
 
     def _played(self, busy: Busy) -> LoopTimes:

@@ -6,10 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
-from neaptide.analysis.bounds import least_loop_bytes, lower_bound_bytes, order_lower_bound_bytes
+from neaptide.analysis.bounds import (
+    least_loop_bytes,
+    lower_bound_bytes,
+    most_forced_bytes,
+    order_lower_bound_bytes,
+)
 from neaptide.analysis.kinds import state_storages
 from neaptide.analysis.loops import NO_BODIES, NOTHING_IN_BODIES, Bodies, InBodies
 from neaptide.analysis.profile_bytes import loop_host_bytes, loop_workspaces
@@ -38,6 +43,20 @@ class Role:
     creates: bool
 
 
+class OnOperand(NamedTuple):
+    """A node that may put its result on top of an operand.
+
+    Attributes:
+        storage: of the operand.
+        on_s: seconds that a run on top of it takes beyond `StepProblem.seconds`.
+        off_s: the same of a run beside it.
+    """
+
+    storage: int
+    on_s: float
+    off_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class StepProblem:
     """A graph with sizes and seconds, as integers on one device.
@@ -46,7 +65,6 @@ class StepProblem:
     former. Indices are the graph's ids.
 
     Attributes:
-        device: whose bytes count.
         storage_bytes: by storage.
         resident_bytes: of what the caller owns.
         is_resident: by storage, whether the caller owns it.
@@ -54,22 +72,18 @@ class StepProblem:
         created: by node, storages that it creates.
         value_storage: by value; -1 for a host scalar.
         operands: by node, values that must exist when it runs.
-        results: by node, values that it defines.
         roles: by storage, node -> role, for all nodes that touch it, ascending.
         views: by storage, nodes that only hand it on, ascending.
         writers: by storage, nodes that overwrite it, in order of the version they make.
         consumers: by value, nodes that need it, ascending.
-        outputs: values handed back.
         predecessors: by node, nodes that must run first.
         successors: the inverse.
         workspace: by node, scratch bytes; of a loop all that its body needs.
-        seconds: by node, of one execution.
         repeat_seconds: by node, of a repetition: one that draws random numbers has a state to put in and take out
             again. By default the same as `seconds`.
         refusals: by node, why it must not run twice; empty when it may.
         reads: by node, (storage, version) that a repetition needs.
         phases: by node, `forward`, `backward`, `optimizer` or empty.
-        storage_names: for reports.
         lower_bound_bytes: no schedule has a lower peak with workspace.
         order_lower_bound_bytes: no schedule without recomputation has.
         is_contraction: by node, whether it multiplies and sums (matmul, convolution, attention, recurrence), so that
@@ -80,6 +94,9 @@ class StepProblem:
         body_host_bytes: by node, most bytes that the body of a loop has on the host. By default none.
         body_copies: by node, the copies of a loop's body and what runs beside them; only of loops that move anything.
             Their `seconds` count what waits for these copies when no others are under way.
+        overwrites: by node that may put its result on top of an operand. It does where every run of it is the last that
+            needs an instance of the operand; `workspace` and `seconds` count what this saves as if it always did, so
+            workspace may be below zero, and bounds made with them hold.
         is_plain: by node, whether running it again is all that it takes to make again what it creates: nothing writes
             or views that, it may run twice, and no caller's storage that it reads is ever overwritten. Derived.
     """
@@ -88,18 +105,14 @@ class StepProblem:
     storage_bytes: tuple[int, ...]
     resident_bytes: int
     is_resident: tuple[bool, ...]
-    creator: tuple[int, ...]
     created: tuple[tuple[int, ...], ...]
     value_storage: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]
     results: tuple[tuple[int, ...], ...]
-    roles: tuple[Mapping[int, Role], ...]
     views: tuple[tuple[int, ...], ...]
     writers: tuple[tuple[int, ...], ...]
-    consumers: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
     predecessors: tuple[tuple[int, ...], ...]
-    successors: tuple[tuple[int, ...], ...]
     workspace: tuple[int, ...]
     seconds: tuple[float, ...]
     refusals: tuple[str, ...]
@@ -114,9 +127,20 @@ class StepProblem:
     body_host_bytes: tuple[int, ...] = ()
     body_copies: Mapping[int, LoopCopies] = field(default_factory=dict)
     state_bytes: tuple[int, ...] = ()
+    overwrites: Mapping[int, OnOperand] = field(default_factory=dict)
+    creator: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    roles: tuple[Mapping[int, Role], ...] = field(init=False, repr=False, compare=False)
+    consumers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    successors: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     is_plain: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        creator = dict.fromkeys(range(len(self.storage_bytes)), -1)
+        creator |= {storage: node for node, made in enumerate(self.created) for storage in made}
+        object.__setattr__(self, "creator", tuple(creator.values()))
+        object.__setattr__(self, "roles", self._roles())
+        object.__setattr__(self, "consumers", _inverse(self.operands, len(self.value_storage)))
+        object.__setattr__(self, "successors", _inverse(self.predecessors, len(self.operands)))
         if not self.repeat_seconds:
             object.__setattr__(self, "repeat_seconds", self.seconds)
         if not self.is_contraction:
@@ -134,6 +158,23 @@ class StepProblem:
             for node, created in enumerate(self.created)
         )
         object.__setattr__(self, "is_plain", plain)
+
+    def _roles(self) -> tuple[Mapping[int, Role], ...]:
+        roles: list[dict[int, Role]] = [{} for _ in self.storage_bytes]
+        for node, values in enumerate(zip(self.operands, self.results, strict=True)):
+            needs: dict[int, list[int]] = {}
+            makes: dict[int, list[int]] = {}
+            for some, found in zip(values, (needs, makes), strict=True):
+                for value in some:
+                    if (storage := self.value_storage[value]) >= 0:
+                        found.setdefault(storage, []).append(value)
+            for storage in {**needs, **makes}:
+                roles[storage][node] = Role(
+                    tuple(needs.get(storage, ())),
+                    tuple(makes.get(storage, ())),
+                    storage in self.created[node],
+                )
+        return tuple(roles)
 
     @property
     def node_count(self) -> int:
@@ -156,6 +197,51 @@ class StepProblem:
     def moved_bytes(self, storage: int) -> int:
         """Bytes that a copy of a storage moves, whoever owns it."""
         return self.storage_bytes[storage] or self.state_bytes[storage]
+
+    def own_workspace(self, node: int) -> int:
+        """Scratch bytes of a node, whatever it overwrites."""
+        on = self.overwrites.get(node)
+        return self.workspace[node] + (0 if on is None else self.storage_bytes[on.storage])
+
+    def on_operands(self, seconds: Mapping[int, tuple[int, float]]) -> StepProblem:
+        """The same step, with results of some nodes on top of operands wherever a sequence permits it. O(size of the step).
+
+        Args:
+            seconds: by such a node, the storage of the operand, and the seconds of a run on top of it.
+        """
+        workspace, times, again = list(self.workspace), list(self.seconds), list(self.repeat_seconds)
+        overwrites = {}
+        for node, (storage, taken_s) in seconds.items():
+            workspace[node] -= self.storage_bytes[storage]
+            times[node] = again[node] = least = min(taken_s, self.seconds[node])
+            overwrites[node] = OnOperand(storage, taken_s - least, self.seconds[node] - least)
+        # What the bodies of loops need depends on their orders.
+        least, in_order = self.peak_bounds(
+            [w if not b else 0 for w, b in zip(workspace, self.body_bytes, strict=True)]
+        )
+        return replace(
+            self,
+            workspace=tuple(workspace),
+            seconds=tuple(times),
+            repeat_seconds=tuple(again),
+            overwrites=overwrites,
+            lower_bound_bytes=min(self.lower_bound_bytes, least),
+            order_lower_bound_bytes=min(self.order_lower_bound_bytes, in_order),
+        )
+
+    def peak_bounds(self, workspace: Sequence[int]) -> tuple[int, int]:
+        """Bytes that no schedule has a lower peak than, and none without recomputation, for some scratch bytes of nodes."""
+        touched: list[list[int]] = [[] for _ in self.operands]
+        for storage, roles in enumerate(self.roles):
+            for node in roles:
+                touched[node].append(storage)
+        kept = {s for value in self.outputs if (s := self.value_storage[value]) >= 0}
+        each = (sum(self.storage_bytes[s] for s in there) for there in (kept, *touched))
+        least = max(nbytes + more for nbytes, more in zip(each, (0, *workspace), strict=True))
+        in_order = most_forced_bytes(
+            self.created, touched, kept, self.predecessors, self.storage_bytes, workspace
+        )
+        return self.resident_bytes + least, self.resident_bytes + in_order
 
     def named(self, names: Mapping[int, str]) -> StepProblem:
         """The same with other names for some storages, by id."""
@@ -198,30 +284,18 @@ def compile_problem(
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
     Args:
-        graph: the program.
         registry: what its operations mean; one without a row is never repeated.
-        binding: values of symbolic dims.
-        workspace: scratch bytes by node id; of a loop at least what its body holds.
-        storage_bytes: sizes by storage id that replace the recorded ones.
         seconds: of one execution of each node; by default each node costs one.
-        device: whose bytes count; by default the one with the largest total of storages.
-        random_state_seconds: what it takes to repeat a draw of random numbers, beside the operation itself.
         bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
             orders of bodies, but `order_lower_bound_bytes` is not above what these need.
-        in_bodies: what is known of bytes in bodies beside their graphs.
-        body_copies: by loop whose body moves anything, when it does.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
     owned, state = set(graph.input_storages()), set(state_storages(graph))
     created = tuple(graph.created_storages(node) for node in graph.nodes)
-    creator = [-1] * len(graph.storages)
-    for node, storages in enumerate(created):
-        for storage in storages:
-            creator[storage] = node
     operands = tuple(needed_inputs(graph, node) for node in graph.nodes)
-    roles = _roles(graph, operands, created)
     value_storage = tuple(-1 if v.storage is None else v.storage for v in graph.values)
+    touched = {value_storage[v] for n in graph.nodes for v in (*operands[n.id], *n.outputs)}
     before = tuple(predecessors(graph))
     rules = [repeat_rule(graph, node, registry) for node in graph.nodes]
     held = loop_workspaces(graph, binding, bodies, in_bodies.of_storages)
@@ -239,18 +313,14 @@ def compile_problem(
         storage_bytes=tuple(0 if s.id in owned or s.device != where else sizes[s.id] for s in graph.storages),
         resident_bytes=sum(sizes[s] for s in owned if graph.storages[s].device == where),
         is_resident=tuple(s.id in owned for s in graph.storages),
-        creator=tuple(creator),
         created=created,
         value_storage=value_storage,
         operands=operands,
         results=tuple(node.outputs for node in graph.nodes),
-        roles=roles,
         views=_views(graph),
         writers=_writers(graph),
-        consumers=_consumers(graph, operands),
         outputs=graph.outputs,
         predecessors=before,
-        successors=_successors(before),
         workspace=tuple(
             scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ),
@@ -284,7 +354,8 @@ def compile_problem(
         body_host_bytes=tuple(away.get(node.id, 0) for node in graph.nodes),
         body_copies=dict(body_copies),
         state_bytes=tuple(
-            sizes[s.id] if s.id in state and roles[s.id] and s.device == where else 0 for s in graph.storages
+            sizes[s.id] if s.id in state and s.id in touched and s.device == where else 0
+            for s in graph.storages
         ),
     )
 
@@ -292,25 +363,6 @@ def compile_problem(
 def _is_contraction(registry: OpRegistry, op: str) -> bool:
     spec = registry.find(op)
     return spec is not None and not _CONTRACTIONS.isdisjoint(spec.traits)
-
-
-def _roles(
-    graph: Graph, operands: tuple[tuple[int, ...], ...], created: tuple[tuple[int, ...], ...]
-) -> tuple[Mapping[int, Role], ...]:
-    roles: list[dict[int, Role]] = [{} for _ in graph.storages]
-    for node in graph.nodes:
-        needs: dict[int, list[int]] = {}
-        makes: dict[int, list[int]] = {}
-        for values, found in ((operands[node.id], needs), (node.outputs, makes)):
-            for value in values:
-                storage = graph.values[value].storage
-                if storage is not None:
-                    found.setdefault(storage, []).append(value)
-        for storage in {**needs, **makes}:
-            roles[storage][node.id] = Role(
-                tuple(needs.get(storage, ())), tuple(makes.get(storage, ())), storage in created[node.id]
-            )
-    return tuple(roles)
 
 
 def _views(graph: Graph) -> tuple[tuple[int, ...], ...]:
@@ -331,20 +383,13 @@ def _writers(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(node for _, node in sorted(pairs)) for pairs in writers)
 
 
-def _consumers(graph: Graph, operands: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    consumers: list[list[int]] = [[] for _ in graph.values]
-    for node, values in enumerate(operands):
-        for value in values:
-            consumers[value].append(node)
-    return tuple(map(tuple, consumers))
-
-
-def _successors(before: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    after: list[list[int]] = [[] for _ in before]
-    for node, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(node)
-    return tuple(map(tuple, after))
+def _inverse(of: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
+    """By number below a count, the numbers of the tuples that it is in."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for number, others in enumerate(of):
+        for other in others:
+            found[other].append(number)
+    return tuple(map(tuple, found))
 
 
 def _storage_names(graph: Graph) -> tuple[str, ...]:

@@ -7,15 +7,15 @@ either `seconds` or `flops` and `moved` (bytes read and written); `out` (the sto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from neaptide.analysis.bounds import most_forced_bytes
 from neaptide.errors import UsageError
 from neaptide.reading import JsonError, decode_json
-from neaptide.schedule.problem import Role, StepProblem
+from neaptide.schedule.problem import StepProblem
 
 FLOPS_PER_SECOND: Final = 10e12
 BYTES_PER_SECOND: Final = 1e12
@@ -67,51 +67,34 @@ def from_nodes(nodes: Sequence[InstanceNode]) -> StepProblem:
         raise UsageError("the sizes of the recompute instance are too large together")
     count = len(nodes)
     operands = tuple(tuple(dict.fromkeys(node.deps)) for node in nodes)
-    consumers: list[list[int]] = [[] for _ in nodes]
-    for index, reads in enumerate(operands):
-        for read in reads:
-            consumers[read].append(index)
-    roles: list[Mapping[int, Role]] = []
-    for index in range(count):
-        uses = {reader: Role((index,), (), creates=False) for reader in consumers[index]}
-        roles.append({index: Role((), (index,), creates=True), **uses})
     outputs = tuple(index for index, node in enumerate(nodes) if node.out)
     each = tuple((index,) for index in range(count))
     nothing: tuple[tuple[int, ...], ...] = ((),) * count
-    return StepProblem(
+    step = StepProblem(
         device="",
         storage_bytes=tuple(node.size for node in nodes),
         resident_bytes=0,
         is_resident=(False,) * count,
-        creator=tuple(range(count)),
         created=each,
         value_storage=tuple(range(count)),
         operands=operands,
         results=each,
-        roles=tuple(roles),
         views=nothing,
         writers=nothing,
-        consumers=tuple(map(tuple, consumers)),
         outputs=outputs,
         predecessors=tuple(tuple(sorted(reads)) for reads in operands),
-        successors=tuple(map(tuple, consumers)),
         workspace=tuple(node.workspace for node in nodes),
         seconds=tuple(_seconds(node) for node in nodes),
         refusals=("",) * count,
         reads=tuple(tuple((read, 0) for read in reads) for reads in operands),
         phases=tuple(_PHASES.get(node.phase, node.phase) for node in nodes),
         storage_names=tuple(node.name for node in nodes),
-        lower_bound_bytes=_lower_bound(nodes, operands),
-        order_lower_bound_bytes=most_forced_bytes(
-            each,
-            tuple((*reads, index) for index, reads in enumerate(operands)),
-            outputs,
-            operands,
-            tuple(node.size for node in nodes),
-            tuple(node.workspace for node in nodes),
-        ),
+        lower_bound_bytes=0,
+        order_lower_bound_bytes=0,
         is_contraction=_contractions(nodes, operands),
     )
+    least, in_order = step.peak_bounds(step.workspace)
+    return replace(step, lower_bound_bytes=least, order_lower_bound_bytes=in_order)
 
 
 def _contractions(nodes: Sequence[InstanceNode], operands: Sequence[tuple[int, ...]]) -> tuple[bool, ...]:
@@ -129,14 +112,6 @@ def _seconds(node: InstanceNode) -> float:
     if node.seconds is not None:
         return node.seconds
     return max(node.flops / FLOPS_PER_SECOND, node.moved / BYTES_PER_SECOND)
-
-
-def _lower_bound(nodes: Sequence[InstanceNode], operands: Sequence[tuple[int, ...]]) -> int:
-    """The largest of one node with its operands and workspace, and all outputs together."""
-    most = sum(node.size for node in nodes if node.out)
-    for node, reads in zip(nodes, operands, strict=True):
-        most = max(most, node.size + node.workspace + sum(nodes[read].size for read in reads))
-    return most
 
 
 def _check(index: int, node: InstanceNode) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from neaptide.schedule.changes import Insert, Remove
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.transfers import TO_END
+from neaptide.schedule.instances import TO_END
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,6 @@ class Closure:
     Attributes:
         refusal: why it cannot be; the other fields are empty then.
         nodes: ids not repeated there yet, ascending.
-        seconds: that they take.
         held: storages that are dead there by now and are held on to instead of being made again.
     """
 
@@ -51,11 +50,7 @@ class _RefusedError(Exception):
 
 
 class Replays:
-    """The legal ways to add repetitions to an evaluator's sequence and to take them back.
-
-    Attributes:
-        evaluator: the sequence.
-    """
+    """The legal ways to add repetitions to an evaluator's sequence and to take them back."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator

@@ -33,7 +33,6 @@ class Waiting(NamedTuple):
 
     Attributes:
         position: before whose operation; the number of positions for the end.
-        seconds: how long.
         stay: whose copy, by number.
         is_load: whether it is the copy back.
     """
@@ -62,7 +61,6 @@ class StayClock:
 
     Attributes:
         begins_s: by position, when its operation begins if nothing waits; one more entry for the end.
-        begins: the same as an array.
         loops: by position, the copies of the loop there; only where there are any.
     """
 
@@ -73,14 +71,7 @@ class StayClock:
         back: Link,
         loops: Mapping[int, LoopCopies] = MappingProxyType({}),
     ) -> None:
-        """O(positions).
-
-        Args:
-            seconds: by position, of the operation there.
-            out: the link to the host.
-            back: the link from it.
-            loops: as the attribute.
-        """
+        """O(positions)."""
         self.loops = loops
         self.begins: Floats = np.concatenate(([0.0], np.cumsum(np.asarray(seconds, dtype=np.float64))))
         self.begins_s: list[float] = self.begins.tolist()
@@ -103,7 +94,6 @@ class StayClock:
 
         Args:
             places: of each stay, in the order in which they are stored where several begin at one position.
-            nbytes: of each.
         """
         events: list[tuple[int, int, int]] = [(position, _LOOP, 0) for position in self.loops]
         for number, (store, gone, load, back) in enumerate(places):

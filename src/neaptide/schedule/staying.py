@@ -1,41 +1,84 @@
-"""A sequence with stays on the host that are known by position, as a plan keeps them."""
+"""A sequence with stays on the host, known by position: its bytes here and there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
 
 from neaptide.ir.schedule import BETWEEN, HostStay
-from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.transfers import AWAY, Transfer
+from neaptide.schedule.evaluate import Evaluator, Ints
 
 
-def evaluated_with_stays(
-    problem: StepProblem, sequence: Sequence[int], stays: Iterable[HostStay]
-) -> Evaluator:
-    """A sequence and its bytes, with storages away where stays say. O(length of the sequence + size of the stays).
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """A sequence with stays.
+
+    Attributes:
+        evaluator: of the sequence, which knows nothing of the stays.
+        bytes: at each position, with what the caller owns and with workspace.
+        host_bytes: most bytes on the host from the begin of each position to that of the next one.
+    """
+
+    evaluator: Evaluator
+    bytes: Ints
+    host_bytes: Ints
+
+    @property
+    def peak(self) -> int:
+        """Highest bytes at any position, workspace included: what a budget is held on."""
+        return int(self.bytes.max()) if len(self.bytes) else self.evaluator.peak
+
+    @property
+    def peak_without_workspace(self) -> int:
+        """Highest bytes of storages at any position, those in the bodies of loops included."""
+        if not len(self.bytes):
+            return self.evaluator.peak
+        return int((self.bytes - self.evaluator.workspace).max())
+
+    @property
+    def peak_host_bytes(self) -> int:
+        """Highest bytes on the host."""
+        return int(self.host_bytes.max(initial=0))
+
+
+def with_stays(evaluator: Evaluator, stays: Iterable[HostStay] = ()) -> Staying:
+    """A sequence whose storages are away where legal stays say. O(length of the sequence + stays)."""
+    known = [(stay, evaluator.problem.moved_bytes(stay.storage)) for stay in stays]
+    count = len(evaluator.order)
+    change = np.zeros(count + 1, dtype=np.int64)
+    for stay, nbytes in known:
+        change[0 if stay.begins_before else stay.gone_behind + 1] -= nbytes
+        change[count if stay.ends_behind else stay.load_before] += nbytes
+    spans = ((s.store_behind, count if s.ends_behind else s.back_before, nbytes) for s, nbytes in known)
+    there = evaluator.bytes + np.cumsum(change)[:count]
+    return Staying(evaluator, there, bytes_on_host(spans, host_bytes_in_bodies(evaluator)))
+
+
+def host_bytes_in_bodies(evaluator: Evaluator) -> Ints:
+    """Most bytes that the body of a loop has on the host, by position. O(steps)."""
+    nbytes = evaluator.problem.body_host_bytes
+    return np.array([nbytes[evaluator.node_of[e]] for e in evaluator.order.tolist()], dtype=np.int64)
+
+
+def bytes_on_host(spans: Iterable[tuple[int, int, int]], in_bodies: Ints) -> Ints:
+    """Most bytes on the host from the begin of each position to that of the next one. O(positions + spans).
 
     Args:
-        problem: the program.
-        sequence: node ids in running order.
-        stays: legal in it.
-
-    Raises:
-        ValueError: a stay has no meaning in the sequence.
+        spans: of stays: directly behind which position the host bytes begin, `BETWEEN` for what is there before,
+            directly before which one they end, and how many they are.
+        in_bodies: by position, what the body of a loop has there while it runs.
     """
-    evaluator = Evaluator(problem, sequence)
-    for stay in stays:
-        evaluator.apply(transfer_at(evaluator, stay))
-    evaluator.forget_undo()
-    return evaluator
-
-
-def transfer_at(evaluator: Evaluator, stay: HostStay) -> Transfer:
-    """A stay as a change of the sequence that it is in. O(uses of its storage)."""
-    order = evaluator.order
-    made = evaluator.uses(stay.storage)[stay.occurrence].made
-    store, after, before = (
-        AWAY if position == BETWEEN else int(order[position])
-        for position in (stay.store_behind, stay.gone_behind, stay.load_before)
-    )
-    return Transfer(stay.storage, made, store, after, before)
+    count = len(in_bodies)
+    stored = np.zeros(count + 1, dtype=np.int64)
+    change = np.zeros(count + 1, dtype=np.int64)
+    for store, back, nbytes in spans:
+        if store == BETWEEN:
+            change[0] += nbytes
+        else:
+            stored[store] += nbytes
+        change[back] -= nbytes
+    behind = np.cumsum((change + stored)[:count])
+    most: Ints = np.maximum(behind, behind - stored[:count] + in_bodies)
+    return most

@@ -21,12 +21,8 @@ class Copy:
     """One copy of a storage instance.
 
     Attributes:
-        storage: id.
-        occurrence: of the instance.
-        kind: `STORE` or `LOAD`.
         issued_s: when the compute stream reaches its step.
         start_s: when its engine begins it.
-        end_s: when it is done.
     """
 
     storage: int
@@ -43,8 +39,6 @@ class Timeline:
 
     Attributes:
         starts_s: of each step that runs a node.
-        copies: in the order in which they are issued.
-        seconds: of the whole schedule.
         exposed_s: part of `seconds` in which the compute stream waits for copies.
         waits: begin and end of each of these waits, in running order.
     """
@@ -89,12 +83,6 @@ def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Li
 
     A loop that moves storages has `step.body_copies`. Its copies queue behind those that are under way when it begins; by
     how much longer it takes than alone is told as a wait at its begin.
-
-    Args:
-        step: seconds of nodes and bytes of storages.
-        schedule: its steps.
-        out: the link to the host.
-        back: the link from it.
     """
     now = exposed = 0.0
     free = {StepKind.STORE: 0.0, StepKind.LOAD: 0.0}

@@ -41,7 +41,7 @@ def test_a_changed_graph_is_legal_and_bounded_from_below(data):
     before = settled_order(standing, LIMITS)
     found = reorder_candidate(standing, before, edited, LIMITS).require()
     check_schedule(edited.graph, Schedule.from_nodes(edited.graph, found.order), REGISTRY)
-    step = pricing.after(graph, edited)
+    step = pricing.problem(edited.graph)
     assert Evaluator(step, found.order).peak == found.peak_bytes
     best = min(found.peak_bytes, best_order(step_order_problem(step), LIMITS).require().peak_bytes)
     assert found.order_lower_bound_bytes <= best
@@ -56,7 +56,7 @@ def test_an_edit_of_a_graph_is_one_of_its_ordering_problem(data):
     edited = data.draw(edited_graphs(graph))
     pricing = Pricing(SeenCost(), REGISTRY)
     before = step_order_problem(pricing.problem(graph))
-    after = step_order_problem(pricing.after(graph, edited))
+    after = step_order_problem(pricing.problem(edited.graph))
     edit = edit_of(before, after, edited)
     order = data.draw(node_orders(edited.graph))
     assert literal_bytes(edit.problem, order) == literal_bytes(after, order)
@@ -84,7 +84,7 @@ def test_after_a_small_change_little_is_ordered_again():
     edited = edit.finish()
     outcome = reorder_candidate(standing, before, edited, Limits(work=20_000))
     found = outcome.require()
-    problem = step_order_problem(pricing.after(made.graph, edited))
+    problem = step_order_problem(pricing.problem(edited.graph))
     full = best_order(problem, Limits(work=200_000))
     assert evaluate_order(problem, found.order).peak_bytes == found.peak_bytes
     assert found.peak_bytes == full.require().peak_bytes

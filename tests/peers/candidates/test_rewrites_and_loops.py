@@ -58,5 +58,5 @@ def test_a_change_beside_a_planned_loop_is_judged_with_its_body():
     step = Pricing(pricing.cost, REGISTRY).problem(edited.graph, found.bodies())
     assert found.peak_with_workspace_bytes == Evaluator(step, found.sequence()).peak
     assert found.seconds == step.sequence_seconds(found.sequence())
-    assert step == pricing.after(graph, edited, found.bodies())
+    assert step == pricing.problem(edited.graph, found.bodies())
     assert step.workspace[loop] < pricing.problem(edited.graph).workspace[loop]

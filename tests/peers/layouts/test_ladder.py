@@ -7,8 +7,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
-from neaptide.layout.in_place.choices import choose_in_place
-from neaptide.layout.in_place.shared_buffers import share
+from neaptide.layout.in_place.choices import choose_in_place, share
 from neaptide.layout.result import Layout
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -77,7 +76,7 @@ def test_rungs_are_ordered_and_above_the_bound(graph):
     schedule = Schedule.program_order(graph)
     none, in_place, counters, static = (row.nbytes for row in memory_ladder(graph, schedule, TOY))
     assert none >= in_place >= counters
-    shared = share(schedule_buffers(graph, schedule), choose_in_place(graph, schedule, TOY).choices)
+    shared = share(schedule_buffers(graph, schedule), choose_in_place(graph, schedule, TOY))
     assert min(counters, static) >= arena_lower_bound(shared.problem)
 
 
@@ -86,7 +85,7 @@ def test_tags_are_legal(graph):
     """Two instances with one tag are never there together, but for an operand and the result on top of it."""
     schedule = Schedule.program_order(graph)
     buffers = schedule_buffers(graph, schedule)
-    choices = choose_in_place(graph, schedule, TOY).choices
+    choices = choose_in_place(graph, schedule, TOY)
     plan = schedule_tags(graph, buffers, choices)
     pairs = {(choice.taken, choice.made) for choice in choices}
     instances = buffers.liveness.instances

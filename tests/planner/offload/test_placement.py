@@ -38,18 +38,12 @@ class Case:
     budget: int
     clock: StayClock
 
-    def places(self, transfers):
-        """What transfers come to, by the judge of schedules and the player of steps: peak and seconds."""
-        for transfer in transfers:
-            self.evaluator.apply(transfer)
-        schedule = Schedule.from_nodes(self.graph, self.evaluator.sequence()).with_stays(
-            self.evaluator.stays()
-        )
+    def places(self, stays):
+        """What stays come to, by the judge of schedules and the player of steps: peak and seconds."""
+        schedule = Schedule.from_nodes(self.graph, self.evaluator.sequence()).with_stays(stays)
         check_schedule(self.graph, schedule, REGISTRY)
         peak = memory_profile(self.graph, schedule).peak_with_workspace_bytes
         seconds = simulate_timeline(self.evaluator.problem, schedule, self.clock.out, self.clock.back).seconds
-        for _ in transfers:
-            self.evaluator.undo()
         return peak, seconds
 
 
@@ -113,7 +107,7 @@ def least_exposed(case):
 def test_placed_stays_are_legal_within_the_budget_and_take_the_seconds_they_say(case):
     found = place_stays(case.evaluator.bytes, case.gaps, case.budget, case.clock)
     assert found.peak_bytes <= case.budget
-    peak, seconds = case.places(found.transfers(case.evaluator))
+    peak, seconds = case.places(found.stays())
     assert peak == found.peak_bytes
     assert seconds == pytest.approx(case.clock.begins_s[-1] + found.times.exposed_s)
     assert found.times.exposed_s == pytest.approx(sum(wait.seconds for wait in found.times.waits))
@@ -185,5 +179,5 @@ def test_gaps_of_a_graph_in_segments_may_all_be_filled(data):
     gaps = HostSpace(1 << 40, link, link, borders=borders).gaps(evaluator)
     placed = place_stays(evaluator.bytes, gaps, 0, StayClock.of(evaluator, link, link))
     case = Case(graph, evaluator, gaps, 0, StayClock([1.0] * len(graph.nodes), link, link))
-    peak, _ = case.places(placed.transfers(evaluator))
+    peak, _ = case.places(placed.stays())
     assert peak == placed.peak_bytes

@@ -12,8 +12,8 @@ from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.units import forward_units, stage_units
 from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.instances import TO_END
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.transfers import TO_END
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner_problems import compiled, judge, units_of
 from strategies import graphs

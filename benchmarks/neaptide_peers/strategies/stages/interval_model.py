@@ -17,7 +17,7 @@ from typing import Final
 
 from neaptide.planner.recompute.units import StageUnits
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.transfers import TO_END
+from neaptide.schedule.instances import TO_END
 from neaptide_peers.cp_sat.builder import CpModelBuilder
 from neaptide_peers.cp_sat.model import CpModel, Linear
 

@@ -39,10 +39,7 @@ def check_in_place(
     It holds for any schedule of the graph, so also for one other than the choices were made for.
 
     Args:
-        graph: the program.
-        schedule: its steps.
         choices: (step, result, operand) of every result that is written on top of an operand.
-        donated: values that the caller owns and gives up.
 
     Raises:
         VerifyError: names the value whose bytes are gone and the step that needs them, or a choice that cannot be

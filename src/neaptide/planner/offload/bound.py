@@ -20,9 +20,9 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.units import storages_needed
 from neaptide.schedule.evaluate import Evaluator, Ints
+from neaptide.schedule.instances import OWNED, TO_END
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.transfers import OWNED, TO_END
 
 # Seconds that an answer may add before p, and behind it, as multiples of all operations and copies.
 _MOST: Final = 1e3

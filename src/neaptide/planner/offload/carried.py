@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.transfers import bytes_on_host
+from neaptide.schedule.staying import bytes_on_host, host_bytes_in_bodies, with_stays
 
 # What is known of one order, and of one choice of gaps.
 _Filled: TypeAlias = tuple[Ints, frozenset[GapKey], list[IdleGap]]
@@ -54,7 +54,7 @@ class Carried:
     """A sequence, the gaps that are filled in it, and where its stays are.
 
     Attributes:
-        evaluator: of the sequence, without transfers.
+        evaluator: of the sequence.
         host: what room there is.
         budget: highest bytes on the device.
         chosen: keys of the gaps that are filled.
@@ -130,7 +130,7 @@ class Carried:
             (store, len(self.evaluator.order) if gap.ends_behind else back, gap.nbytes)
             for gap, (store, _, _, back) in zip(placed.gaps, placed.places, strict=True)
         )
-        return int(bytes_on_host(spans, self.evaluator.host_bytes_in_bodies).max(initial=0))
+        return int(bytes_on_host(spans, host_bytes_in_bodies(self.evaluator)).max(initial=0))
 
     def lowest(self) -> Ints:
         """Bytes at each position with what is chosen away over the whole of its gaps."""
@@ -247,7 +247,7 @@ class Carried:
         return frozenset(found)
 
     def plan(self, strategy: str) -> OffloadPlan:
-        """As an answer, evaluated with its transfers."""
+        """As an answer, with its bytes."""
         placed = self.placed()
         if self._placed is not None and not self._placed[-1]:
             placed = self.place()
@@ -259,24 +259,19 @@ class Carried:
 
 
 def plan_of_placed(evaluator: Evaluator, placed: PlacedStays, strategy: str) -> OffloadPlan:
-    """A sequence with stays that were placed in it, evaluated with its transfers. O(size + stays).
+    """A sequence with stays that were placed in it, with its bytes. O(size + stays).
 
     Args:
-        evaluator: of the sequence, without transfers; it stays as it is.
+        evaluator: of the sequence.
         placed: in it.
         strategy: name of what found it.
     """
-    evaluator = evaluator.copy()
-    for transfer in placed.transfers(evaluator):
-        evaluator.apply(transfer)
-    exposed = placed.times.exposed_s
-    planned = PlannedSequence.of(evaluator, strategy)
-    return OffloadPlan(
-        replace(planned, seconds=planned.seconds + exposed),
-        evaluator.stays(),
-        evaluator.peak_host_bytes,
-        exposed,
+    stays, exposed = placed.stays(), placed.times.exposed_s
+    found, seconds = with_stays(evaluator, stays), evaluator.seconds + exposed
+    planned = PlannedSequence(
+        evaluator.sequence(), strategy, found.peak_without_workspace, found.peak, seconds
     )
+    return OffloadPlan(planned, stays, found.peak_host_bytes, exposed)
 
 
 def gaps_like(wanted: Iterable[tuple[int, int, int]], gaps: Sequence[IdleGap]) -> frozenset[GapKey]:

@@ -16,7 +16,7 @@ from neaptide.planner.offload.gaps import GapKey, IdleGap
 from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.units import RecomputeUnit, recompute_units
 from neaptide.schedule.changes import Insert
-from neaptide.schedule.transfers import TO_END
+from neaptide.schedule.instances import TO_END
 
 _Candidate = TypeVar("_Candidate")
 

@@ -17,7 +17,7 @@ from neaptide.linear.arrays import Flags
 from neaptide.planner.offload.gaps import GapKey, IdleGap, UsePair, least_length, storage_gaps, use_pairs
 from neaptide.planner.offload.host import HostSpace
 from neaptide.schedule.evaluate import Evaluator, Ints
-from neaptide.schedule.transfers import AWAY, TO_END
+from neaptide.schedule.instances import AWAY, TO_END
 
 _STORAGE, _OCCURRENCE, _MADE, _LAST, _FOLLOWING, _BYTES, _COLUMNS = range(7)
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from neaptide.schedule.evaluate import Evaluator, Ints
-from neaptide.schedule.transfers import AWAY, TO_END
+from neaptide.schedule.instances import AWAY, TO_END
 
 GapKey: TypeAlias = tuple[int, int, int]
 """Storage, execution that touches it last, and the next one that does, or `TO_END`; `AWAY` for one of another step."""

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neaptide.ir.schedule import BETWEEN
+from neaptide.ir.schedule import BETWEEN, HostStay
 from neaptide.linear.arrays import Floats
 from neaptide.planner.offload.gaps import IdleGap, away_bytes
 from neaptide.planner.offload.settings import SETTINGS
-from neaptide.schedule.evaluate import Evaluator, Ints
+from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.stay_times import Places, StayClock, StayTimes
-from neaptide.schedule.transfers import AWAY, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,13 @@ class PlacedStays:
     times: StayTimes
     peak_bytes: int
 
-    def transfers(self, evaluator: Evaluator) -> tuple[Transfer, ...]:
-        """The same as changes of the sequence that they were placed in."""
-        order = evaluator.order.tolist()
-        return tuple(
-            Transfer(
-                gap.storage,
-                gap.made,
-                gap.last,
-                AWAY if gap.begins_before else order[gone],
-                AWAY if gap.ends_behind else order[load],
-            )
-            for gap, (_, gone, load, _) in zip(self.gaps, self.places, strict=True)
-        )
+    def stays(self) -> tuple[HostStay, ...]:
+        """The same by position, in the order in which they are stored, then by storage."""
+        found = [
+            HostStay(gap.storage, gap.occurrence, *places)
+            for gap, places in zip(self.gaps, self.places, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
 
 
 def place_stays(

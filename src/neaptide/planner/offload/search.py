@@ -33,8 +33,8 @@ from neaptide.planner.recompute.pool.prices import RepetitionPrices
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.units import stage_units
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.instances import AWAY
 from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.transfers import AWAY
 
 NAME: Final = "offload"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neaptide.analysis.loop_bytes import LoopBytes
 from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.analysis.shape_peaks import LoopBytes
 from neaptide.analysis.sizes import node_device
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.of_shapes import CostOfShapes, Floats

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.instances import TO_END
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.transfers import TO_END
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.units import recompute_units
 from neaptide.schedule.changes import Remove
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.instances import TO_END
 from neaptide.schedule.replays import Closure, Replays
-from neaptide.schedule.transfers import TO_END
 
 NAME: Final = "greedy_recompute"
 

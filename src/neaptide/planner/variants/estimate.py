@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neaptide.analysis.play_bytes import play
+from neaptide.analysis.liveness import compute_liveness
 from neaptide.cost.devices import Device
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -260,6 +260,7 @@ def _presences(graph: Graph, problem: StepProblem) -> tuple[NDArray[np.int64], N
     """By storage, the step at which it comes and the one at which it has gone; -1 for those of the caller."""
     begin = np.full(len(problem.storage_bytes), -1)
     end = np.full(len(problem.storage_bytes), -1)
-    for presence in play(graph, Schedule.program_order(graph)).presences:
-        begin[presence.instance.storage], end[presence.instance.storage] = presence.start, presence.end
+    for instance in compute_liveness(graph, Schedule.program_order(graph)).instances:
+        if not instance.is_resident:
+            begin[instance.storage], end[instance.storage] = instance.start, instance.end
     return begin, end

@@ -18,8 +18,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
-from neaptide.layout.in_place.choices import choose_in_place
-from neaptide.layout.in_place.shared_buffers import share
+from neaptide.layout.in_place.choices import choose_in_place, share
 from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
@@ -73,7 +72,7 @@ def plan_arena(
     sizes = prices.storage_bytes
     buffers = schedule_buffers(graph, schedule, storage_bytes=sizes, alignment=_ALIGNMENT)
     if options.in_place:
-        choices = choose_in_place(graph, schedule, registry, storage_bytes=sizes).choices
+        choices = choose_in_place(graph, schedule, registry, storage_bytes=sizes)
         taken = buffers.buffer_of
         buffers = share(buffers, [c for c in choices if OUTSIDE not in (taken[c.made], taken[c.taken])])
     return _Planner(graph, registry, prices, outs, device, options, buffers).plan(schedule, saved_bytes)

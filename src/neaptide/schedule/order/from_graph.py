@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from neaptide.analysis.in_place import in_place_fits
+from neaptide.analysis.in_place import in_place_operands
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
@@ -36,15 +36,9 @@ def order_problem(
     ordered by the graph, they keep program order here; a view is free, so no lower peak is lost.
 
     Args:
-        graph: the program; what the caller owns is resident.
         workspace: scratch bytes by node id; a loop that is not in it is charged with its body's transient peak.
-        storage_bytes: sizes by storage id that replace the recorded ones.
-        binding: values of symbolic dims.
-        device: whose bytes are counted; by default the one with the largest total of storages.
         in_place: let a result take over the bytes of an operand at its last use, where the op table and the layout
             of both permit it: the choice that `layout.in_place.choices` makes. For a back end that does so.
-        registry: what the operations mean; the op table by default.
-        bodies: by node, the order in which its loop's body runs; program order for the others.
     """
     table = (registry if registry is not None else op_table()) if in_place else None
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
@@ -96,9 +90,9 @@ def _takeovers(
     graph: Graph, node: Node, registry: OpRegistry, sizes: tuple[int, ...], handed_back: set[int]
 ) -> tuple[tuple[int, int], ...]:
     """Pairs (written, read). An output gets bytes of its own, and bytes of the caller are never taken over."""
-    pairs = []
-    for fit in in_place_fits(graph, node, registry, sizes):
-        made, read = graph.values[fit.output].storage, graph.values[fit.operand].storage
-        if fit.reason is None and made is not None and read is not None and made not in handed_back:
-            pairs.append((made, read))
-    return tuple(pairs)
+    made = graph.values[node.outputs[0]].storage if node.outputs else None
+    operands = in_place_operands(graph, node, registry, sizes)
+    taken = [graph.values[operand].storage for operand in operands]
+    return tuple(
+        (made, read) for read in taken if made is not None and read is not None and made not in handed_back
+    )

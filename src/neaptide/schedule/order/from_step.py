@@ -13,10 +13,6 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
 
     Op k is the k-th node of `order`, which is the list order, so the baseline of what is found. What the caller owns
     is one more storage, resident, of `resident_bytes`. Peaks equal those of `schedule.evaluate.Evaluator`.
-
-    Args:
-        step: the program as integers.
-        order: a legal order of its nodes; program order by default.
     """
     nodes = tuple(range(step.node_count)) if order is None else tuple(order)
     position_of = {node: position for position, node in enumerate(nodes)}
@@ -44,8 +40,8 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
                 f"node {node}",
                 tuple(s for s in touched[node] if s not in made),
                 tuple(sorted(made | written)),
-                step.workspace[node],
-                (),
+                step.own_workspace(node),
+                tuple((s, step.overwrites[node].storage) for s in made) if node in step.overwrites else (),
                 tuple(sorted(position_of[before] for before in step.predecessors[node])),
             )
         )

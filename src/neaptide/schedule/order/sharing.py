@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from neaptide.schedule.order.problem import OrderOp, OrderProblem
 
 
@@ -13,8 +15,6 @@ class Takeover:
     """A storage that an operation makes in the bytes of one that it reads, if that is the last use.
 
     Attributes:
-        written: the storage that the operation makes.
-        read: the storage whose bytes it may take.
         nbytes: what is saved while the operation runs: the smaller of the two.
     """
 
@@ -74,39 +74,12 @@ def shared_bytes(pairs: Sequence[Takeover]) -> int:
 
 
 def _assignment(pairs: Sequence[Takeover]) -> int:
-    """Best matching by augmenting paths of largest gain (Bellman-Ford). O(pairs^2 x storages)."""
-    gain = {(pair.written, pair.read): pair.nbytes for pair in pairs}
-    match: dict[int, int] = {}  # read -> written
-    total = 0
-    while True:
-        matched = {written: read for read, written in match.items()}
-        best: dict[int, int] = {}  # read -> gain of the best alternating path that ends there
-        came: dict[int, int] = {}
-        for (written, read), nbytes in gain.items():
-            if written not in matched and nbytes > best.get(read, 0):
-                best[read], came[read] = nbytes, written
-        for _ in range(len(gain)):
-            changed = False
-            for (written, read), nbytes in gain.items():
-                via = matched.get(written)
-                if via is None or via == read or via not in best:
-                    continue
-                reached = best[via] - gain[written, via] + nbytes
-                if reached > best.get(read, 0):
-                    best[read], came[read] = reached, written
-                    changed = True
-            if not changed:
-                break
-        ends = [read for read in best if read not in match]
-        if not ends:
-            return total
-        end = max(ends, key=lambda read: (best[read], -read))
-        total += best[end]
-        spot: int | None = end
-        while spot is not None:
-            written = came[spot]
-            previous = matched.get(written)
-            if previous is not None:
-                del match[previous]
-            match[spot] = written
-            spot = previous
+    """Best matching, where some storages could be in several pairs."""
+    from scipy.optimize import linear_sum_assignment
+
+    written = {storage: row for row, storage in enumerate(dict.fromkeys(pair.written for pair in pairs))}
+    read = {storage: column for column, storage in enumerate(dict.fromkeys(pair.read for pair in pairs))}
+    gains = np.zeros((len(written), len(read)), dtype=np.int64)
+    for pair in pairs:
+        gains[written[pair.written], read[pair.read]] = pair.nbytes
+    return int(gains[linear_sum_assignment(gains, maximize=True)].sum())

@@ -8,9 +8,9 @@ In program order nothing behind such a node needs the operand, and the graph its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from neaptide.analysis.in_place import in_place_fits
+from neaptide.analysis.in_place import in_place_operands
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import GraphEdit
 from neaptide.ir.graph import Graph
@@ -19,13 +19,8 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place import InPlaceForm, in_place_form
 from neaptide.transform.rules.node_rule import NodeRule
 
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An operand, by value id, that a node may overwrite, and how."""
-
-    operand: int
-    form: InPlaceForm
+_Place = tuple[int, InPlaceForm]
+"""An operand, by value id, that a node may overwrite, and how."""
 
 
 class _Places:
@@ -45,37 +40,26 @@ class _Places:
 
     def of(self, node: Node) -> _Place | str | None:
         """The operand that a node may overwrite; why none; None where its kernel or layout leave no choice."""
-        graph, spec = self.graph, self.registry.find(node.op)
-        if spec is None or not spec.in_place or not node.effects.is_pure or len(node.outputs) != 1:
-            return None
         reasons = []
-        for fit in in_place_fits(graph, node, self.registry, self.sizes):
-            if fit.reason is not None:
+        for operand in in_place_operands(self.graph, node, self.registry, self.sizes):
+            form = self._form(node, operand)
+            storage = self.graph.values[operand].storage
+            if form is None or storage is None:
                 continue
-            form = self._form(node, fit.operand)
-            if form is None:
-                continue
-            reason = self._objection(node, fit.operand)
-            if reason is None:
-                return _Place(fit.operand, form)
-            reasons.append(reason)
+            if storage in self.owned:
+                reasons.append("the operand is the caller's")
+            elif storage in self.handed_back:
+                reasons.append("the operand is handed back")
+            elif self.last_use[storage] != node.id:
+                reasons.append("the operand is needed later")
+            else:
+                return operand, form
         return reasons[0] if reasons else None
 
-    def _objection(self, node: Node, operand: int) -> str | None:
-        storage = self.graph.values[operand].storage
-        assert storage is not None
-        if storage in self.owned:
-            return "the operand is the caller's"
-        if storage in self.handed_back:
-            return "the operand is handed back"
-        return None if self.last_use[storage] == node.id else "the operand is needed later"
-
     def _form(self, node: Node, operand: int) -> InPlaceForm | None:
-        """How the node overwrites an operand."""
-        spec = self.registry.require(node.op)
         forms = (
             in_place_form(self.registry, node.op, position)
-            for position in spec.in_place
+            for position in self.registry.require(node.op).in_place
             if position < len(node.args)
             and isinstance(ref := node.args[position], Ref)
             and node.inputs[ref.slot] == operand
@@ -84,12 +68,12 @@ class _Places:
 
 
 def _overwrite(edit: GraphEdit, _: Graph, node: Node, place: _Place) -> None:
-    draft = edit.draft(node.id)
+    (operand, form), draft = place, edit.draft(node.id)
     kwargs = draft.kwargs
-    if place.form.keyword:
-        kwargs = tuple(sorted((*kwargs, (place.form.keyword, Ref(node.inputs.index(place.operand))))))
-    edit.replace_node(node.id, replace(draft, op=place.form.op, kwargs=kwargs, writes=(place.operand,)))
-    edit.place_on(node.outputs[0], place.operand)
+    if form.keyword:
+        kwargs = tuple(sorted((*kwargs, (form.keyword, Ref(node.inputs.index(operand))))))
+    edit.replace_node(node.id, replace(draft, op=form.op, kwargs=kwargs, writes=(operand,)))
+    edit.place_on(node.outputs[0], operand)
 
 
 IN_PLACE = NodeRule(
