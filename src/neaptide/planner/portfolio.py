@@ -23,6 +23,7 @@ STAGES: Final = ("early_updates", "best_order", _GREEDY, BY_BLOCKS, _FLOOR, BY_P
 """What the portfolio tries beside program order."""
 _NOT_WORTH_IT: Final = "a faster plan would save less than the search for it takes"
 _TURNS: Final = 6  # to prices, at most
+_DONE: Final = 1e-5  # of the baseline's time: a plan this close to its bound is not searched further
 _HELPED: Final = 0.9  # what a turn leaves of the gap at most if it has helped
 
 
@@ -43,15 +44,13 @@ def plan_sequence(
     of work of its own and in at least half of the time. Never above the larger of budget and baseline. The same under the
     same work limit and seed, whatever the machine, when there is no time limit; work is counted in changes tried.
 
+    `OPTIMAL`: within the budget, and no sequence with its order of first executions is faster. `FEASIBLE`: within it; the
+    bound holds for that order. `INFEASIBLE`: a lower bound proves that no sequence is; `NO_SOLUTION_FOUND`: none was found;
+    with both the value is the sequence with the lowest peak found. Set `interrupt` to get the best so far.
+
     Args:
         order: of first executions that every plan keeps to; by default program order and better ones.
         without: stages to leave out, of `STAGES`, to measure what they earn.
-
-    Returns:
-        An outcome with a value always. `OPTIMAL`: within the budget, and no sequence with its order of first
-        executions is faster. `FEASIBLE`: within it; the bound holds for that order. `INFEASIBLE`: a lower bound
-        proves that no sequence is; `NO_SOLUTION_FOUND`: none was found; with both the value is the sequence with
-        the lowest peak found.
     """
     search = RecomputeSearch(step, limits, interrupt, order=order, check=check)
     return _Portfolio(search, budget_bytes, tuple(known), left_out(without, STAGES)).run()
@@ -72,7 +71,8 @@ class _Portfolio:
     def run(self) -> Outcome[PlannedSequence]:
         if self.step.node_count and not self._is_free():
             self._search()
-        return self._outcome()
+        guard = self.search.guard
+        return Outcome(self.best, self._ending(), guard.seconds(), guard.work)
 
     @property
     def best(self) -> PlannedSequence:
@@ -102,7 +102,7 @@ class _Portfolio:
         """Prices in turn, with all repetitions that have been seen at hand, as long as they find much."""
         for _ in range(_TURNS):
             before = self._gap()
-            if not self._is_met() or before <= SETTINGS.close_enough:
+            if not self._is_met() or before <= _DONE:
                 return
             self._try(BY_PRICES, self.best, self.search.part_of_work(SETTINGS.polish_tries))
             if self._gap() > _HELPED * before:
@@ -139,12 +139,12 @@ class _Portfolio:
 
     def _try(self, name: str, plan: PlannedSequence, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
-        if name in self.without or not self._goes_on() or self._gap() <= SETTINGS.close_enough:
+        if name in self.without or not self._goes_on() or self._gap() <= _DONE:
             return
         # A budget that no order alone has met has a bound only when a plan is within it.
         enough = 0.0
         if self._is_met():
-            enough = self._bound().seconds + SETTINGS.close_enough * self.step.baseline_seconds
+            enough = self._bound().seconds + _DONE * self.step.baseline_seconds
         self.search.polish(name, plan, self.budget, work, enough_seconds=enough)
 
     def _goes_on(self) -> bool:
@@ -193,25 +193,21 @@ class _Portfolio:
             return 0.0
         return (self.best.seconds - self._bound().seconds) / self.step.baseline_seconds
 
-    def _outcome(self) -> Outcome[PlannedSequence]:
-        best, guard = self.best, self.search.guard
-        limit, unproved = self.search.ended()
+    def _ending(self) -> Termination:
+        best, (limit, unproved) = self.best, self.search.ended()
         peak, bound = best.peak_with_workspace_bytes, self.step.lower_bound_bytes
         if self._is_free():
-            ending = ending_by_order_alone(best)
-        elif self._is_met() and not (self._bounds or self._pays()):
-            ending = Termination(unproved, limit, _NOT_WORTH_IT, best.seconds)
-        elif self._is_met():
-            ending = bounded_ending(self.step, best, self._bound(), limit, unproved)
-        elif self.budget < bound:
+            return ending_by_order_alone(best)
+        if self._is_met() and not (self._bounds or self._pays()):
+            return Termination(unproved, limit, _NOT_WORTH_IT, best.seconds)
+        if self._is_met():
+            return bounded_ending(self.step, best, self._bound(), limit, unproved)
+        if self.budget < bound:
             detail = f"no schedule of these operations needs less than {format_bytes(bound)}"
-            ending = Termination(TerminationReason.INFEASIBLE, None, detail, peak, bound)
-        else:
-            is_cut = unproved is TerminationReason.INTERRUPTED
-            reason = unproved if is_cut else TerminationReason.NO_SOLUTION_FOUND
-            detail = f"the lowest peak found is {format_bytes(peak)}"
-            ending = Termination(reason, limit, detail, peak, bound)
-        return Outcome(best, ending, guard.seconds(), guard.work)
+            return Termination(TerminationReason.INFEASIBLE, None, detail, peak, bound)
+        if unproved is not TerminationReason.INTERRUPTED:
+            unproved = TerminationReason.NO_SOLUTION_FOUND
+        return Termination(unproved, limit, f"the lowest peak found is {format_bytes(peak)}", peak, bound)
 
 
 def ending_by_order_alone(found: PlannedSequence) -> Termination:
@@ -226,14 +222,9 @@ def bounded_ending(
     limit: str | None,
     unproved: TerminationReason,
 ) -> Termination:
-    """How a search ended that met its budget by recomputation.
+    """How a search ended that met its budget by recomputation, by what is proved for the plan's own order.
 
-    Args:
-        step: the program.
-        found: a plan within the budget.
-        proved: what is known of the budget and the plan's own order of first executions.
-        limit: that the search ran into.
-        unproved: the reason where the plan is above its bound.
+    Where the plan is above its bound, it ended at a limit for a reason that is `unproved`.
     """
     above = found.seconds - proved.seconds
     if proved.is_infeasible or above < -SETTINGS.contradiction * step.baseline_seconds:

@@ -30,16 +30,10 @@ _NOTHING_LEFT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The best plan for one budget.
+    """The best plan for one budget. Bytes are with workspace; they are above the budget when that was not reached.
 
-    Attributes:
-        budget_bytes: highest peak with workspace that was asked for.
-        peak_bytes: of the plan, with workspace; above the budget when that was not reached.
-        seconds: of the plan.
-        bound_seconds: no plan with this order of first executions within the budget is faster; infinite when there is
-            no such plan.
-        strategy: what found it.
-        sequence: node ids in running order; a repeated id is a recomputation.
+    No plan with this order of first executions within the budget is faster than `bound_seconds`, infinite when there is no
+    such plan.
     """
 
     budget_bytes: int
@@ -57,14 +51,9 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeCurve:
-    """Plans by budget.
+    """Plans by budget, the largest first, against program order; time never falls from one to the next that is reached.
 
-    Attributes:
-        points: by budget, the largest first; time never falls from one to the next that is reached.
-        baseline_peak_bytes: of program order, with workspace.
-        baseline_seconds: of program order.
-        lowest_peak_bytes: the lowest peak found.
-        lowest_bound_bytes: no plan with this order of first executions has a lower peak.
+    No plan with the order of first executions of these has a peak below `lowest_bound_bytes`.
     """
 
     points: tuple[CurvePoint, ...]
@@ -91,19 +80,10 @@ def recompute_curve(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
 ) -> Outcome[RecomputeCurve]:
-    """Plans for many budgets in one search.
+    """Plans for many budgets in one search: peaks with workspace, by default `count` even steps down to the lowest found.
 
-    Args:
-        step: the program.
-        budgets: highest peaks with workspace, in any order; by default `count` even steps from the baseline's peak
-            to the lowest peak found.
-        count: of budgets, when none are given; at least 2.
-        limits: time, work and seed. Without a time limit the answer is the same on every machine.
-        interrupt: set it to stop; the best plans so far are returned.
-
-    Returns:
-        An outcome with a value always. `OPTIMAL`: each plan is proved fastest, or its budget proved out of reach,
-        for its order of first executions.
+    Without a time limit the answer is the same on every machine. `OPTIMAL`: each plan is proved fastest, or its budget
+    proved out of reach, for its order of first executions.
 
     Raises:
         UsageError: fewer than two budgets to choose, or none given.

@@ -49,23 +49,18 @@ def least_memory(
 ) -> Outcome[PlannedSequence]:
     """The lowest peak found among plans that take no longer than a limit; the fastest plan where none is as fast.
 
-    The same under the same work limit and seed, whatever the machine, when there is no time limit.
+    The same under the same work limit and seed, whatever the machine, when there is no time limit. `best` and `bound` of
+    the outcome are bytes. `OPTIMAL`: no plan within the time with its order of first executions has a lower peak.
+    `INFEASIBLE`: no schedule is as fast.
 
     Args:
-        step: the program.
         longest: seconds of a step; infinite for the lowest peak at any price.
-        limits: of the whole search.
-        interrupt: set it to stop; the best answer so far is returned.
         strategy_name: the only one to ask; by default several work together.
         order: of first executions that every plan keeps to; by default the best one that is found.
         known: plans that there are already; the answer is no worse than each of them.
         check: raises for a sequence that is not legal; it is then not the answer.
         within: bytes that are low enough: where a plan is within them, the search ends, and the fastest such plan is the
             answer. As long as none is, the search is the same as without.
-
-    Returns:
-        An outcome with a value always; its `best` and `bound` are bytes. `OPTIMAL`: no plan within the time with its
-        order of first executions has a lower peak. `INFEASIBLE`: no schedule is as fast.
     """
     search = RecomputeSearch(step, limits, interrupt, order=order, check=check)
     if strategy_name is not None:
