@@ -42,11 +42,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ForwardUnit(Unit):
-    """A unit of the forward part.
+    """A unit of the forward part, first made at a position and last touched in this part at another.
 
     Attributes:
-        position: of the creator's first execution.
-        last_use: position of the last node of the forward part that touches it.
         operands: creators of the units that its nodes read, ascending.
         is_pinned: it must be held: it cannot be recomputed, or it is an output.
     """
@@ -59,13 +57,7 @@ class ForwardUnit(Unit):
 
 @dataclass(frozen=True, slots=True)
 class StageUnit(Unit):
-    """A unit of a plan in stages.
-
-    Attributes:
-        position: of the creator's first execution.
-        first: first stage in which it may run again.
-        last: last one; before `first` if it may not.
-    """
+    """A unit of a plan in stages: it may run again from its first stage to its last, not at all where that is before."""
 
     position: int
     first: int
@@ -380,14 +372,11 @@ def _stage_unit(
 
 @dataclass(frozen=True, slots=True)
 class RecomputeUnit:
-    """All that one node creates, recomputed before a step.
+    """All that one node creates, recomputed before the first execution of a node; the node count stands for the end.
 
     Attributes:
         target: the largest storage that the creator makes, which the unit is named after.
-        before: the node before whose first execution it runs again; the node count for the end.
         nodes: the creator, writers and views that run again there.
-        nbytes: of what the creator makes.
-        seconds: of `nodes`.
     """
 
     creator: int

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import heapq
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -72,8 +72,7 @@ class _Variant(Enum):
     MAKE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(NamedTuple):
     """One way of recomputing a storage."""
 
     variant: _Variant

@@ -24,15 +24,14 @@ _CUT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way of holding a part of what a block makes.
+    """One way of holding a part of what a block makes. No bytes count what enters the block.
 
     Attributes:
         kept: creators of the units held from its forward to its backward.
-        nbytes: of these and of what leaves the block, without what enters it.
+        nbytes: of these and of what leaves the block.
         forward_s: of making them from what enters the block.
         backward_s: of recomputing the rest in the backward.
-        forward_peak_bytes: highest bytes while it runs forward, without what enters.
-        backward_peak_bytes: highest bytes of its backward, without what enters, with everything else alive then.
+        backward_peak_bytes: highest bytes of its backward, with everything else alive then.
     """
 
     kept: frozenset[int]
@@ -50,17 +49,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ChainCosts:
-    """A chain as the program sees it; L blocks.
+    """A chain as the program sees it, by block, or by pair of blocks.
 
     Attributes:
-        options: by block, for a forward that goes on to the next block.
-        again: by block, seconds and peak of a backward that finds nothing but what enters: what leaves is gone, or it is
-            there.
+        options: for a forward that goes on to the next block.
+        again: seconds and peak of a backward that finds nothing but what enters: what leaves is gone, or it is there.
         leaving_bytes: by pair (a, b), bytes of the backward of block b that leave it and do not enter block a.
         entering_bytes: by pair (a, j), bytes entering block j that do not enter block a.
-        again_s: by block, of making what leaves it from what enters it.
-        forward_peak_bytes: by block, while it runs without holding anything, without what enters it.
-        before_bytes: by block, what is alive besides before its backward begins.
+        again_s: of making what leaves it from what enters it.
+        forward_peak_bytes: while it runs without holding anything, without what enters it.
+        before_bytes: what is alive besides before its backward begins.
     """
 
     options: tuple[tuple[Option, ...], ...]
