@@ -138,6 +138,16 @@ def peaks_agree(step, captured, shapes, make):
         assert peak(found) == peak(static)
 
 
+def test_the_larger_and_the_smaller_of_two_sizes_are_what_they_are_at_each_shape():
+    def step(x):
+        return x.new_zeros(max(x.shape[0], 4)).sum() + x.new_zeros(min(x.shape[0], 6)).sum() + x.sum()
+
+    captured = capture_step(step, (torch.zeros(5, 3),), dynamic={"x": {0: (2, 9)}})
+    for size in (2, 5, 9):
+        expected = capture_step(step, (torch.zeros(size, 3),)).steady.graph
+        assert rows(with_sizes(captured.steady.graph, {"x_0": size})) == rows(expected)
+
+
 def test_sizes_as_arguments_stay_sizes():
     step = training(Attention())
     captured = capture_step(step, (torch.zeros(3, 5, 8),), dynamic={"x": {0: (2, 9), 1: (2, 33)}})

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("attention")
 
@@ -21,15 +21,11 @@ def tokens(count=4, length=LENGTH):
 
 
 def language_model(model, optimizer):
-    def step(ids):
+    def loss_of(ids):
         logits = model(ids[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
-    return step
+    return descending(optimizer, loss_of, clears_first=True)
 
 
 def split(x, heads=HEADS):
@@ -83,12 +79,6 @@ def causal_language_model():
     return language_model(model, torch.optim.AdamW(model.parameters(), lr=3e-4)), tokens()
 
 
-@FAMILY.add("sdpa", "dropout", "random")
-def causal_with_attention_dropout():
-    model = Decoder(Causal(0.2), Causal(0.2))
-    return language_model(model, torch.optim.Adam(model.parameters())), tokens()
-
-
 @FAMILY.add("mask", "padding")
 def padded_encoder_classifier():
     embed = nn.Embedding(VOCABULARY, WIDTH, padding_idx=0)
@@ -96,21 +86,20 @@ def padded_encoder_classifier():
     head = nn.Linear(WIDTH, 2)
     optimizer = torch.optim.Adam(nn.ModuleList([embed, attention, head]).parameters())
 
-    def step(batch):
+    def loss_of(batch):
         ids, labels = batch["input_ids"], batch["labels"]
         empty = ids == 0
         x = embed(ids)
         x = x + attention(x, x, x, key_padding_mask=empty, need_weights=False)[0]
         pooled = x.masked_fill(empty.unsqueeze(-1), 0).sum(1) / (~empty).sum(1, keepdim=True)
-        loss = F.cross_entropy(head(pooled), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(head(pooled), labels)
 
     ids = tokens(6).clamp(min=1)
     ids[:, 11:] = 0
-    return step, {"input_ids": ids, "labels": torch.randint(0, 2, (6,))}
+    return descending(optimizer, loss_of, clears_first=True), {
+        "input_ids": ids,
+        "labels": torch.randint(0, 2, (6,)),
+    }
 
 
 @FAMILY.add("nn.MultiheadAttention", "weights")
@@ -125,10 +114,7 @@ def multihead_with_averaged_weights():
         out, _ = second(x, key, value, average_attn_weights=False)
         entropy = -(weights * (weights + 1e-9).log()).sum(-1).mean()
         loss = out.square().mean() - entropy_weight * entropy
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return descend(optimizer, loss, clears_first=True)
 
     return step, (torch.randn(9, 4, WIDTH), torch.randn(7, 4, 8), torch.randn(7, 4, 10))
 
@@ -141,15 +127,11 @@ def torch_transformer_encoder():
     model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(WIDTH, 3))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    def step(batch):
+    def loss_of(batch):
         x, y = batch
-        loss = F.cross_entropy(model(x).mean(1), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return F.cross_entropy(model(x).mean(1), y)
 
-    return step, (torch.randn(5, 14, WIDTH), torch.randint(0, 3, (5,)))
+    return descending(optimizer, loss_of), (torch.randn(5, 14, WIDTH), torch.randint(0, 3, (5,)))
 
 
 @FAMILY.add("nn.TransformerDecoder", "teacher forcing")
@@ -163,33 +145,12 @@ def torch_transformer_decoder():
     optimizer = torch.optim.Adam([*decoder.parameters(), *embed.parameters(), *head.parameters()])
     mask = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
 
-    def step(batch):
+    def loss_of(batch):
         memory, ids = batch
         out = decoder(embed(ids[:, :-1]), memory, tgt_mask=mask, tgt_is_causal=True)
-        loss = F.cross_entropy(head(out).transpose(1, 2), ids[:, 1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return F.cross_entropy(head(out).transpose(1, 2), ids[:, 1:])
 
-    return step, (torch.randn(4, 6, WIDTH), tokens())
-
-
-@FAMILY.add("nn.Transformer", "mask")
-def torch_transformer_with_target_mask():
-    model = nn.Transformer(WIDTH, HEADS, 1, 1, 24, dropout=0.1, batch_first=True)
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(batch):
-        source, target = batch
-        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-        loss = (model(source, target, tgt_mask=mask) - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(4, 6, WIDTH), torch.randn(4, 8, WIDTH))
+    return descending(optimizer, loss_of), (torch.randn(4, 6, WIDTH), tokens())
 
 
 class Rotary(nn.Module):
@@ -359,9 +320,7 @@ def segment_recurrence_with_detached_memory():
         mask = torch.ones(x.shape[1], context.shape[1]).triu(1 + memory.shape[1]).bool()
         out, _ = attention(x, context, context, attn_mask=mask, need_weights=False)
         loss = F.cross_entropy(head(x + out).flatten(0, 1), ids[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         memory.copy_(context[:, -6:].detach())
         return loss.detach()
 
@@ -399,7 +358,7 @@ def two_passes_with_a_key_value_cache():
     attention, embed, head = Causal(), nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
     optimizer = torch.optim.Adam([*attention.parameters(), *embed.parameters(), *head.parameters()])
 
-    def step(ids):
+    def loss_of(ids):
         keys = torch.empty(len(ids), HEADS, LENGTH, WIDTH // HEADS)
         values = torch.empty_like(keys)
         total, place = 0.0, 0
@@ -412,9 +371,6 @@ def two_passes_with_a_key_value_cache():
             x = F.scaled_dot_product_attention(q, torch.cat([old_k, k], 2), torch.cat([old_v, v], 2))
             total = total + F.cross_entropy(head(attention.out(join(x))).mT, part)
             place = end
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
-        return total.detach()
+        return total
 
-    return step, tokens()
+    return descending(optimizer, loss_of, clears_first=True), tokens()

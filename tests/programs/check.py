@@ -130,12 +130,7 @@ def _check(plain: Factory, checked: Checked, limits: Limits, budgets: tuple[str,
     prepared = prepare(step, (batch,), name=checked.name)
     checked.operations = len(prepared.captured.steady.graph.nodes)
     plans, floors = _plans(prepared, limits, budgets)
-    compared = compare_programs(
-        factory,
-        prepared,
-        plans,
-        Measuring(0, seed=SEED),
-    )
+    compared = compare_programs(factory, prepared, plans, Measuring(0, seed=SEED))
     checked.eager_peak_bytes = compared.row("eager").measured_peak_bytes or 0
     checked.baseline_peak_bytes = compared.row("baseline").predicted_peak_bytes or 0
     for name in ("baseline", *plans):

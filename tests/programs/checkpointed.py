@@ -11,12 +11,11 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
-    checkpoint_sequential,
     create_selective_checkpoint_contexts,
     set_checkpoint_early_stop,
 )
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("checkpointed")
 
@@ -24,25 +23,18 @@ plainly = functools.partial(checkpoint, use_reentrant=False)
 reentrantly = functools.partial(checkpoint, use_reentrant=True)
 
 
-def trained(optimizer, loss):
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.detach()
-
-
 def in_blocks(blocks, run, *, lr=0.05, leaf=False, between=lambda x: x):
     """A step of blocks that are run one by one, and a mean of squares."""
     optimizer = torch.optim.SGD(blocks.parameters(), lr=lr, momentum=0.9)
 
-    def step(x):
+    def loss_of(x):
         if leaf:
             x = x.detach().requires_grad_()
         for block in blocks:
             x = between(run(block, x))
-        return trained(optimizer, x.square().mean())
+        return x.square().mean()
 
-    return step
+    return descending(optimizer, loss_of)
 
 
 def dense(*inner, width=16, count=3):
@@ -79,19 +71,6 @@ class Bottleneck(nn.Module):
 def residual_blocks_with_batch_norm():
     blocks = nn.ModuleList(Bottleneck(8) for _ in range(3))
     return in_blocks(blocks, plainly), torch.randn(4, 8, 10, 10)
-
-
-@FAMILY.add("batch norm", "convolution")
-def frozen_batch_norm():
-    blocks = nn.ModuleList(Bottleneck(6) for _ in range(2))
-    blocks.eval()
-    return in_blocks(blocks, plainly, lr=0.01), torch.randn(3, 6, 8, 8)
-
-
-@FAMILY.add("batch norm")
-def batch_norm_with_a_cumulative_average():
-    blocks = dense(lambda: nn.BatchNorm1d(16, momentum=None), nn.SiLU)
-    return in_blocks(blocks, plainly), torch.randn(20, 16)
 
 
 @FAMILY.add("instance norm")
@@ -194,12 +173,12 @@ def nested_calls():
 
     optimizer = torch.optim.Adam(blocks.parameters(), lr=1e-2)
 
-    def step(x):
+    def loss_of(x):
         x = plainly(pair, blocks[0], blocks[1], x)
         x = plainly(pair, blocks[2], blocks[3], x)
-        return trained(optimizer, x.square().mean())
+        return x.square().mean()
 
-    return step, torch.randn(20, 16)
+    return descending(optimizer, loss_of), torch.randn(20, 16)
 
 
 @FAMILY.add("nested", "batch norm", "reentrant")
@@ -210,19 +189,7 @@ def reentrant_inside_of_plain():
     def both(x):
         return blocks[1](reentrantly(blocks[0], x))
 
-    return lambda x: trained(optimizer, plainly(both, x.detach().requires_grad_()).var()), torch.randn(20, 16)
-
-
-@FAMILY.add("sequential", "batch norm")
-def sequential_with_batch_norm():
-    model = nn.Sequential(
-        *[nn.Sequential(nn.Linear(14, 14), nn.BatchNorm1d(14), nn.ReLU(inplace=True)) for _ in range(6)]
-    )
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
-    return (
-        lambda x: trained(optimizer, checkpoint_sequential(model, 3, x, use_reentrant=False).square().mean()),
-        torch.randn(32, 14),
-    )
+    return lambda x: descend(optimizer, plainly(both, x.detach().requires_grad_()).var()), torch.randn(20, 16)
 
 
 def save_products(_context, operation, *_args, **_kwargs):
@@ -252,30 +219,13 @@ def hook_on_a_shared_parameter():
     shared.weight.register_hook(lambda gradient: gradient / (gradient.norm() + 1.0))
     optimizer = torch.optim.SGD([*shared.parameters(), *head.parameters()], lr=0.3)
 
-    def step(x):
+    def loss_of(x):
         x = torch.sin(shared(x))
         x = torch.sin(reentrantly(shared, x))
         x = torch.sin(reentrantly(shared, x))
-        return trained(optimizer, head(x).abs().mean())
+        return head(x).abs().mean()
 
-    return step, torch.randn(30, 12)
-
-
-@FAMILY.add("hooks")
-def hooks_on_modules():
-    blocks = dense(nn.GELU)
-    for block in blocks:
-        block[0].register_forward_hook(lambda _module, _args, out: out * 1.5)
-        block[0].register_full_backward_hook(
-            lambda _module, grads, _out: tuple(g if g is None else g.clamp(-0.01, 0.01) for g in grads)
-        )
-    return in_blocks(blocks, plainly, between=lambda x: x + 1), torch.randn(24, 16)
-
-
-@FAMILY.add("shared")
-def one_block_three_times():
-    block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh())
-    return in_blocks(nn.ModuleList([block] * 3), plainly), torch.randn(24, 16)
+    return descending(optimizer, loss_of), torch.randn(30, 12)
 
 
 @FAMILY.add("shared", "reentrant")
@@ -283,13 +233,13 @@ def one_layer_with_and_without():
     layer, head = nn.Linear(16, 16, bias=False), nn.Linear(16, 1)
     optimizer = torch.optim.AdamW([*layer.parameters(), *head.parameters()], lr=1e-2)
 
-    def step(x):
+    def loss_of(x):
         x = torch.tanh(layer(x))
         x = torch.tanh(reentrantly(layer, x))
         x = torch.tanh(layer(x))
-        return trained(optimizer, head(x).square().mean())
+        return head(x).square().mean()
 
-    return step, torch.randn(40, 16)
+    return descending(optimizer, loss_of), torch.randn(40, 16)
 
 
 class Attending(nn.Module):
@@ -309,14 +259,14 @@ def keywords_in_and_tuples_out():
     layers = nn.ModuleList(Attending(8) for _ in range(3))
     optimizer = torch.optim.Adam(layers.parameters(), lr=1e-3)
 
-    def step(batch):
+    def loss_of(batch):
         x, penalty = batch["x"], 0.0
         for layer in layers:
             change, spread = plainly(layer, x, mask=batch["mask"], scale=0.35)
             x, penalty = x + change, penalty + spread
-        return trained(optimizer, x.square().mean() + 0.1 * penalty)
+        return x.square().mean() + 0.1 * penalty
 
-    return step, {
+    return descending(optimizer, loss_of), {
         "x": torch.randn(3, 10, 8),
         "mask": torch.zeros(10, 10).masked_fill(torch.ones(10, 10).triu(1) > 0, -9.0),
     }
@@ -327,11 +277,11 @@ def inputs_without_gradients():
     first, second = nn.Linear(12, 12), nn.Linear(12, 2)
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.2)
 
-    def step(batch):
+    def loss_of(batch):
         hidden = torch.relu(reentrantly(first, batch["x"]))
-        return trained(optimizer, F.cross_entropy(second(hidden), batch["y"]))
+        return F.cross_entropy(second(hidden), batch["y"])
 
-    return step, {"x": torch.randn(18, 12), "y": torch.randint(2, (18,))}
+    return descending(optimizer, loss_of), {"x": torch.randn(18, 12), "y": torch.randint(2, (18,))}
 
 
 @FAMILY.add("early stop", "buffers")
@@ -344,13 +294,13 @@ def run_to_the_end_or_not():
         counting[1].calls.add_(1)  # behind the last tensor that the backward asks for
         return out
 
-    def step(x):
+    def loss_of(x):
         with set_checkpoint_early_stop(False):
             x = plainly(counting[0], x)
         x = plainly(last, x)
-        return trained(optimizer, x.square().mean())
+        return x.square().mean()
 
-    return step, torch.randn(14, 10)
+    return descending(optimizer, loss_of), torch.randn(14, 10)
 
 
 @FAMILY.add("gan", "batch norm")
@@ -363,8 +313,8 @@ def adversaries():
     def step(batch):
         made = plainly(maker, batch["noise"])
         loss = F.softplus(-critic(batch["x"])).mean() + F.softplus(plainly(critic, made.detach())).mean()
-        trained(of_critic, loss)
-        trained(of_maker, F.softplus(-plainly(critic, made)).mean())
+        descend(of_critic, loss)
+        descend(of_maker, F.softplus(-plainly(critic, made)).mean())
         return loss.detach()
 
     return step, {"x": torch.randn(12, 8), "noise": torch.randn(12, 6)}
@@ -375,14 +325,14 @@ def cells_one_by_one():
     cell, head = nn.GRUCell(8, 12), nn.Linear(12, 8)
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
 
-    def step(x):
+    def loss_of(x):
         state, loss = x.new_zeros(x.shape[0], 12), 0.0
         for at in range(x.shape[1] - 1):
             state = plainly(cell, x[:, at], state)
             loss = loss + F.mse_loss(head(state), x[:, at + 1])
-        return trained(optimizer, loss)
+        return loss
 
-    return step, torch.randn(5, 6, 8)
+    return descending(optimizer, loss_of), torch.randn(5, 6, 8)
 
 
 @FAMILY.add("recurrent", "reentrant")
@@ -393,32 +343,14 @@ def lstm_cells_reentrant():
     def advance(x, state, memory):
         return cell(x, (state, memory))
 
-    def step(x):
+    def loss_of(x):
         x = x.detach().requires_grad_()
         state = memory = x.new_zeros(x.shape[0], 10)
         for at in range(x.shape[1]):
             state, memory = reentrantly(advance, x[:, at], state, memory)
-        return trained(optimizer, head(state).square().mean())
+        return head(state).square().mean()
 
-    return step, torch.randn(5, 4, 8)
-
-
-@FAMILY.add("embedding", "reentrant")
-def embedding_first():
-    embedding = nn.Embedding(30, 16)
-    blocks = dense(lambda: nn.Dropout(0.1), nn.GELU)
-    head = nn.Linear(16, 30)
-    optimizer = torch.optim.AdamW(
-        [*embedding.parameters(), *blocks.parameters(), *head.parameters()], lr=1e-3
-    )
-
-    def step(tokens):
-        x = embedding(tokens)
-        for block in blocks:
-            x = x + reentrantly(block, x)
-        return trained(optimizer, F.cross_entropy(head(x)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()))
-
-    return step, torch.randint(30, (3, 9))
+    return descending(optimizer, loss_of), torch.randn(5, 4, 8)
 
 
 @FAMILY.add("in place")
@@ -426,32 +358,13 @@ def results_overwritten_by_the_caller():
     blocks = dense(nn.Tanh)
     optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
 
-    def step(x):
+    def loss_of(x):
         for block in blocks:
             x = plainly(block, x)
             x.mul_(1.25)
-        return trained(optimizer, x.square().mean())
+        return x.square().mean()
 
-    return step, torch.randn(24, 16)
-
-
-@FAMILY.add("accumulation", "batch norm")
-def micro_batches():
-    blocks = dense(lambda: nn.BatchNorm1d(16), nn.SiLU, count=2)
-    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1, momentum=0.9)
-
-    def step(batches):
-        total = 0.0
-        for x in batches:
-            hidden = plainly(blocks[1], plainly(blocks[0], x))
-            loss = hidden.square().mean() / len(batches)
-            loss.backward()
-            total = total + loss.detach()
-        optimizer.step()
-        optimizer.zero_grad()
-        return total
-
-    return step, [torch.randn(8, 16) for _ in range(3)]
+    return descending(optimizer, loss_of), torch.randn(24, 16)
 
 
 def small_transformer(kind, *, use_reentrant, **sizes):
@@ -464,10 +377,9 @@ def small_transformer(kind, *, use_reentrant, **sizes):
     model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    def step(ids):
-        return trained(optimizer, model(input_ids=ids, labels=ids, use_cache=False).loss)
-
-    return step, torch.randint(3, 32, (2, 10))
+    return descending(
+        optimizer, lambda ids: model(input_ids=ids, labels=ids, use_cache=False).loss
+    ), torch.randint(3, 32, (2, 10))
 
 
 _LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -487,9 +399,3 @@ def opt_layers():
 @FAMILY.add("transformers", "dropout", "reentrant")
 def gpt_neox_layers_reentrant():
     return small_transformer("GPTNeoX", use_reentrant=True, hidden_dropout=0.1, **_LAYERS)
-
-
-@FAMILY.add("transformers", "state space")
-def mamba_layers():
-    sizes = {"hidden_size": 8, "state_size": 4, "num_hidden_layers": 2, "conv_kernel": 3}
-    return small_transformer("Mamba", use_reentrant=False, **sizes)

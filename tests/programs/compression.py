@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("compression and reinforcement")
 
@@ -24,14 +23,8 @@ def labelled(count=64):
 
 
 def classified(model, optimizer):
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
 
-    return step
+    return descending(optimizer, lambda batch: F.cross_entropy(model(batch[0]), batch[1]))
 
 
 @FAMILY.add("quantisation", "fake quantize")
@@ -59,26 +52,6 @@ def quantisation_aware_training():
     return classified(model, torch.optim.SGD(model.parameters(), lr=0.1)), labelled()
 
 
-@FAMILY.add("quantisation", "learned step", "straight-through")
-def learned_step_size_quantisation():
-    model, steps = net(), nn.ParameterList([nn.Parameter(torch.tensor(0.05)) for _ in range(2)])
-    optimizer = torch.optim.Adam([*model.parameters(), *steps], lr=1e-3)
-
-    def quantize(w, size):
-        scaled = (w / size).clamp(-8, 7)
-        return ((scaled.round() - scaled).detach() + scaled) * size
-
-    def step(batch):
-        h = F.relu(F.linear(batch[0], quantize(model[0].weight, steps[0]), model[0].bias))
-        loss = F.cross_entropy(F.linear(h, quantize(model[2].weight, steps[1]), model[2].bias), batch[1])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, labelled()
-
-
 class Sign(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -100,9 +73,7 @@ def binarised_network():
         x, y = batch
         h = Sign.apply(norm(F.linear(x, Sign.apply(first.weight))))
         loss = F.cross_entropy(F.linear(h, Sign.apply(second.weight)) / 4, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         with torch.no_grad():
             for p in (first.weight, second.weight):
                 p.clamp_(-1, 1)
@@ -126,7 +97,7 @@ def spiking_network_with_surrogate_gradients():
     enter, leave = nn.Linear(6, 12), nn.Linear(12, 3)
     optimizer = torch.optim.Adam([*enter.parameters(), *leave.parameters()], lr=1e-2)
 
-    def step(batch):
+    def loss_of(batch):
         x, y = batch
         charge, out = torch.zeros(len(x), 12), 0
         for _ in range(5):
@@ -134,13 +105,9 @@ def spiking_network_with_surrogate_gradients():
             spikes = Spike.apply(charge - 1)
             charge = charge * (1 - spikes.detach())
             out = out + leave(spikes)
-        loss = F.cross_entropy(out / 5, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(out / 5, y)
 
-    return step, labelled()
+    return descending(optimizer, loss_of, clears_first=True), labelled()
 
 
 @FAMILY.add("pruning", "hooks")
@@ -153,52 +120,13 @@ def pruned_by_masks():
     ), labelled()
 
 
-@FAMILY.add("pruning", "sparse training", "topk")
-def weights_masked_by_magnitude():
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def mask_of(w):
-        least = w.detach().abs().flatten().kthvalue(w.numel() // 2).values
-        return (w.detach().abs() > least).to(w.dtype)
-
-    def step(batch):
-        weights = {name: p * mask_of(p) if p.ndim > 1 else p for name, p in model.named_parameters()}
-        loss = F.cross_entropy(torch.func.functional_call(model, weights, (batch[0],)), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("gates", "random", "l0")
-def hard_concrete_gates():
-    model, gates = net(), nn.Parameter(torch.full((16,), 2.0))
-    optimizer = torch.optim.Adam([{"params": model.parameters()}, {"params": [gates], "lr": 0.05}])
-
-    def step(batch):
-        noise = torch.rand(len(batch[0]), 16).clamp(1e-6, 1 - 1e-6)
-        soft = torch.sigmoid((noise.log() - (1 - noise).log() + gates) / 0.66)
-        gate = (soft * 1.2 - 0.1).clamp(0, 1)
-        loss = F.cross_entropy(model[2](gate * model[1](model[0](batch[0]))), batch[1])
-        loss = loss + 1e-2 * torch.sigmoid(gates - 0.66 * math.log(0.1 / 1.1)).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
-
-
 @FAMILY.add("distillation", "frozen", "inference mode")
 def distillation_from_a_frozen_teacher():
     teacher, student = net(width=32).eval(), net(width=8)
     match = nn.Linear(8, 32)
     optimizer = torch.optim.AdamW([*student.parameters(), *match.parameters()])
 
-    def step(batch):
+    def loss_of(batch):
         x, y = batch
         with torch.no_grad():
             deep = teacher[:2](x)
@@ -214,13 +142,9 @@ def distillation_from_a_frozen_teacher():
             )
             * 16
         )
-        loss = 0.5 * F.cross_entropy(logits, y) + 0.5 * soft + 0.1 * F.mse_loss(match(shallow), deep)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return 0.5 * F.cross_entropy(logits, y) + 0.5 * soft + 0.1 * F.mse_loss(match(shallow), deep)
 
-    return step, labelled()
+    return descending(optimizer, loss_of, clears_first=True), labelled()
 
 
 class LowRank(nn.Module):
@@ -258,58 +182,6 @@ def fine_tuning_biases_and_the_head():
         for i, p in enumerate(p for p in model.parameters() if p.requires_grad)
     ]
     return classified(model, torch.optim.SGD(groups, lr=0.1, weight_decay=1e-3)), labelled()
-
-
-@FAMILY.add("prompt", "frozen", "concat")
-def prompt_tuning_of_a_frozen_encoder():
-    encoder = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True).requires_grad_(False)
-    prompt, head = nn.Parameter(torch.randn(3, 8) * 0.1), nn.Linear(8, 3)
-    optimizer = torch.optim.Adam([prompt, *head.parameters()])
-
-    def step(batch):
-        x, y = batch
-        x = torch.cat([prompt.unsqueeze(0).repeat(len(x), 1, 1), x], 1)
-        loss = F.cross_entropy(head(encoder(x)[:, :3].mean(1)), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(8, 6, 8), torch.randint(0, 3, (8,)))
-
-
-@FAMILY.add("reinforcement", "target network", "gather")
-def double_q_learning():
-    online = net(4, 3)
-    target = copy.deepcopy(online).requires_grad_(False)
-    optimizer = torch.optim.RMSprop(online.parameters(), lr=1e-3)
-
-    def step(replay):
-        value = online(replay["state"]).gather(1, replay["action"].unsqueeze(1)).squeeze(1)
-        with torch.no_grad():
-            best = online(replay["next"]).argmax(1, keepdim=True)
-            wanted = replay["reward"] + 0.99 * (1 - replay["done"]) * target(replay["next"]).gather(
-                1, best
-            ).squeeze(1)
-        error = F.smooth_l1_loss(value, wanted, reduction="none")
-        loss = (replay["weight"] * error).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(online.parameters(), 10.0)
-        optimizer.step()
-        with torch.no_grad():
-            for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
-                slow.mul_(0.995).add_(fast, alpha=0.005)
-        return {"loss": loss.detach(), "priority": error.detach()}
-
-    return step, {
-        "state": torch.randn(40, 4),
-        "next": torch.randn(40, 4),
-        "action": torch.randint(0, 3, (40,)),
-        "reward": torch.randn(40),
-        "done": torch.rand(40).round(),
-        "weight": torch.rand(40),
-    }
 
 
 @FAMILY.add("reinforcement", "torch.distributions", "loop")
@@ -351,71 +223,14 @@ def policy_gradient_with_default_checks():
     log_spread = nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.Adam([*policy.parameters(), log_spread])
 
-    def step(batch):
+    def loss_of(batch):
         states, reward = batch
         distribution = Normal(policy(states), log_spread.exp())
         action = distribution.sample()
         score = (reward - action.square().sum(1)).detach()
-        loss = -(distribution.log_prob(action).sum(1) * (score - score.mean())).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return -(distribution.log_prob(action).sum(1) * (score - score.mean())).mean()
 
-    return step, (torch.randn(40, 4), torch.randn(40))
-
-
-@FAMILY.add("reinforcement", "three optimizers", "reparametrised")
-def soft_actor_critic():
-    actor, critics = net(4, 4), nn.ModuleList(net(6, 1) for _ in range(2))
-    targets = copy.deepcopy(critics).requires_grad_(False)
-    log_alpha = nn.Parameter(torch.zeros(()))
-    for_actor, for_critics, for_alpha = (
-        torch.optim.Adam(actor.parameters()),
-        torch.optim.Adam(critics.parameters()),
-        torch.optim.Adam([log_alpha]),
-    )
-
-    def act(state):
-        mean, log_spread = actor(state).chunk(2, 1)
-        log_spread = log_spread.clamp(-5, 2)
-        noise = torch.randn_like(mean)
-        raw = mean + log_spread.exp() * noise
-        log_p = (
-            -0.5 * noise.square()
-            - log_spread
-            - 0.5 * math.log(2 * math.pi)
-            - 2 * (math.log(2) - raw - F.softplus(-2 * raw))
-        )
-        return raw.tanh(), log_p.sum(1, keepdim=True)
-
-    def least(nets, state, action):
-        return torch.min(*[q(torch.cat([state, action], 1)) for q in nets])
-
-    def step(batch):
-        state, action, reward, following = batch
-        with torch.no_grad():
-            moved, log_p = act(following)
-            wanted = reward + 0.9 * (least(targets, following, moved) - log_alpha.exp() * log_p)
-        q_loss = sum(F.mse_loss(q(torch.cat([state, action], 1)), wanted) for q in critics)
-        for_critics.zero_grad()
-        q_loss.backward()
-        for_critics.step()
-        chosen, log_p = act(state)
-        pi_loss = (log_alpha.exp().detach() * log_p - least(critics, state, chosen)).mean()
-        for_actor.zero_grad()
-        pi_loss.backward()
-        for_actor.step()
-        a_loss = -(log_alpha * (log_p.detach() - 2)).mean()
-        for_alpha.zero_grad()
-        a_loss.backward()
-        for_alpha.step()
-        with torch.no_grad():
-            for slow, fast in zip(targets.parameters(), critics.parameters(), strict=True):
-                slow.lerp_(fast, 0.01)
-        return q_loss.detach(), pi_loss.detach(), a_loss.detach()
-
-    return step, (torch.randn(30, 4), torch.rand(30, 2) * 2 - 1, torch.randn(30, 1), torch.randn(30, 4))
+    return descending(optimizer, loss_of, clears_first=True), (torch.randn(40, 4), torch.randn(40))
 
 
 @FAMILY.add("preference", "reference model", "log probabilities")
@@ -445,9 +260,7 @@ def direct_preference_optimisation():
             base = log_probability(reference, chosen) - log_probability(reference, rejected)
         ours = log_probability(model, chosen) - log_probability(model, rejected)
         loss = -F.logsigmoid(0.1 * (ours - base)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         return {"loss": loss.detach(), "accuracy": (ours > base).float().mean()}
 
     return step, {"chosen": torch.randint(0, 11, (5, 4)), "rejected": torch.randint(0, 11, (5, 4))}

@@ -6,20 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("convolutions")
 
 
 def train(model, optimizer, loss_of):
-    def step(batch):
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
 
-    return step
+    return descending(optimizer, lambda batch: loss_of(model, batch))
 
 
 def classify(model, batch):
@@ -29,20 +23,6 @@ def classify(model, batch):
 
 def pictures(count=8, channels=3, side=12, classes=5):
     return torch.randn(count, channels, side, side), torch.randint(0, classes, (count,))
-
-
-@FAMILY.add("lenet")
-def lenet():
-    model = nn.Sequential(
-        nn.Conv2d(3, 6, 5),
-        nn.Tanh(),
-        nn.AvgPool2d(2),
-        nn.Conv2d(6, 12, 3),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(48, 5),
-    )
-    return train(model, torch.optim.SGD(model.parameters(), lr=0.1), classify), pictures()
 
 
 class Bottleneck(nn.Module):
@@ -62,24 +42,6 @@ class Bottleneck(nn.Module):
         out = self.norms[2](self.expand(out))
         out += self.shortcut(x)
         return F.relu(out, inplace=True)
-
-
-@FAMILY.add("resnet", "norm", "inplace")
-def residual_bottlenecks():
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.MaxPool2d(3, 2, 1),
-        Bottleneck(8),
-        Bottleneck(8, stride=2),
-        Bottleneck(8),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(8, 5),
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    return train(model, optimizer, classify), pictures()
 
 
 @FAMILY.add("resnext", "groups")
@@ -203,9 +165,7 @@ def wavenet():
             x, skip = layer(x)
             total = total + skip
         loss = F.cross_entropy(head(F.relu(total)), tokens[:, 1:])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         return loss
 
     return step, torch.randint(0, 16, (3, 33))
@@ -300,16 +260,12 @@ def local_attention_by_unfold_and_fold():
     query, kernel = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 9, 1)
     optimizer = torch.optim.Adam([*query.parameters(), *kernel.parameters()])
 
-    def step(x):
+    def loss_of(x):
         batch, channels, height, width = x.shape
         patches = F.unfold(query(x), 3, padding=1).view(batch, channels, 9, height * width)
         weights = kernel(x).flatten(2).softmax(1).unsqueeze(1)
         mixed = (patches * weights).sum(2).view_as(x)
         back = F.fold((patches * weights).flatten(1, 2), (height, width), 3, padding=1)
-        loss = (mixed - x).square().mean() + back.abs().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return (mixed - x).square().mean() + back.abs().mean()
 
-    return step, torch.randn(2, 4, 8, 8)
+    return descending(optimizer, loss_of), torch.randn(2, 4, 8, 8)

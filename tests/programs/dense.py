@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("dense")
 
@@ -69,40 +68,9 @@ def mlp_every_activation():
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(64, 8)
-
-
-@FAMILY.add("inplace")
-def mlp_inplace_activations():
-    model = nn.Sequential(
-        nn.Linear(8, 16),
-        nn.ReLU(inplace=True),
-        nn.Linear(16, 16),
-        nn.LeakyReLU(inplace=True),
-        nn.Linear(16, 16),
-        nn.Hardtanh(inplace=True),
-        nn.Linear(16, 16),
-        nn.ReLU6(inplace=True),
-        nn.Dropout(0.2, inplace=True),
-        nn.Linear(16, 4),
+    return descending(optimizer, lambda batch: model(batch).square().mean(), clears_first=True), torch.randn(
+        64, 8
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-    def step(batch):
-        loss = model(batch).pow(2).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-        return loss.item()
-
-    return step, torch.randn(64, 8)
 
 
 @FAMILY.add("dropout", "random")
@@ -129,34 +97,10 @@ def every_dropout():
         x = kinds[3](head(x.mean(-1)))
         x = F.dropout(x, 0.5, training=True)
         loss = x.square().sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         return {"loss": loss.detach()}
 
     return step, torch.randn(3, 2, 6, 6)
-
-
-@FAMILY.add("regulariser")
-def elastic_net_penalty():
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
-    optimizer = torch.optim.Adam(model.parameters())
-    l1, l2 = 1e-3, 1e-2
-
-    def penalty():
-        for name, parameter in model.named_parameters():
-            if name.endswith("weight"):
-                yield l1 * parameter.abs().sum() + l2 * parameter.square().sum()
-
-    def step(batch):
-        x, y = batch
-        loss = F.l1_loss(model(x), y) + sum(penalty())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(70, 8), torch.randn(70, 1))
 
 
 @FAMILY.add("random", "depth")
@@ -165,18 +109,14 @@ def stochastic_depth():
     head = nn.Linear(10, 3)
     optimizer = torch.optim.SGD([*blocks.parameters(), *head.parameters()], lr=0.1)
 
-    def step(x):
+    def loss_of(x):
         for number, block in enumerate(blocks, 1):
             survival = 1 - 0.2 * number
             kept = torch.rand(x.shape[0], 1).lt(survival).to(x.dtype) / survival
             x = x + kept * block(x)
-        loss = head(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return head(x).square().mean()
 
-    return step, torch.randn(64, 10)
+    return descending(optimizer, loss_of), torch.randn(64, 10)
 
 
 @FAMILY.add("random", "noise")
@@ -184,19 +124,19 @@ def gaussian_noise_and_mixup_on_tensors():
     model = nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 4))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    def step(batch):
+    def loss_of(batch):
         x, y, share = batch["x"], batch["y"], batch["share"]
         x = x + 0.1 * torch.randn_like(x)
         other = torch.randperm(x.shape[0])
         mixed = share * x + (1 - share) * x[other]
         logits = model(mixed)
-        loss = share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[other])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[other])
 
-    return step, {"x": torch.randn(64, 8), "y": torch.randint(0, 4, (64,)), "share": torch.tensor(0.7)}
+    return descending(optimizer, loss_of), {
+        "x": torch.randn(64, 8),
+        "y": torch.randint(0, 4, (64,)),
+        "share": torch.tensor(0.7),
+    }
 
 
 @FAMILY.add("dtype")
@@ -204,77 +144,9 @@ def double_precision():
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, amsgrad=True)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).exp().mean().log()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(90, 8, dtype=torch.float64)
-
-
-@FAMILY.add("dtype")
-def bfloat16_weights_with_float32_masters():
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).bfloat16()
-    masters = [p.detach().float().requires_grad_() for p in model.parameters()]
-    optimizer = torch.optim.SGD(masters, lr=0.1, momentum=0.9)
-
-    def step(batch):
-        x, y = batch
-        loss = F.cross_entropy(model(x.bfloat16()).float(), y)
-        loss.backward()
-        for master, parameter in zip(masters, model.parameters(), strict=True):
-            master.grad = parameter.grad.float()
-            parameter.grad = None
-        optimizer.step()
-        with torch.no_grad():
-            for master, parameter in zip(masters, model.parameters(), strict=True):
-                parameter.copy_(master)
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(64, 8), torch.randint(0, 4, (64,)))
-
-
-@FAMILY.add("dtype", "autocast")
-def autocast_bfloat16():
-    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-
-    def step(batch):
-        x, y = batch
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(64, 8), torch.randint(0, 4, (64,)))
-
-
-@FAMILY.add("dtype", "autocast")
-def autocast_with_a_float32_island():
-    body, head = nn.Sequential(nn.Linear(8, 16), nn.GELU()), nn.Linear(16, 4)
-    optimizer = torch.optim.Adam(
-        [{"params": body.parameters(), "lr": 1e-3}, {"params": head.parameters(), "lr": 1e-2}]
+    return descending(optimizer, lambda x: model(x).exp().mean().log(), clears_first=True), torch.randn(
+        90, 8, dtype=torch.float64
     )
-
-    @torch.autocast("cpu", dtype=torch.bfloat16)
-    def forward(x):
-        hidden = body(x)
-        with torch.autocast("cpu", enabled=False):
-            return head(hidden.float())
-
-    def step(x):
-        loss = forward(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(64, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,14 +179,9 @@ def gated_by_a_dataclass():
     model = Gated(Settings())
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9, centered=True)
 
-    def step(x):
-        loss = model(x).square().sum(-1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(70, 12)
+    return descending(optimizer, lambda x: model(x).square().sum(-1).mean(), clears_first=True), torch.randn(
+        70, 12
+    )
 
 
 @FAMILY.add("init")
@@ -324,17 +191,13 @@ def maxout_with_noisy_linear():
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
     optimizer = torch.optim.Adam([weight, mean, spread])
 
-    def step(x):
+    def loss_of(x):
         hidden = torch.einsum("bi,koi->bko", x, weight).amax(1)
         row, column = (torch.randn(n).sign() * torch.randn(n).abs().sqrt() for n in (4, 8))
         out = F.linear(hidden, mean + spread * torch.outer(row, column))
-        loss = out.square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return out.square().mean()
 
-    return step, torch.randn(70, 6)
+    return descending(optimizer, loss_of), torch.randn(70, 6)
 
 
 @FAMILY.add("bilinear", "einsum")
@@ -343,20 +206,16 @@ def bilinear_and_factorisation_machine():
     linear, factors = nn.Linear(11, 1), nn.Parameter(torch.randn(11, 3) * 0.1)
     optimizer = torch.optim.Adagrad([*bilinear.parameters(), *linear.parameters(), factors], lr=0.05)
 
-    def step(batch):
+    def loss_of(batch):
         left, right, target = batch
         x = torch.cat([left, right], 1)
         pairs = ((x @ factors).square() - x.square() @ factors.square()).sum(1, keepdim=True) / 2
-        loss = (
+        return (
             F.binary_cross_entropy_with_logits(linear(x) + pairs, target)
             + bilinear(left, right).square().mean()
         )
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
 
-    return step, (torch.randn(80, 5), torch.randn(80, 6), torch.rand(80, 1).round())
+    return descending(optimizer, loss_of), (torch.randn(80, 5), torch.randn(80, 6), torch.rand(80, 1).round())
 
 
 @FAMILY.add("lazy", "shape")
@@ -367,34 +226,7 @@ def lazy_linear_after_flatten_and_unflatten():
     model(torch.zeros(1, 12))  # materialise
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x):
-        loss = model(x).var(dim=0).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(64, 12)
-
-
-@FAMILY.add("checkpoint")
-def checkpointed_blocks():
-    blocks = nn.ModuleList(
-        nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16), nn.Dropout(0.1)) for _ in range(4)
-    )
-    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
-    run = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
-
-    def step(x):
-        for block in blocks:
-            x = x + run(block, x)
-        loss = x.square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(32, 16)
+    return descending(optimizer, lambda x: model(x).var(dim=0).sum()), torch.randn(64, 12)
 
 
 @FAMILY.add("checkpoint", "reentrant")
@@ -402,12 +234,8 @@ def checkpoint_sequential():
     model: Any = nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(6)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x):
+    def loss_of(x):
         x = x.requires_grad_()
-        loss = torch.utils.checkpoint.checkpoint_sequential(model, 3, x, use_reentrant=True).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return torch.utils.checkpoint.checkpoint_sequential(model, 3, x, use_reentrant=True).square().mean()
 
-    return step, torch.randn(32, 16)
+    return descending(optimizer, loss_of), torch.randn(32, 16)

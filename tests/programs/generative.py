@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("generative")
 
@@ -42,36 +42,6 @@ def adversarial_pair():
         return loss_c.item(), loss_g.item()
 
     return step, torch.randn(32, 6)
-
-
-@FAMILY.add("gan", "gradient penalty", "create_graph")
-def wasserstein_gan_with_gradient_penalty():
-    generator, critic = net(4, 10, 5), net(5, 10, 1)
-    for_generator, for_critic = (
-        torch.optim.Adam(m.parameters(), lr=1e-4, betas=(0.0, 0.9)) for m in (generator, critic)
-    )
-
-    def penalty(real, fake):
-        share = torch.rand(len(real), 1)
-        between = (share * real + (1 - share) * fake).requires_grad_(True)
-        gradient = torch.autograd.grad(critic(between).sum(), between, create_graph=True)[0]
-        return (gradient.norm(2, dim=1) - 1).square().mean()
-
-    def step(real):
-        for _ in range(2):
-            with torch.no_grad():
-                fake = generator(torch.randn(len(real), 4))
-            loss = critic(fake).mean() - critic(real).mean() + 10 * penalty(real, fake)
-            for_critic.zero_grad()
-            loss.backward()
-            for_critic.step()
-        fooled = -critic(generator(torch.randn(len(real), 4))).mean()
-        for_generator.zero_grad()
-        fooled.backward()
-        for_generator.step()
-        return loss.detach(), fooled.detach()
-
-    return step, torch.randn(24, 5)
 
 
 @FAMILY.add("gan", "convolution", "freeze", "hinge")
@@ -114,14 +84,10 @@ def conditional_convolutional_gan():
             F.relu(real_label - score(pictures, labels)).mean()
             + F.relu(real_label + score(fake, labels)).mean()
         )
-        d_optimizer.zero_grad()
-        d_loss.backward()
-        d_optimizer.step()
+        descend(d_optimizer, d_loss, clears_first=True)
         judges.requires_grad_(False)
         g_loss = -score(generator(torch.randn(len(pictures), 4), labels), labels).mean()
-        g_optimizer.zero_grad()
-        g_loss.backward()
-        g_optimizer.step()
+        descend(g_optimizer, g_loss, clears_first=True)
         return {"d": d_loss.detach(), "g": g_loss.detach()}
 
     return step, (torch.randn(6, 1, 6, 6), torch.randint(0, 3, (6,)))
@@ -149,9 +115,7 @@ def cycle_consistent_translation():
         judged = 0
         for judge, real, fake in ((judge_a, a, fake_a), (judge_b, b, fake_b)):
             judged = judged + (judge(real) - 1).square().mean() + judge(fake.detach()).square().mean()
-        for_judges.zero_grad()
-        judged.backward()
-        for_judges.step()
+        descend(for_judges, judged, clears_first=True)
         return cycle.detach(), judged.detach()
 
     return step, {"a": torch.randn(20, 4), "b": torch.randn(20, 4)}
@@ -168,9 +132,7 @@ def variational_autoencoder():
         reconstruction = F.binary_cross_entropy_with_logits(decode(z), x, reduction="sum")
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
         loss = (reconstruction + divergence) / len(x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         return {"loss": loss.detach(), "kl": divergence.detach()}
 
     return step, torch.rand(32, 10).round()
@@ -183,7 +145,7 @@ def variational_autoencoder_with_distributions():
     encode, decode = net(6, 12, 6), net(3, 12, 6)
     optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters()])
 
-    def step(x):
+    def loss_of(x):
         mean, spread = encode(x).chunk(2, -1)
         posterior = Independent(
             Normal(mean, F.softplus(spread) + 1e-3, validate_args=False), 1, validate_args=False
@@ -193,13 +155,9 @@ def variational_autoencoder_with_distributions():
         )
         z = posterior.rsample()
         likelihood = Normal(decode(z), 0.5, validate_args=False).log_prob(x).sum(-1)
-        loss = (kl_divergence(posterior, prior.expand(mean.shape[:1])) - likelihood).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return (kl_divergence(posterior, prior.expand(mean.shape[:1])) - likelihood).mean()
 
-    return step, torch.randn(32, 6)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(32, 6)
 
 
 @FAMILY.add("vae", "gumbel", "random")
@@ -207,7 +165,7 @@ def categorical_autoencoder_by_gumbel_softmax():
     encode, decode = net(8, 16, 12), net(12, 16, 8)
     optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters()])
 
-    def step(batch):
+    def loss_of(batch):
         x, temperature = batch
         logits = encode(x).view(-1, 3, 4)
         soft = F.softmax(
@@ -216,13 +174,9 @@ def categorical_autoencoder_by_gumbel_softmax():
         hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
         z = hard - soft.detach() + soft
         q = logits.softmax(-1)
-        loss = F.mse_loss(decode(z.flatten(1)), x) + (q * (q * 4 + 1e-9).log()).sum((1, 2)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.mse_loss(decode(z.flatten(1)), x) + (q * (q * 4 + 1e-9).log()).sum((1, 2)).mean()
 
-    return step, (torch.randn(32, 8), torch.tensor(0.8))
+    return descending(optimizer, loss_of, clears_first=True), (torch.randn(32, 8), torch.tensor(0.8))
 
 
 @FAMILY.add("autoencoder", "noise", "sparse")
@@ -237,9 +191,7 @@ def denoising_sparse_autoencoder():
         sparse = (0.1 * torch.log(0.1 / active) + 0.9 * torch.log(0.9 / (1 - active))).sum()
         top = code * (code >= code.topk(5, 1).values[:, -1:])
         loss = F.mse_loss(decode(top), x) + 0.01 * sparse
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         with torch.no_grad():
             decode.weight.div_(decode.weight.norm(dim=0, keepdim=True))
         return loss.detach()
@@ -300,15 +252,11 @@ def masked_autoregressive_density():
     last = Masked(12, 10, (torch.arange(5).repeat(2)[:, None] > degrees[None]).float())
     optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()])
 
-    def step(x):
+    def loss_of(x):
         mean, log_scale = last(torch.relu(first(x))).chunk(2, 1)
-        loss = (0.5 * ((x - mean) * torch.exp(-log_scale)).square() + log_scale).sum(1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return (0.5 * ((x - mean) * torch.exp(-log_scale)).square() + log_scale).sum(1).mean()
 
-    return step, torch.randn(40, 5)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(40, 5)
 
 
 class Denoiser(nn.Module):
@@ -330,25 +278,6 @@ class Denoiser(nn.Module):
         return self.leave(F.silu(self.middle(h)) + h)
 
 
-@FAMILY.add("diffusion", "random")
-def denoising_diffusion_with_levels_drawn_by_torch():
-    model = Denoiser()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)
-    kept = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 100), 0)
-
-    def step(x):
-        level = torch.randint(0, 100, (len(x),))
-        noise = torch.randn_like(x)
-        share = kept[level].view(-1, 1, 1, 1)
-        loss = F.mse_loss(model(share.sqrt() * x + (1 - share).sqrt() * noise, level), noise)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(6, 1, 8, 8)
-
-
 @FAMILY.add("diffusion", "exponential average")
 def diffusion_with_levels_from_the_batch_and_an_average():
     model, average = Denoiser(), Denoiser().requires_grad_(False)
@@ -361,9 +290,7 @@ def diffusion_with_levels_from_the_batch_and_an_average():
         found = model((x + sigma * noise) * scale, sigma.flatten().log() / 4)
         target = (x * sigma - noise * 0.25) * scale
         loss = ((found - target).square().mean((1, 2, 3)) / sigma.flatten()).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         with torch.no_grad():
             for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
                 slow.lerp_(fast, 0.01)
@@ -377,39 +304,12 @@ def flow_matching():
     field = net(5, 16, 16, 4)
     optimizer = torch.optim.Adam(field.parameters())
 
-    def step(x):
+    def loss_of(x):
         time, start = torch.rand(len(x), 1), torch.randn_like(x)
         place = torch.lerp(start, x, time)
-        loss = (field(torch.cat([place, time], 1)) - (x - start)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return (field(torch.cat([place, time], 1)) - (x - start)).square().mean()
 
-    return step, torch.randn(40, 4)
-
-
-@FAMILY.add("energy", "langevin", "input gradient")
-def energy_model_with_langevin_samples():
-    energy = nn.Sequential(nn.Linear(3, 12), nn.SiLU(), nn.Linear(12, 1))
-    optimizer = torch.optim.Adam(energy.parameters(), lr=1e-3)
-    chain = torch.randn(20, 3)
-
-    def step(real):
-        sample = chain.clone()
-        for _ in range(4):
-            sample.requires_grad_(True)
-            gradient = torch.autograd.grad(energy(sample).sum(), sample)[0]
-            sample = (sample - 0.05 * gradient + 0.02 * torch.randn_like(sample)).detach()
-        positive, negative = energy(real).mean(), energy(sample).mean()
-        loss = positive - negative + 0.1 * (positive.square() + negative.square())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        chain.copy_(sample)
-        return loss.detach()
-
-    return step, torch.randn(20, 3)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(40, 4)
 
 
 @FAMILY.add("boltzmann", "by hand", "random")
@@ -436,17 +336,13 @@ def consistency_of_two_views_with_the_same_masks():
     network = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Dropout(0.3), nn.Linear(24, 24), nn.Dropout(0.1))
     optimizer = torch.optim.AdamW(network.parameters())
 
-    def step(batch):
+    def loss_of(batch):
         state = torch.random.get_rng_state()
         first = network(batch)
         with torch.random.fork_rng(devices=[]):
             noisy = batch + 0.1 * torch.randn_like(batch)
             torch.random.set_rng_state(state)
             second = network(noisy)
-        loss = F.mse_loss(second, first.detach()) + (first * torch.rand_like(first)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.mse_loss(second, first.detach()) + (first * torch.rand_like(first)).square().mean()
 
-    return step, torch.randn(64, 6)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(64, 6)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn, optim
 
-from programs.program import Family
+from programs.program import Family, descend
 
 FAMILY = Family("python around the step")
 
@@ -21,23 +21,6 @@ def labelled():
     return {"x": torch.randn(48, 8), "y": torch.randint(5, (48,))}
 
 
-@FAMILY.add("batch")
-def boosted_weights_in_the_batch():
-    model = classifier()
-    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
-
-    def step(batch):
-        losses = F.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
-        optimizer.zero_grad()
-        (losses * batch["weights"]).sum().backward()
-        optimizer.step()
-        harder = batch["weights"] * losses.detach().exp()
-        batch["weights"], batch["loss"] = harder / harder.sum(), losses.detach().mean()
-        return batch["loss"]
-
-    return step, {**labelled(), "weights": torch.full((48,), 1 / 48), "loss": torch.zeros(())}
-
-
 @FAMILY.add("batch", "contrastive")
 def a_queue_of_negatives_in_the_batch():
     encoder = classifier()
@@ -47,9 +30,7 @@ def a_queue_of_negatives_in_the_batch():
         keys = F.normalize(encoder(batch["x"]), dim=1)
         negatives = torch.cat(batch["queue"])
         loss = F.cross_entropy(keys @ negatives.T / 0.1, torch.zeros(len(keys), dtype=torch.long))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         batch["queue"].append(keys.detach())
         batch["queue"].pop(0)
         return loss.detach()
@@ -147,25 +128,6 @@ def dropout_seeded_by_the_count():
 @FAMILY.add("random state", "dropout")
 def two_views_with_one_seed():
     return Seeded().twice_alike, labelled()
-
-
-@FAMILY.add("modes")
-def an_evaluation_ends_each_step():
-    model = classifier(nn.BatchNorm1d(32), nn.Dropout(0.2))
-    optimizer = optim.RMSprop(model.parameters(), 1e-3)
-
-    def step(batch):
-        model.train()
-        loss = F.cross_entropy(model(batch["x"]), batch["y"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            right = (model(batch["x"]).argmax(1) == batch["y"]).float().mean()
-        return loss.detach(), right
-
-    return step, labelled()
 
 
 class Accumulates:

@@ -6,16 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("indexing")
-
-
-def optimize(loss, optimizer):
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
 
 
 @FAMILY.add("graph", "index_add")
@@ -29,12 +22,12 @@ def graph_convolution_by_index_add():
         weight = (degree[source] * degree[target]).rsqrt().unsqueeze(1)
         return torch.zeros_like(x).index_add(0, target, weight * x[source])
 
-    def step(graph):
+    def loss_of(graph):
         x = F.relu(propagate(layers[0](graph["x"]), graph["edges"]))
         logits = propagate(layers[1](x), graph["edges"])
-        return optimize(F.cross_entropy(logits[graph["labelled"]], graph["y"]), optimizer)
+        return F.cross_entropy(logits[graph["labelled"]], graph["y"])
 
-    return step, {
+    return descending(optimizer, loss_of, clears_first=True), {
         "x": torch.randn(20, 5),
         "edges": torch.randint(0, 20, (2, 60)),
         "labelled": torch.arange(0, 20, 3),
@@ -47,7 +40,7 @@ def graph_attention_by_scatter_softmax():
     project, score = nn.Linear(4, 6), nn.Linear(12, 1)
     optimizer = torch.optim.SGD([*project.parameters(), *score.parameters()], lr=0.1)
 
-    def step(batch):
+    def loss_of(batch):
         nodes, (source, target) = batch
         x = project(nodes)
         e = F.leaky_relu(score(torch.cat([x[source], x[target]], 1)), 0.2).squeeze(1)
@@ -55,24 +48,12 @@ def graph_attention_by_scatter_softmax():
         share = torch.exp(e - highest[target])
         share = share / torch.zeros(len(nodes)).scatter_add(0, target, share)[target]
         out = torch.zeros_like(x).scatter_add(0, target[:, None].expand(-1, 6), share[:, None] * x[source])
-        return optimize((out - x).square().mean(), optimizer)
+        return (out - x).square().mean()
 
-    return step, (torch.randn(16, 4), (torch.randint(0, 16, (50,)), torch.arange(50) % 16))
-
-
-@FAMILY.add("graph", "dense", "bmm")
-def message_passing_on_adjacency_matrices():
-    message, update = nn.Linear(6, 6), nn.GRUCell(6, 6)
-    readout = nn.Linear(6, 1)
-    optimizer = torch.optim.Adam([*message.parameters(), *update.parameters(), *readout.parameters()])
-
-    def step(batch):
-        x, adjacency, target = batch
-        for _ in range(3):
-            x = update((adjacency @ message(x)).flatten(0, 1), x.flatten(0, 1)).view_as(x)
-        return optimize(F.l1_loss(readout(x).sum((1, 2)), target), optimizer)
-
-    return step, (torch.randn(5, 7, 6), torch.rand(5, 7, 7).round(), torch.randn(5))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randn(16, 4),
+        (torch.randint(0, 16, (50,)), torch.arange(50) % 16),
+    )
 
 
 @FAMILY.add("segments", "include_self")
@@ -80,7 +61,7 @@ def segment_reductions():
     embed = nn.Linear(4, 6)
     optimizer = torch.optim.Adam(embed.parameters())
 
-    def step(batch):
+    def loss_of(batch):
         x, segment = batch
         h = embed(x)
         where = segment[:, None].expand_as(h)
@@ -95,9 +76,9 @@ def segment_reductions():
             ],
             1,
         )
-        return optimize(found.square().mean(), optimizer)
+        return found.square().mean()
 
-    return step, (torch.randn(30, 4), torch.arange(30) // 6)
+    return descending(optimizer, loss_of, clears_first=True), (torch.randn(30, 4), torch.arange(30) // 6)
 
 
 @FAMILY.add("points", "max")
@@ -109,14 +90,17 @@ def point_net():
     align = nn.Linear(3, 9)
     optimizer = torch.optim.Adam([*local.parameters(), *head.parameters(), *align.parameters()])
 
-    def step(batch):
+    def loss_of(batch):
         points, labels = batch
         turn = align(points.amax(1)).view(-1, 3, 3) + torch.eye(3)
         pooled = local((points @ turn).mT).max(dim=2).values
         straight = torch.linalg.matrix_norm(turn @ turn.mT - torch.eye(3)).mean()
-        return optimize(F.cross_entropy(head(pooled), labels) + 1e-3 * straight, optimizer)
+        return F.cross_entropy(head(pooled), labels) + 1e-3 * straight
 
-    return step, (torch.randn(6, 24, 3), torch.randint(0, 4, (6,)))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randn(6, 24, 3),
+        torch.randint(0, 4, (6,)),
+    )
 
 
 @FAMILY.add("points", "neighbours", "topk")
@@ -124,15 +108,15 @@ def edge_convolution_on_nearest_neighbours():
     edge = nn.Sequential(nn.Linear(6, 10), nn.LeakyReLU(0.2), nn.Linear(10, 5))
     optimizer = torch.optim.AdamW(edge.parameters())
 
-    def step(points):
+    def loss_of(points):
         near = torch.cdist(points, points).topk(5, largest=False).indices[..., 1:]
         rows = torch.arange(len(points))[:, None, None]
         neighbours = points[rows, near]
         middle = points.unsqueeze(2).expand_as(neighbours)
         out = edge(torch.cat([middle, neighbours - middle], -1)).amax(2)
-        return optimize(out.logsumexp(1).square().mean(), optimizer)
+        return out.logsumexp(1).square().mean()
 
-    return step, torch.randn(4, 16, 3)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 16, 3)
 
 
 @FAMILY.add("index_put", "accumulate")
@@ -140,7 +124,7 @@ def writing_through_indices():
     layer = nn.Linear(6, 6)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
-    def step(batch):
+    def loss_of(batch):
         x, rows, columns = batch
         h = layer(x)
         canvas = torch.zeros(10, 6)
@@ -149,9 +133,13 @@ def writing_through_indices():
         canvas[::2, 1:4] += 1.0
         canvas[0] = canvas[1] * 2
         canvas[..., -1] *= 0.5
-        return optimize(canvas.square().mean(), optimizer)
+        return canvas.square().mean()
 
-    return step, (torch.randn(8, 6), torch.tensor([7, 3, 5]), torch.tensor([0, 0, 1, 9, 1, 9]))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randn(8, 6),
+        torch.tensor([7, 3, 5]),
+        torch.tensor([0, 0, 1, 9, 1, 9]),
+    )
 
 
 @FAMILY.add("views", "inplace", "as_strided")
@@ -159,7 +147,7 @@ def aliases_of_every_kind():
     first, second = nn.Linear(8, 8), nn.Linear(4, 4)
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.05)
 
-    def step(x):
+    def loss_of(x):
         h = first(x)
         y = h.clone()
         left, right = y[:, :4], y.narrow(1, 4, 4)
@@ -170,11 +158,9 @@ def aliases_of_every_kind():
         z = second(windows).transpose(1, 2).contiguous().view(x.shape[0], -1)
         z.narrow(1, 0, 2).clamp_(-1, 1)
         z.diagonal()[:4].neg_()
-        return optimize(
-            z.square().mean() + y.unfold(1, 4, 4).mean() + torch.movedim(windows, 0, 2).amax(), optimizer
-        )
+        return z.square().mean() + y.unfold(1, 4, 4).mean() + torch.movedim(windows, 0, 2).amax()
 
-    return step, torch.randn(24, 8)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(24, 8)
 
 
 @FAMILY.add("masked", "where", "scatter")
@@ -182,40 +168,16 @@ def masks_and_fills():
     layer, mask_token = nn.Linear(6, 6), nn.Parameter(torch.zeros(6))
     optimizer = torch.optim.Adam([*layer.parameters(), mask_token])
 
-    def step(batch):
+    def loss_of(batch):
         x, hidden = batch
         seen = torch.where(hidden.unsqueeze(-1), mask_token, x)
         out = layer(seen)
         out = out.masked_fill(out < -2, -2.0)
         wrong = (out - x).square().mean(-1)
         out2 = torch.zeros_like(out).masked_scatter(hidden.unsqueeze(-1).expand_as(out), out)
-        return optimize((wrong * hidden).sum() / hidden.sum() + out2.abs().mean(), optimizer)
+        return (wrong * hidden).sum() / hidden.sum() + out2.abs().mean()
 
-    return step, (torch.randn(4, 12, 6), torch.rand(4, 12) > 0.5)
-
-
-@FAMILY.add("masked", "random order", "gather")
-def masked_autoencoder():
-    encode, decode = nn.Linear(8, 10), nn.Linear(10, 8)
-    place, token = nn.Parameter(torch.randn(16, 10) * 0.1), nn.Parameter(torch.zeros(1, 1, 10))
-    optimizer = torch.optim.AdamW(
-        [*encode.parameters(), *decode.parameters(), place, token], betas=(0.9, 0.95)
-    )
-
-    def step(patches):
-        count, length, _ = patches.shape
-        order = torch.rand(count, length).argsort(1)
-        back = order.argsort(1)
-        kept = order[:, :4, None]
-        x = encode(patches.gather(1, kept.expand(-1, -1, 8))) + place[order[:, :4]]
-        x = torch.cat([F.gelu(x), token.expand(count, length - 4, -1)], 1)
-        x = x.gather(1, back.unsqueeze(-1).expand(-1, -1, 10)) + place
-        mask = torch.ones(count, length)
-        mask[:, :4] = 0
-        mask = mask.gather(1, back)
-        return optimize(((decode(x) - patches).square().mean(-1) * mask).sum() / mask.sum(), optimizer)
-
-    return step, torch.randn(4, 16, 8)
+    return descending(optimizer, loss_of, clears_first=True), (torch.randn(4, 12, 6), torch.rand(4, 12) > 0.5)
 
 
 @FAMILY.add("sort", "cumulative", "search")
@@ -233,14 +195,15 @@ def sorts_scans_and_searches():
         place = torch.searchsorted(ranked.detach(), h.detach()[:, :2].contiguous())
         picked = h.take_along_dim(order, 1) + h.roll(1, 0) + h.flip(1)
         third = h.kthvalue(3, dim=1).values + h.mode(1).values * 0.0
-        return optimize(
+        return descend(
+            optimizer,
             steps.square().mean()
             + highest.mean()
             + product.mean()
             + (picked * bins).mean()
             + third.mean()
             + (place * h[:, :2]).mean(),
-            optimizer,
+            clears_first=True,
         )
 
     return step, torch.randn(24, 6)
@@ -262,7 +225,10 @@ def vector_quantised_autoencoder():
             + F.mse_loss(code, z.detach())
             + 0.25 * F.mse_loss(z, code.detach())
         )
-        return {"loss": optimize(loss, optimizer), "used": torch.bincount(nearest, minlength=10)}
+        return {
+            "loss": descend(optimizer, loss, clears_first=True),
+            "used": torch.bincount(nearest, minlength=10),
+        }
 
     return step, torch.randn(40, 8)
 
@@ -273,7 +239,7 @@ def slot_attention():
     mean = nn.Parameter(torch.zeros(6))
     optimizer = torch.optim.Adam([*key_value.parameters(), *query.parameters(), *update.parameters(), mean])
 
-    def step(x):
+    def loss_of(x):
         k, v = key_value(x).chunk(2, -1)
         slots = mean + 0.1 * torch.randn(len(x), 4, 6)
         for _ in range(3):
@@ -282,35 +248,9 @@ def slot_attention():
             slots = update(torch.einsum("bns,bnd->bsd", share, v).flatten(0, 1), slots.flatten(0, 1)).view_as(
                 slots
             )
-        return optimize(
-            slots.var(1).mean() - torch.logdet(slots @ slots.mT + torch.eye(4)).mean() * 1e-3, optimizer
-        )
+        return slots.var(1).mean() - torch.logdet(slots @ slots.mT + torch.eye(4)).mean() * 1e-3
 
-    return step, torch.randn(4, 15, 6)
-
-
-@FAMILY.add("capsules", "routing")
-def capsules_with_routing():
-    votes = nn.Parameter(torch.randn(10, 3, 4, 5) * 0.2)
-    optimizer = torch.optim.Adam([votes])
-
-    def squash(s):
-        length = s.square().sum(-1, keepdim=True)
-        return s * length.sqrt() / (1 + length)
-
-    def step(batch):
-        x, y = batch
-        u = torch.einsum("bni,nkio->bnko", x, votes)
-        agreement = torch.zeros(u.shape[:3])
-        for round_ in range(3):
-            v = squash((agreement.softmax(2).unsqueeze(-1) * u).sum(1))
-            if round_ < 2:
-                agreement = agreement + (u.detach() * v.unsqueeze(1).detach()).sum(-1)
-        length, hot = v.norm(dim=-1), F.one_hot(y, 3)
-        loss = hot * F.relu(0.9 - length).square() + 0.5 * (1 - hot) * F.relu(length - 0.1).square()
-        return optimize(loss.sum(1).mean(), optimizer)
-
-    return step, (torch.randn(8, 10, 4), torch.randint(0, 3, (8,)))
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 15, 6)
 
 
 @FAMILY.add("recommender", "many tables")
@@ -322,27 +262,18 @@ def deep_recommender():
     )
     above = torch.triu_indices(5, 5, 1)
 
-    def step(batch):
+    def loss_of(batch):
         dense = F.relu(bottom(batch["dense"]))
         fields = [tables[name](batch["sparse"][name]) for name in tables]
         stacked = torch.stack([dense, *fields], 1)
         products = (stacked @ stacked.mT)[:, above[0], above[1]]
-        loss = F.binary_cross_entropy_with_logits(
+        return F.binary_cross_entropy_with_logits(
             top(torch.cat([dense, products], 1)).squeeze(1), batch["click"]
         )
-        return optimize(loss, optimizer)
 
     sparse = {f"field_{i}": torch.randint(0, size, (48,)) for i, size in enumerate((7, 11, 5, 13))}
-    return step, {"dense": torch.randn(48, 3), "sparse": sparse, "click": torch.rand(48).round()}
-
-
-@FAMILY.add("refused", "data dependent shape")
-def boolean_mask_selects_rows():
-    layer = nn.Linear(6, 2)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-
-    def step(batch):
-        x, valid = batch
-        return optimize(layer(x[valid]).square().mean(), optimizer)
-
-    return step, (torch.randn(12, 6), torch.rand(12) > 0.5)
+    return descending(optimizer, loss_of, clears_first=True), {
+        "dense": torch.randn(48, 3),
+        "sparse": sparse,
+        "click": torch.rand(48).round(),
+    }

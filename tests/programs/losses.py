@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("losses")
 
@@ -20,14 +20,7 @@ def small_net(inside=6, outside=4):
 def trained(model, loss_of, **options):
     optimizer = torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = loss_of(*batch)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
+    return descending(optimizer, lambda batch: loss_of(*batch), clears_first=True)
 
 
 @FAMILY.add("classification")
@@ -150,26 +143,6 @@ def info_nce_with_a_learned_temperature():
     return trained(model, loss_of), (torch.randn(24, 6), torch.randn(24, 5))
 
 
-@FAMILY.add("contrastive", "supervised", "mask")
-def nt_xent_and_supervised_contrastive():
-    model = small_net()
-
-    def loss_of(first, second, labels):
-        z = F.normalize(model(torch.cat([first, second])), dim=1)
-        similarity = z @ z.T / 0.5
-        own = torch.eye(len(z), dtype=torch.bool)
-        similarity = similarity.masked_fill(own, float("-inf"))
-        half = len(first)
-        pair = (torch.arange(2 * half) + half) % (2 * half)
-        nt_xent = F.cross_entropy(similarity, pair)
-        both = labels.repeat(2)
-        same = (both[:, None] == both[None]) & ~own
-        log_share = similarity.log_softmax(1).masked_fill(own, 0)
-        return nt_xent - ((log_share * same).sum(1) / same.sum(1)).mean()
-
-    return trained(model, loss_of), (torch.randn(20, 6), torch.randn(20, 6), torch.randint(0, 3, (20,)))
-
-
 @FAMILY.add("self-supervised", "redundancy")
 def barlow_twins_and_vicreg():
     model = nn.Sequential(small_net(), nn.BatchNorm1d(4, affine=False))
@@ -207,24 +180,6 @@ def additive_angular_margin():
     )
 
 
-@FAMILY.add("ranking", "sort")
-def listwise_ranking():
-    model = small_net(outside=1)
-
-    def loss_of(documents, relevance):
-        scores = model(documents).squeeze(-1)
-        _, order = relevance.sort(dim=1, descending=True)
-        ranked = scores.gather(1, order)
-        list_mle = (ranked.flip(1).logcumsumexp(1).flip(1) - ranked).sum(1).mean()
-        difference = scores.unsqueeze(2) - scores.unsqueeze(1)
-        better = (relevance.unsqueeze(2) > relevance.unsqueeze(1)).float()
-        gain = (2**relevance - 1).unsqueeze(2) - (2**relevance - 1).unsqueeze(1)
-        lambda_rank = (F.softplus(-difference) * better * gain.abs()).sum((1, 2)).mean()
-        return list_mle + lambda_rank / 100
-
-    return trained(model, loss_of, lr=0.01), (torch.randn(6, 9, 6), torch.randint(0, 4, (6, 9)).float())
-
-
 @FAMILY.add("optimal transport", "loop")
 def sinkhorn_distance():
     model = small_net(2, 2)
@@ -241,21 +196,6 @@ def sinkhorn_distance():
     return trained(model, loss_of), (torch.randn(14, 2), torch.randn(16, 2))
 
 
-@FAMILY.add("kernel", "two sample")
-def maximum_mean_discrepancy():
-    model = small_net(6, 3)
-
-    def kernel(a, b):
-        distance = (a[:, None] - b[None]).square().sum(-1)
-        return sum(torch.exp(-distance / (2 * width)) for width in (0.5, 1.0, 2.0))
-
-    def loss_of(x, y):
-        z = model(x)
-        return kernel(z, z).mean() - 2 * kernel(z, y).mean() + kernel(y, y).mean()
-
-    return trained(model, loss_of), (torch.randn(20, 6), torch.randn(18, 3))
-
-
 @FAMILY.add("survival", "cumulative")
 def cox_partial_likelihood():
     model = small_net(outside=1)
@@ -267,22 +207,6 @@ def cox_partial_likelihood():
         return -((risk - risk.logcumsumexp(0)) * happened).sum() / happened.sum()
 
     return trained(model, loss_of), (torch.randn(40, 6), torch.rand(40), torch.rand(40).round())
-
-
-@FAMILY.add("ordinal", "cumulative")
-def ordinal_regression_with_ordered_cuts():
-    model = small_net(outside=1)
-    steps = nn.Parameter(torch.zeros(3))
-
-    def loss_of(x, grade):
-        cuts = torch.cat([torch.zeros(1), F.softplus(steps)]).cumsum(0) - 1.0
-        above = (grade.unsqueeze(1) > torch.arange(4)).float()
-        return F.binary_cross_entropy_with_logits(model(x) - cuts, above)
-
-    return trained(nn.ModuleList([model, nn.ParameterList([steps])]), loss_of), (
-        torch.randn(50, 6),
-        torch.randint(0, 5, (50,)),
-    )
 
 
 @FAMILY.add("boxes", "iou")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from programs.program import Factory, Family
+from programs.program import Factory, Family, descending
 
 FAMILY = Family("mixed_norms")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -61,18 +61,14 @@ def _rows(norm, dtype):
     norms = nn.ModuleList(norm() for _ in range(3))
     optimizer = torch.optim.AdamW([*layers.parameters(), *norms.parameters()], lr=1e-3)
 
-    def step(batch):
+    def loss_of(batch):
         with torch.autocast("cpu", dtype):
             x = batch
             for layer, normalise in zip(layers, norms, strict=True):
                 x = x + F.gelu(normalise(layer(x)))
-            loss = F.mse_loss(x, batch.flip(0))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+            return F.mse_loss(x, batch.flip(0))
 
-    return step, torch.randn(64, 12)
+    return descending(optimizer, loss_of), torch.randn(64, 12)
 
 
 def _pictures(norm, dtype):
@@ -104,15 +100,11 @@ def _weights(parametrised, dtype):
     )
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.05)
 
-    def step(batch):
+    def loss_of(batch):
         with torch.autocast("cpu", dtype):
-            loss = F.softplus(layers(batch)).mean() + F.softplus(-layers(batch.flip(1))).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+            return F.softplus(layers(batch)).mean() + F.softplus(-layers(batch.flip(1))).mean()
 
-    return step, torch.randn(80, 10)
+    return descending(optimizer, loss_of), torch.randn(80, 10)
 
 
 def _of(build: Callable[..., object], part: Callable[..., nn.Module], dtype: torch.dtype) -> Factory:

@@ -6,38 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("mixing")
 WIDTH, HEADS = 12, 3
-
-
-@FAMILY.add("perceiver", "cross attention")
-def latent_cross_attention():
-    latents = nn.Parameter(torch.randn(5, WIDTH) * 0.02)
-    query, key_value, mix, head = (
-        nn.Linear(WIDTH, WIDTH),
-        nn.Linear(6, 2 * WIDTH),
-        nn.TransformerEncoderLayer(WIDTH, 2, 16, 0.0, batch_first=True),
-        nn.Linear(WIDTH, 4),
-    )
-    parts = nn.ModuleList([query, key_value, mix, head])
-    optimizer = torch.optim.Adam([latents, *parts.parameters()])
-
-    def step(batch):
-        inputs, labels = batch
-        k, v = key_value(inputs).chunk(2, -1)
-        q = query(latents).expand(len(inputs), -1, -1)
-        x = F.scaled_dot_product_attention(q, k, v)
-        for _ in range(2):  # one block, used twice
-            x = mix(x)
-        loss = F.cross_entropy(head(x.mean(1)), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, (torch.randn(4, 30, 6), torch.randint(0, 4, (4,)))
 
 
 @FAMILY.add("vision transformer")
@@ -93,11 +65,6 @@ def mlp_mixer():
     model = nn.Sequential(Mixer(), Mixer(), nn.LayerNorm(WIDTH))
     optimizer = torch.optim.Adam(model.parameters())
 
-    def step(x):
-        loss = torch.einsum("bnc,bnc->", model(x), x) / x.numel()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(6, 9, WIDTH)
+    return descending(optimizer, lambda x: torch.einsum("bnc,bnc->", model(x), x) / x.numel()), torch.randn(
+        6, 9, WIDTH
+    )

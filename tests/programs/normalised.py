@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("normalised")
 
@@ -37,29 +37,9 @@ def residual_norms():
     model = Norms()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(batch["x"]), batch["y"])
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, {"x": torch.randn(48, 12), "y": torch.randn(48, 12)}
-
-
-@FAMILY.add("norm", "buffers")
-def batch_norm_cumulative_average():
-    model = nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10, momentum=None), nn.ReLU(), nn.Linear(10, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step(x):
-        loss = model(x).abs().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(72, 6)
+    return descending(
+        optimizer, lambda batch: F.mse_loss(model(batch["x"]), batch["y"]), clears_first=True
+    ), {"x": torch.randn(48, 12), "y": torch.randn(48, 12)}
 
 
 @FAMILY.add("norm", "frozen")
@@ -80,26 +60,6 @@ def batch_norm_in_eval_while_training():
     return step, torch.randn(72, 6)
 
 
-@FAMILY.add("norm")
-def batch_norm_without_statistics():
-    model = nn.Sequential(
-        nn.Linear(6, 10),
-        nn.BatchNorm1d(10, track_running_stats=False, affine=False),
-        nn.Tanh(),
-        nn.Linear(10, 2),
-    )
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(x):
-        loss = model(x).logsumexp(-1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, torch.randn(72, 6)
-
-
 @FAMILY.add("parametrization")
 def weight_norm():
     model = nn.Sequential(
@@ -109,14 +69,7 @@ def weight_norm():
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
+    return descending(optimizer, lambda x: model(x).square().mean(), clears_first=True), torch.randn(80, 6)
 
 
 @FAMILY.add("parametrization", "buffers")
@@ -128,29 +81,9 @@ def spectral_norm():
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = F.softplus(-model(x)).mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
-
-
-@FAMILY.add("parametrization", "legacy")
-def old_spectral_norm():
-    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
+    return descending(optimizer, lambda x: F.softplus(-model(x)).mean(), clears_first=True), torch.randn(
+        80, 6
+    )
 
 
 class Symmetric(nn.Module):
@@ -164,32 +97,11 @@ def symmetric_weight():
     parametrize.register_parametrization(layer, "weight", Symmetric())
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
-    def step(x):
+    def loss_of(x):
         with parametrize.cached():
-            loss = (layer(layer(x)) - x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+            return (layer(layer(x)) - x).square().mean()
 
-    return step, torch.randn(50, 8)
-
-
-@FAMILY.add("parametrization", "linalg")
-def orthogonal_weight():
-    model = nn.Sequential(
-        parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map="cayley"), nn.Tanh(), nn.Linear(6, 2)
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(x):
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
+    return descending(optimizer, loss_of), torch.randn(50, 8)
 
 
 @FAMILY.add("parametrization", "linalg", "data dependent bytes")
@@ -199,11 +111,4 @@ def orthogonal_weight_by_matrix_exp():
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x):
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(80, 6)
+    return descending(optimizer, lambda x: model(x).square().mean()), torch.randn(80, 6)

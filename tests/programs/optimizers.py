@@ -86,18 +86,6 @@ def muon_with_adam_for_the_rest():
     )
 
 
-@FAMILY.add("torch.optim", "groups")
-def groups_with_options_of_their_own():
-    model = nn.Sequential(nn.Linear(6, 12), nn.LayerNorm(12), nn.Tanh(), nn.Linear(12, 3))
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    groups = [
-        {"params": decayed, "weight_decay": 0.1},
-        {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99), "lr": 1e-2},
-    ]
-    return _with(model, optim.AdamW(groups, lr=1e-3))
-
-
 @FAMILY.add("torch.optim", "hooks")
 def optimizer_with_a_step_hook():
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
@@ -110,12 +98,4 @@ def optimizer_with_a_step_hook():
                     p.grad.mul_(0.5)
 
     optimizer.register_step_pre_hook(shrink)
-    return _with(model, optimizer)
-
-
-@FAMILY.add("torch.optim", "late parameters", "unused")
-def parameters_without_gradients():
-    model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
-    spare = nn.Linear(4, 4)
-    optimizer = optim.Adam([*model.parameters(), *spare.parameters()], weight_decay=0.1)
     return _with(model, optimizer)

@@ -6,20 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("pictures")
 
 
 def train(model, optimizer, loss_of):
-    def step(batch):
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
 
-    return step
+    return descending(optimizer, lambda batch: loss_of(model, batch))
 
 
 class UNet(nn.Module):
@@ -127,16 +121,15 @@ def spatial_transformer():
         locate[1].bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
     optimizer = torch.optim.SGD([*locate.parameters(), *head.parameters()], lr=0.01)
 
-    def step(batch):
+    def loss_of(batch):
         x, y = batch
         grid = F.affine_grid(locate(x).view(-1, 2, 3), x.shape, align_corners=False)
-        loss = F.cross_entropy(head(F.grid_sample(x, grid, align_corners=False).flatten(1)), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(head(F.grid_sample(x, grid, align_corners=False).flatten(1)), y)
 
-    return step, (torch.randn(6, 1, 8, 8), torch.randint(0, 3, (6,)))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randn(6, 1, 8, 8),
+        torch.randint(0, 3, (6,)),
+    )
 
 
 @FAMILY.add("pool", "unpool")
@@ -145,15 +138,11 @@ def segnet_with_unpooling():
     optimizer = torch.optim.Adam([*down.parameters(), *up.parameters()], lr=1e-3)
     pool, unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
-    def step(x):
+    def loss_of(x):
         hidden, where = pool(F.relu(down(x)))
-        loss = F.binary_cross_entropy_with_logits(up(unpool(hidden, where)), x.sigmoid())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.binary_cross_entropy_with_logits(up(unpool(hidden, where)), x.sigmoid())
 
-    return step, torch.randn(4, 2, 8, 8)
+    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 2, 8, 8)
 
 
 @FAMILY.add("style transfer", "hooks", "input gradient")
@@ -239,33 +228,3 @@ def deeply_supervised_multi_task():
         "depth": torch.rand(4, 1, 8, 8),
         "label": torch.randint(0, 4, (4,)),
     }
-
-
-@FAMILY.add("detection")
-def one_stage_detection():
-    trunk = nn.Sequential(
-        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.ReLU()
-    )
-    boxes, scores = nn.Conv2d(8, 2 * 4, 1), nn.Conv2d(8, 2 * 3, 1)
-    optimizer = torch.optim.SGD(nn.ModuleList([trunk, boxes, scores]).parameters(), lr=0.02, momentum=0.9)
-
-    def step(batch):
-        images, wanted, labels = batch
-        x = trunk(images)
-        regression = boxes(x).view(len(images), 2, 4, -1).permute(0, 3, 1, 2).flatten(1, 2)
-        logits = scores(x).view(len(images), 2, 3, -1).permute(0, 3, 1, 2).flatten(1, 2)
-        positive = labels > 0
-        target = F.one_hot(labels, 3).to(logits.dtype)
-        probability = logits.sigmoid()
-        hit = torch.where(target > 0, probability, 1 - probability)
-        focal = ((1 - hit) ** 2 * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum()
-        distance = F.smooth_l1_loss(regression, wanted, reduction="none").sum(-1)
-        box = distance.masked_fill(~positive, 0).sum()
-        loss = (focal + box) / positive.sum().clamp(min=1)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(trunk.parameters(), 1.0)
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(3, 3, 12, 12), torch.randn(3, 18, 4), torch.randint(0, 3, (3, 18)))

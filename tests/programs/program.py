@@ -24,6 +24,28 @@ class Program:
     tags: tuple[str, ...] = ()
 
 
+def descend(optimizer: Any, loss: Any, *, clears_first: bool = False) -> Any:
+    """What ends most steps: gradients are cleared behind the update, or in front of the backward pass."""
+    if clears_first:
+        optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if not clears_first:
+        optimizer.zero_grad()
+    return loss.detach()
+
+
+def descending(
+    optimizer: Any, loss_of: Callable[[Any], Any], *, clears_first: bool = False
+) -> Callable[[Any], Any]:
+    """A step that descends a loss of the batch."""
+
+    def step(batch: Any) -> Any:
+        return descend(optimizer, loss_of(batch), clears_first=clears_first)
+
+    return step
+
+
 class Family:
     """Programs of one module, by name.
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending
 
 FAMILY = Family("recurrent")
 
@@ -38,17 +38,13 @@ def bidirectional_lstm_tagger():
     head = nn.Linear(8, 5)
     optimizer = torch.optim.Adam([*embed.parameters(), *lstm.parameters(), *head.parameters()])
 
-    def step(batch):
+    def loss_of(batch):
         words, tags = batch
-        loss = F.cross_entropy(head(lstm(embed(words))[0]).flatten(0, 1), tags.flatten(), ignore_index=-100)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(head(lstm(embed(words))[0]).flatten(0, 1), tags.flatten(), ignore_index=-100)
 
     tags = torch.randint(0, 5, (4, 6))
     tags[:, 4:] = -100
-    return step, (torch.randint(0, 19, (4, 6)), tags)
+    return descending(optimizer, loss_of, clears_first=True), (torch.randint(0, 19, (4, 6)), tags)
 
 
 @FAMILY.add("gru", "state")
@@ -60,9 +56,7 @@ def gru_with_a_carried_state():
     def step(x):
         out, last = gru(x[:-1], hidden)
         loss = F.mse_loss(head(out), x[1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss)
         hidden.copy_(last.detach())
         return loss.detach()
 
@@ -74,19 +68,15 @@ def lstm_cell_loop():
     cell, head = nn.LSTMCell(3, 8), nn.Linear(8, 3)
     optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()])
 
-    def step(series):
+    def loss_of(series):
         h, c = torch.zeros(series.shape[1], 8), torch.zeros(series.shape[1], 8)
         losses = []
         for now, following in itertools.pairwise(series.unbind()):
             h, c = cell(now, (h, c))
             losses.append((head(h) - following).abs().mean())
-        loss = torch.stack(losses).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return torch.stack(losses).mean()
 
-    return step, torch.randn(7, 6, 3)
+    return descending(optimizer, loss_of), torch.randn(7, 6, 3)
 
 
 @FAMILY.add("rnn", "packed")
@@ -95,17 +85,13 @@ def packed_sequences():
     optimizer = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
     lengths = torch.tensor([6, 4, 2])
 
-    def step(batch):
+    def loss_of(batch):
         series, labels = batch
         packed = nn.utils.rnn.pack_padded_sequence(series, lengths, batch_first=True)
         _, last = rnn(packed)
-        loss = F.cross_entropy(head(last[0]), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return F.cross_entropy(head(last[0]), labels)
 
-    return step, (torch.randn(3, 6, 3), torch.randint(0, 2, (3,)))
+    return descending(optimizer, loss_of), (torch.randn(3, 6, 3), torch.randint(0, 2, (3,)))
 
 
 @FAMILY.add("gru", "attention", "teacher forcing")
@@ -137,37 +123,13 @@ def sequence_to_sequence_with_attention():
     model = Translator()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
-    def step(batch):
-        loss = F.cross_entropy(model(*batch).transpose(1, 2), batch[1][:, 1:], label_smoothing=0.1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    def loss_of(batch):
+        return F.cross_entropy(model(*batch).transpose(1, 2), batch[1][:, 1:], label_smoothing=0.1)
 
-    return step, (torch.randint(0, 13, (4, 5)), torch.randint(0, 11, (4, 6)))
-
-
-@FAMILY.add("ctc", "speech")
-def speech_with_ctc():
-    encode = nn.Sequential(
-        nn.Conv1d(8, 12, 3, stride=2, padding=1), nn.ReLU(), nn.Conv1d(12, 12, 3, padding=1), nn.ReLU()
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randint(0, 13, (4, 5)),
+        torch.randint(0, 11, (4, 6)),
     )
-    head = nn.Linear(12, 6)
-    optimizer = torch.optim.AdamW([*encode.parameters(), *head.parameters()])
-    criterion = nn.CTCLoss(blank=0, zero_infinity=True)
-
-    def step(batch):
-        spectrum, transcript = batch
-        logits = head(encode(spectrum).permute(2, 0, 1)).log_softmax(-1)
-        frames = torch.full((len(transcript),), logits.shape[0], dtype=torch.long)
-        lengths = torch.full((len(transcript),), transcript.shape[1], dtype=torch.long)
-        loss = criterion(logits, transcript, frames, lengths)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(3, 8, 24), torch.randint(1, 6, (3, 4)))
 
 
 @FAMILY.add("ctc", "tuple lengths")
@@ -175,60 +137,14 @@ def ctc_with_lengths_in_tuples():
     head = nn.Linear(5, 6)
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
 
-    def step(batch):
+    def loss_of(batch):
         features, transcript = batch
-        loss = F.ctc_loss(head(features).log_softmax(-1), transcript, (10, 9, 8), (3, 3, 2), reduction="sum")
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.ctc_loss(head(features).log_softmax(-1), transcript, (10, 9, 8), (3, 3, 2), reduction="sum")
 
-    return step, (torch.randn(10, 3, 5), torch.randint(1, 6, (3, 3)))
-
-
-@FAMILY.add("crf", "logsumexp")
-def conditional_random_field():
-    emit, transition = nn.Linear(6, 4), nn.Parameter(torch.randn(4, 4) * 0.1)
-    start = nn.Parameter(torch.zeros(4))
-    optimizer = torch.optim.SGD([*emit.parameters(), transition, start], lr=0.05)
-
-    def step(batch):
-        features, tags = batch
-        scores = emit(features)
-        alpha = start + scores[:, 0]
-        for now in scores[:, 1:].unbind(1):
-            alpha = torch.logsumexp(alpha.unsqueeze(2) + transition, 1) + now
-        gold = (
-            scores.gather(2, tags.unsqueeze(2)).sum((1, 2))
-            + transition[tags[:, :-1], tags[:, 1:]].sum(1)
-            + start[tags[:, 0]]
-        )
-        loss = (alpha.logsumexp(1) - gold).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(5, 8, 6), torch.randint(0, 4, (5, 8)))
-
-
-@FAMILY.add("hmm", "log space")
-def hidden_markov_model():
-    start, move, emit = (nn.Parameter(torch.randn(shape)) for shape in ((5,), (5, 5), (5, 7)))
-    optimizer = torch.optim.Adam([start, move, emit], lr=0.05)
-
-    def step(observed):
-        between, given = F.log_softmax(move, 1), F.log_softmax(emit, 1)
-        forward = F.log_softmax(start, 0) + given[:, observed[:, 0]].T
-        for place in range(1, observed.shape[1]):
-            forward = torch.logsumexp(forward[:, :, None] + between, dim=1) + given[:, observed[:, place]].T
-        loss = -forward.logsumexp(1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.randint(0, 7, (6, 9))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randn(10, 3, 5),
+        torch.randint(1, 6, (3, 3)),
+    )
 
 
 @FAMILY.add("dynamic programming", "soft-dtw")
@@ -236,7 +152,7 @@ def soft_dynamic_time_warping():
     warp = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(warp.parameters(), lr=0.05)
 
-    def step(batch):
+    def loss_of(batch):
         left, right = batch
         cost = torch.cdist(warp(left), right).square()
         rows = [[None] * (cost.shape[2] + 1) for _ in range(cost.shape[1] + 1)]
@@ -247,13 +163,9 @@ def soft_dynamic_time_warping():
             for j in range(1, cost.shape[2] + 1):
                 before = torch.stack([rows[i - 1][j - 1], rows[i - 1][j], rows[i][j - 1]])
                 rows[i][j] = cost[:, i - 1, j - 1] - torch.logsumexp(-before, 0)
-        loss = rows[-1][-1].mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return rows[-1][-1].mean()
 
-    return step, (torch.randn(4, 4, 2), torch.randn(4, 4, 2))
+    return descending(optimizer, loss_of, clears_first=True), (torch.randn(4, 4, 2), torch.randn(4, 4, 2))
 
 
 @FAMILY.add("state space", "scan")
@@ -285,47 +197,7 @@ def selective_state_space():
     model = Selective()
     optimizer = torch.optim.AdamW(model.parameters())
 
-    def step(x):
-        loss = F.mse_loss(model(x[:, :-1]), x[:, 1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(4, 8, 6)
-
-
-@FAMILY.add("memory", "content addressing")
-def neural_turing_machine():
-    control, keys, erase = nn.GRUCell(4 + 5, 8), nn.Linear(8, 2 * 5 + 2), nn.Linear(8, 10)
-    head, start = nn.Linear(13, 4), nn.Parameter(torch.randn(6, 5) * 0.1)
-    optimizer = torch.optim.RMSprop(
-        [*nn.ModuleList([control, keys, erase, head]).parameters(), start], lr=1e-3, momentum=0.9
-    )
-
-    def address(memory, key, sharpness):
-        return (F.softplus(sharpness) * F.cosine_similarity(memory, key.unsqueeze(1), dim=-1)).softmax(-1)
-
-    def step(sequence):
-        memory = start.expand(sequence.shape[1], -1, -1)
-        hidden, read = torch.zeros(sequence.shape[1], 8), torch.zeros(sequence.shape[1], 5)
-        loss = 0
-        for x in sequence:
-            hidden = control(torch.cat([x, read], 1), hidden)
-            where_read, where_write, sharp = keys(hidden).split([5, 5, 2], 1)
-            wipe, add = erase(hidden).chunk(2, 1)
-            weights = address(memory, where_write, sharp[:, :1])
-            memory = memory * (1 - weights.unsqueeze(2) * wipe.sigmoid().unsqueeze(1)) + weights.unsqueeze(
-                2
-            ) * add.unsqueeze(1)
-            read = (address(memory, where_read, sharp[:, 1:]).unsqueeze(2) * memory).sum(1)
-            loss = loss + F.binary_cross_entropy_with_logits(head(torch.cat([hidden, read], 1)), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.rand(4, 5, 4).round()
+    return descending(optimizer, lambda x: F.mse_loss(model(x[:, :-1]), x[:, 1:])), torch.randn(4, 8, 6)
 
 
 @FAMILY.add("truncated", "several backwards")
@@ -342,9 +214,7 @@ def truncated_back_propagation_through_time():
             for x in part:
                 hidden = cell(x, hidden)
                 loss = loss + (head(hidden) - x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            descend(optimizer, loss)
             total = total + loss.detach()
         return total
 
@@ -358,16 +228,15 @@ def bag_of_words():
     optimizer = torch.optim.Adagrad([*bags.parameters(), *head.parameters()])
     offsets = torch.tensor([0, 3, 7, 12])
 
-    def step(batch):
+    def loss_of(batch):
         words, labels = batch
         found = torch.cat([bag(words, offsets) for bag in bags], 1)
-        loss = F.cross_entropy(head(found), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(head(found), labels)
 
-    return step, (torch.randint(0, 30, (20,)), torch.randint(0, 3, (4,)))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randint(0, 30, (20,)),
+        torch.randint(0, 3, (4,)),
+    )
 
 
 @FAMILY.add("embedding", "renormalised")
@@ -376,19 +245,18 @@ def skip_gram_with_negative_samples():
     context = nn.Embedding(25, 6, padding_idx=0, scale_grad_by_freq=True)
     optimizer = torch.optim.SGD([*center.parameters(), *context.parameters()], lr=0.5)
 
-    def step(batch):
+    def loss_of(batch):
         middle, positive = batch
         negative = torch.randint(1, 25, (len(middle), 4))
         v = center(middle)
         good = (v * context(positive)).sum(-1)
         bad = torch.bmm(context(negative), v.unsqueeze(2)).squeeze(2)
-        loss = -(F.logsigmoid(good) + F.logsigmoid(-bad).sum(1)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return -(F.logsigmoid(good) + F.logsigmoid(-bad).sum(1)).mean()
 
-    return step, (torch.randint(0, 25, (16,)), torch.randint(1, 25, (16,)))
+    return descending(optimizer, loss_of, clears_first=True), (
+        torch.randint(0, 25, (16,)),
+        torch.randint(1, 25, (16,)),
+    )
 
 
 @FAMILY.add("embedding", "sparse gradient")

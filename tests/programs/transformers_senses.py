@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("transformers: pictures, sound, series")
 
@@ -89,14 +89,7 @@ def _trained(model: torch.nn.Module, batch: Any, loss_of=_own_loss):
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, batch
+    return descending(optimizer, lambda batch: loss_of(model, batch), clears_first=True), batch
 
 
 def _made(prefix: str, suffix: str, options: dict[str, Any]) -> torch.nn.Module:
@@ -123,17 +116,6 @@ def segformer_segmentation():
         _made("Segformer", "ForSemanticSegmentation", options),
         {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.randint(0, 3, (2, 16, 16))},
     )
-
-
-@FAMILY.add("transformers", "pictures", "masked")
-def vit_masked_autoencoder():
-    options = _VIT | {
-        "decoder_hidden_size": 12,
-        "decoder_num_hidden_layers": 1,
-        "decoder_num_attention_heads": 2,
-        "decoder_intermediate_size": 16,
-    }
-    return _trained(_made("ViTMAE", "ForPreTraining", options), {"pixel_values": torch.randn(2, 3, 16, 16)})
 
 
 @FAMILY.add("transformers", "pictures", "text", "contrastive")
@@ -172,14 +154,6 @@ _WAVE = {
 }
 
 
-@FAMILY.add("transformers", "sound", "ctc")
-def wav2vec2_with_ctc():
-    return _trained(
-        _made("Wav2Vec2", "ForCTC", _WAVE),
-        {"input_values": torch.randn(2, 160), "labels": torch.randint(1, 16, (2, 4))},
-    )
-
-
 @FAMILY.add("transformers", "sound")
 def wav2vec2_sequence():
     batch = {"input_values": torch.randn(2, 160), "labels": torch.randint(0, 2, (2,))}
@@ -195,91 +169,3 @@ def hubert_features():
         return (hidden[:, 1:] - hidden[:, :-1]).square().mean()
 
     return _trained(_made("Hubert", "Model", _WAVE), torch.randn(2, 160), smooth)
-
-
-_SPEECH = {
-    "vocab_size": 20,
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "max_source_positions": 12,
-    "max_target_positions": 12,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 1,
-}
-
-
-@FAMILY.add("transformers", "sound")
-def whisper():
-    model = _made(
-        "Whisper",
-        "ForConditionalGeneration",
-        _SPEECH | {"num_mel_bins": 8, "suppress_tokens": None, "begin_suppress_tokens": None},
-    )
-    return _trained(model, {"input_features": torch.randn(2, 8, 24), "labels": torch.randint(3, 20, (2, 6))})
-
-
-@FAMILY.add("transformers", "sound")
-def speech_to_text():
-    options = _SPEECH | {
-        "input_feat_per_channel": 8,
-        "num_conv_layers": 2,
-        "conv_kernel_sizes": [3, 3],
-        "conv_channels": 8,
-        "input_channels": 1,
-        "max_source_positions": 24,
-    }
-    return _trained(
-        _made("Speech2Text", "ForConditionalGeneration", options),
-        {"input_features": torch.randn(2, 24, 8), "labels": torch.randint(3, 20, (2, 6))},
-    )
-
-
-@FAMILY.add("transformers", "series")
-def time_series_transformer():
-    options = {
-        "prediction_length": 4,
-        "context_length": 8,
-        "lags_sequence": [1, 2],
-        "num_time_features": 1,
-        "d_model": 8,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 12,
-        "decoder_ffn_dim": 12,
-    }
-    batch = {
-        "past_values": torch.rand(2, 10) + 1,
-        "past_time_features": torch.randn(2, 10, 1),
-        "past_observed_mask": torch.ones(2, 10),
-        "future_values": torch.rand(2, 4) + 1,
-        "future_time_features": torch.randn(2, 4, 1),
-    }
-    return _trained(_made("TimeSeriesTransformer", "ForPrediction", options), batch)
-
-
-@FAMILY.add("transformers", "series", "patches")
-def patch_time_series_transformer():
-    options = {
-        "num_input_channels": 2,
-        "context_length": 16,
-        "patch_length": 4,
-        "patch_stride": 4,
-        "prediction_length": 4,
-        "d_model": 8,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 1,
-        "ffn_dim": 12,
-    }
-    return _trained(
-        _made("PatchTST", "ForPrediction", options),
-        {"past_values": torch.randn(2, 16, 2), "future_values": torch.randn(2, 4, 2)},
-    )

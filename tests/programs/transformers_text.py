@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("transformers: text")
 
@@ -199,14 +199,7 @@ def _trained(classes: str, options: dict[str, Any], batch: dict[str, torch.Tenso
     model = _model(classes, options).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    def step(batch):
-        loss = model(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, batch
+    return descending(optimizer, lambda batch: model(**batch).loss), batch
 
 
 def _ids() -> torch.Tensor:
@@ -261,36 +254,6 @@ for _makes, _models in (
             "transformers",
             _makes.__name__,
         )
-
-
-@FAMILY.add("transformers", "tokens")
-def roberta_tokens():
-    ids = _ids()
-    return _trained(
-        "Roberta:ForTokenClassification",
-        _SIZES | {"max_position_embeddings": 20},
-        {"input_ids": ids, "labels": ids % 2},
-    )
-
-
-@FAMILY.add("transformers", "question answering")
-def electra_questions():
-    starts, ends = torch.randint(0, LENGTH, (2, COUNT))
-    return _trained(
-        "Electra:ForQuestionAnswering",
-        _SIZES | {"embedding_size": 8},
-        {"input_ids": _ids(), "start_positions": starts, "end_positions": ends},
-    )
-
-
-@FAMILY.add("transformers", "multiple choice")
-def albert_choices():
-    ids = torch.randint(3, VOCABULARY, (COUNT, 3, LENGTH))
-    return _trained(
-        "Albert:ForMultipleChoice",
-        _SIZES | {"embedding_size": 8},
-        {"input_ids": ids, "labels": torch.randint(0, 3, (COUNT,))},
-    )
 
 
 @FAMILY.add("transformers", "checkpoint")

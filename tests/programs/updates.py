@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend
 
 FAMILY = Family("updates")
 
@@ -45,25 +45,6 @@ class Trainer:
         return loss.detach()
 
 
-@FAMILY.add("accumulation", "loop")
-def gradient_accumulation_over_micro_batches():
-    model = net()
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def step(batch):
-        parts = list(zip(*(part.chunk(4) for part in batch), strict=True))
-        total = torch.zeros(())
-        for inputs, labels in parts:
-            loss = F.cross_entropy(model(inputs), labels) / len(parts)
-            loss.backward()
-            total += loss.detach()
-        optimizer.step()
-        optimizer.zero_grad()
-        return total
-
-    return step, labelled()
-
-
 @FAMILY.add("scheduler", "inside")
 def scheduler_stepped_inside():
     model = net()
@@ -72,9 +53,7 @@ def scheduler_stepped_inside():
 
     def step(batch):
         loss = F.cross_entropy(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         scheduler.step()
         return loss.detach()
 
@@ -89,9 +68,7 @@ def one_cycle_inside():
 
     def step(batch):
         loss = F.cross_entropy(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         scheduler.step()
         return loss.detach()
 
@@ -108,9 +85,7 @@ def exponential_average_by_averaged_model():
 
     def step(batch):
         loss = F.cross_entropy(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         average.update_parameters(model)
         return loss.detach()
 
@@ -130,9 +105,7 @@ def mean_teacher_consistency():
             calm = teacher(x).softmax(1)
         sure = (calm.amax(1) > 0.4).float()
         loss = F.cross_entropy(noisy, y) + (sure * (noisy.softmax(1) - calm).square().sum(1)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss, clears_first=True)
         with torch.no_grad():
             torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 0.05)
         return loss.detach()
@@ -161,31 +134,6 @@ def two_backwards_through_one_graph():
         body.weight.grad = shared + projected
         optimizer.step()
         return first.detach() + second.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("sharpness aware", "two passes")
-def sharpness_aware_minimisation():
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    def step(batch):
-        loss = F.cross_entropy(model(batch[0]), batch[1])
-        loss.backward()
-        with torch.no_grad():
-            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-            moves = [p.grad * (0.05 / (norm + 1e-12)) for p in model.parameters()]
-            for parameter, move in zip(model.parameters(), moves, strict=True):
-                parameter.add_(move)
-        optimizer.zero_grad()
-        F.cross_entropy(model(batch[0]), batch[1]).backward()
-        with torch.no_grad():
-            for parameter, move in zip(model.parameters(), moves, strict=True):
-                parameter.sub_(move)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
 
     return step, labelled()
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn, optim
 
-from programs.program import Family
+from programs.program import Family, descending
 
 FAMILY = Family("wrapped optimizers")
 
@@ -33,14 +33,7 @@ def trained(wrap):
     model = net()
     optimizer = wrap(list(model.parameters()))
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
+    return descending(optimizer, lambda batch: loss_of(model, batch), clears_first=True), labelled()
 
 
 class Lookahead(optim.Optimizer):
@@ -365,14 +358,7 @@ def optimizers_in_a_dict_of_an_object():
     model = net()
     by_hand = ByHand(model)
 
-    def step(batch):
-        by_hand.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
-        by_hand.step()
-        return loss.detach()
-
-    return step, labelled()
+    return descending(by_hand, lambda batch: loss_of(model, batch), clears_first=True), labelled()
 
 
 @FAMILY.add("wrapped", "dataclass")
@@ -459,22 +445,3 @@ def scheduler_of_a_forwarding_optimizer():
         return loss.detach()
 
     return step, labelled()
-
-
-@FAMILY.add("wrapped", "swa")
-def averaged_model_held_by_a_trainer():
-    class Trainer:
-        def __init__(self):
-            self.model = net()
-            self.optimizer = optim.SGD(self.model.parameters(), 0.1)
-            self.average = optim.swa_utils.AveragedModel(self.model)
-
-        def __call__(self, batch):
-            self.optimizer.zero_grad()
-            loss = loss_of(self.model, batch)
-            loss.backward()
-            self.optimizer.step()
-            self.average.update_parameters(self.model)
-            return loss.detach()
-
-    return Trainer(), labelled()

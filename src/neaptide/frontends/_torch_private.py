@@ -60,18 +60,6 @@ def new_fake(
     return made
 
 
-@functools.cache
-def returns_what_it_writes(target: Any) -> bool:
-    """Whether an operation gives back its first operand, of which it has written nothing but elements."""
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.inplace_view in target.tags:
-        return False
-    schema = target._schema
-    own = schema.arguments[0].alias_info if schema.arguments else None
-    given = [item.alias_info for item in schema.returns]
-    written = [item for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
-    return own is not None and own.is_write and len(written) == 1 and len(given) == 1 and given[0] is not None
-
-
 def literal_bytes(tensor: torch.Tensor) -> bytes:
     """The contents of a real tensor, also while a step is traced."""
     with resolve("torch.utils._python_dispatch", "_disable_current_modes")():
@@ -114,6 +102,28 @@ def next_sequence() -> int:
 def sequence_of(node: Any) -> int:
     """The number of an autograd node."""
     return int(node._sequence_nr())
+
+
+def autograd_nodes(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """The autograd nodes that made some tensors, and all behind them."""
+    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        following = {further for further, _ in node.next_functions if further is not None} - seen
+        seen |= following
+        waiting.extend(following)
+
+
+def is_opaque_collective(operation: Any) -> bool:
+    """Whether an operation takes a process group as an object, which no program can carry."""
+    return bool(operation.namespace == "c10d")
+
+
+def holds_other_tensors(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a wrapper of others (a DTensor, say) and has no bytes of its own."""
+    return bool(resolve("torch.utils._python_dispatch", "is_traceable_wrapper_subclass")(tensor))
 
 
 def new_symbolic_float(operands: tuple[Any, ...]) -> torch.SymFloat:
@@ -209,18 +219,14 @@ def parameter_hooks(tensor: torch.Tensor) -> tuple[list[Callable[..., Any]], lis
 
 
 MODULE_INTERNALS = frozenset(
-    {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
-    | {"_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs"}
-    | {"_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"}
-    | {
-        "_state_dict_hooks",
-        "_state_dict_pre_hooks",
-        "_load_state_dict_pre_hooks",
-        "_load_state_dict_post_hooks",
-    }
+    (
+        *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
+        *("_is_full_backward_hook", "_backward_pre_hooks", "_backward_hooks", "_forward_hooks"),
+        *("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks"),
+        *("_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks"),
+        *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+    )
 )
-
-
 # Attributes that `nn.Module.__call__` reads of each module.
 READ_BY_CALLS = frozenset({"training", "_compiled_call_impl"})
 # Attributes that torch's own modules write by themselves: caches of the weights of RNNs.
@@ -239,13 +245,9 @@ def module_tensors(module: torch.nn.Module) -> tuple[tuple[str, dict[str, Any]],
 
 # What `nn.Module.__call__` looks through: hooks, and which of them want more arguments.
 _HOOK_DICTS = (
-    "_forward_pre_hooks",
-    "_forward_hooks",
-    "_backward_pre_hooks",
-    "_backward_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
+    *("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"),
+    *("_forward_pre_hooks_with_kwargs", "_forward_hooks_with_kwargs"),
+    *("_forward_hooks_always_called",),
 )
 _module_hook_dicts = operator.itemgetter(*_HOOK_DICTS)
 _module_entry_dicts = operator.itemgetter("_parameters", "_buffers", "_modules")
@@ -281,20 +283,6 @@ def optimizer_hooks(optimizer: torch.optim.Optimizer) -> dict[str, dict[int, Cal
     """Hooks before and after `step` of an optimizer, by the method that registers them; none where it can have none."""
     attributes = vars(optimizer)
     return {method: attributes[name] for method, name in _OPTIMIZER_HOOKS.items() if name in attributes}
-
-
-_GLOBAL_HOOKS = {
-    "torch.nn.modules.module": {
-        "_global_forward_pre_hooks": "register_module_forward_pre_hook",
-        "_global_forward_hooks": "register_module_forward_hook",
-        "_global_backward_pre_hooks": "register_module_full_backward_pre_hook",
-        "_global_backward_hooks": "register_module_full_backward_hook",
-    },
-    "torch.optim.optimizer": {
-        "_global_optimizer_pre_hooks": "register_optimizer_step_pre_hook",
-        "_global_optimizer_post_hooks": "register_optimizer_step_post_hook",
-    },
-}
 
 
 def global_hooks() -> dict[str, dict[int, Callable[..., Any]]]:
@@ -340,9 +328,15 @@ def saved_tensor_hooks() -> tuple[Callable[..., Any], ...] | None:
     return hooks
 
 
+_MODULE, _OPTIMIZER = "torch.nn.modules.module", "torch.optim.optimizer"
 # Dicts that torch writes and never replaces.
 _global_hooks: dict[str, dict[int, Callable[..., Any]]] = {
-    label: resolve(module, name) for module, names in _GLOBAL_HOOKS.items() for name, label in names.items()
+    "register_module_forward_pre_hook": resolve(_MODULE, "_global_forward_pre_hooks"),
+    "register_module_forward_hook": resolve(_MODULE, "_global_forward_hooks"),
+    "register_module_full_backward_pre_hook": resolve(_MODULE, "_global_backward_pre_hooks"),
+    "register_module_full_backward_hook": resolve(_MODULE, "_global_backward_hooks"),
+    "register_optimizer_step_pre_hook": resolve(_OPTIMIZER, "_global_optimizer_pre_hooks"),
+    "register_optimizer_step_post_hook": resolve(_OPTIMIZER, "_global_optimizer_post_hooks"),
 }
 _function_modes = resolve("torch.overrides", "_get_current_function_mode_stack")
 _dispatch_modes = resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")
@@ -359,28 +353,14 @@ def has_own_groups(optimizer: torch.optim.Optimizer) -> bool:
 
 # Attributes that torch gives each optimizer.
 OPTIMIZER_INTERNALS = frozenset(
-    {
-        "param_groups",
-        "state",
-        "step",
-        "_optimizer_step_pre_hooks",
-        "_optimizer_step_post_hooks",
-        "_opt_called",
-    }
-    | {
-        "_optimizer_state_dict_pre_hooks",
-        "_optimizer_state_dict_post_hooks",
-        "_warned_capturable_if_run_uncaptured",
-    }
-    | {"_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks"}
-    | {"_zero_grad_profile_name", "_need_device_dtype_check_for_fused"}
+    (
+        *("param_groups", "state", "step", "_optimizer_step_pre_hooks"),
+        *("_optimizer_step_post_hooks", "_opt_called", "_optimizer_state_dict_pre_hooks"),
+        *("_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks"),
+        *("_optimizer_load_state_dict_post_hooks", "_warned_capturable_if_run_uncaptured"),
+        *("_zero_grad_profile_name", "_need_device_dtype_check_for_fused"),
+    )
 )
-
-
-def batch_norm_namespace() -> dict[str, Any]:
-    """Globals of the module with the batch norms."""
-    namespace: dict[str, Any] = vars(importlib.import_module("torch.nn.modules.batchnorm"))
-    return namespace
 
 
 def is_plain_scaler(scaler: torch.amp.GradScaler) -> bool:
@@ -439,3 +419,51 @@ def dispatch_modes() -> list[Any]:
     """The dispatch modes that are active, innermost last."""
     modes: list[Any] = resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")()
     return modes
+
+
+# -- kernels: which there are, which are chosen, and how one is run while a step is traced
+
+
+@functools.cache
+def has_python_kernel(operation: Any) -> bool:
+    """Whether the fake kernel of an operation may be one of PyTorch's in Python, and not the real one's own."""
+    tables = ("decomposition_table", "meta_table")
+    return any(operation in resolve("torch._decomp", table) for table in tables)
+
+
+@contextlib.contextmanager
+def bare_kernels(*, draws: bool) -> Iterator[None]:
+    """Operations inside run on real tensors, unseen by modes and autocast, and random numbers go on as they were.
+
+    `draws` says whether they may draw some.
+    """
+    with (
+        no_modes(),
+        resolve("torch._C", "DisableTorchFunction")(),
+        resolve("torch._C", "_DisableAutocast")(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=(), enabled=draws),
+    ):
+        yield
+
+
+def kernel_flags() -> tuple[bool, ...]:
+    """What decides, for the whole thread, which kernel of an operation runs."""
+    return (_is_mkldnn_on(), torch.are_deterministic_algorithms_enabled())
+
+
+def kernel_choices() -> dict[str, Callable[[], Any]]:
+    """Flags by which PyTorch chooses among operations, not inside of one, by their names."""
+    attention = torch.backends.cuda
+    return {
+        "backends.mkldnn": resolve("torch._C", "_get_mkldnn_enabled"),
+        "backends.cudnn": resolve("torch._C", "_get_cudnn_enabled"),
+        "backends.mha fast path": torch.backends.mha.get_fastpath_enabled,
+        "flash attention": attention.flash_sdp_enabled,
+        "memory-efficient attention": attention.mem_efficient_sdp_enabled,
+        "attention in plain operations": attention.math_sdp_enabled,
+        "cudnn attention": attention.cudnn_sdp_enabled,
+    }
+
+
+_is_mkldnn_on = resolve("torch._C", "_get_mkldnn_enabled")

@@ -18,24 +18,19 @@ from neaptide.frontends.dims.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.guards.mode_facts import check_modes
 from neaptide.frontends.guards.signature import SignatureReader
 from neaptide.frontends.guards.size_guard import SizeGuard
-from neaptide.frontends.objects.unread import ReadError, UnreadNames
-from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
-from neaptide.frontends.programs.captured_alike import captured_alike
-from neaptide.frontends.programs.counted_numbers import check_counted, counted_in
+from neaptide.frontends.objects.unread import UnreadNames
+from neaptide.frontends.programs.captured import CapturedStep, StepRequest
+from neaptide.frontends.programs.captured_alike import captured_alike, not_reading
 from neaptide.frontends.programs.host_bytes import kept_bytes, with_kept
 from neaptide.frontends.programs.host_code import HostCode
 from neaptide.frontends.programs.host_cut import cut_again, not_cut, on_the_way
 from neaptide.frontends.programs.joined_ranges import joined_programs
-from neaptide.frontends.programs.same_program import is_same_but_for_numbers
-from neaptide.frontends.programs.step_programs import LaterCallError, StepRequest, first_program, program_of
+from neaptide.frontends.programs.same_program import is_plain_program
+from neaptide.frontends.programs.step_programs import Capture, LaterCallError, Programs, counted_in, state_of
 from neaptide.frontends.recording._torch_sizes import keeps_sizes
 from neaptide.frontends.state.attachment import refuse_open_results
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.frontends.state.step_slots import (
-    Trace,
-)
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.trace.step_trace import trace_step
 from neaptide.frontends.trace.trace_outputs import LeftOnceError
 from neaptide.frontends.watch.first_writes import FirstWrites
 from neaptide.frontends.watch.trace_watch import LeftTensor, StateWrittenError
@@ -103,8 +98,9 @@ def capture_step(
         )
     found = find_dims(step, args, given, dynamic) if dynamic else ()
     dims = tuple(replace(d, low=d.size, high=d.size) if d.name in how.get("fixed", ()) else d for d in found)
+    name = how.get("name") or getattr(step, "__qualname__", type(step).__name__)
     request = StepRequest(
-        *(args, given, how.get("state"), how.get("name") or _name_of(step), how.get("changing", frozenset())),
+        *(args, given, how.get("state"), str(name), how.get("changing", frozenset())),
         is_watched=how.get("watched", True),
         undoes_checkpoints=how.get("checkpoints") == "undo",
         dims=dims,
@@ -112,14 +108,77 @@ def capture_step(
     )
     with _collector_paused():
         try:
-            known = captured_alike(_again(step, like), like, request) if like is not None and dims else None
+            known = (
+                captured_alike(_recapture(step, like), like, request) if like is not None and dims else None
+            )
             captured = known or _captured_somehow(step, request)
         except CaptureError as refusal:  # the frames and errors on the way to it say nothing about the step
             raise refusal.with_traceback(None) from refusal.__cause__
     for program in captured.programs:
-        if captured.host is None or not captured.host.goes_on(program.result_spec, program.constants):
-            refuse_open_results(program.open_results)
+        if captured.host is None or not captured.host.goes_on(program.returned):
+            refuse_open_results(program.returned.open_results)
     return replace(captured, seconds=time.perf_counter() - began)
+
+
+def without_reading(
+    captured: CapturedStep, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: UnreadNames
+) -> CapturedStep | None:
+    """A capture of a call in which some values are no guards any more, as they are proved not to be read.
+
+    The call differs from `captured` in those values alone. Each program is one of `captured`, which it may have more of.
+    None where a value is read, or may be.
+    """
+    request = replace(captured.request, args=args, kwargs=kwargs)
+    with _collector_paused():
+        found = not_reading(_recapture(captured.step, captured), request, values, captured)
+    return found if found is not None and not values - found.unread else None
+
+
+def rebind_step(
+    captured: CapturedStep,
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    state: Any = None,
+) -> CapturedStep:
+    """The same capture for other objects of the same make: another model from the same factory, say.
+
+    Nothing is traced again; names, shapes, flags and hyper-parameters must all agree.
+
+    Raises:
+        PlanMismatch: naming what differs.
+    """
+    try:
+        host = None if captured.host is None else cut_again(captured.host, step)
+    except LookupError as reason:
+        raise PlanMismatch(
+            "the host code of this step cannot run behind the program", why=str(reason)
+        ) from None
+    assert not captured.last_writes
+    before = captured.first_writes
+    found = state_of(step, host, state, captured.unread)
+    writes = replace(FirstWrites.of(before.writes, found), overwritten=before.overwritten)
+    with writes.done():
+        found = state_of(step, host, state, captured.unread)
+        _set_unused_aside(found, {slot.name for slot in captured.state.unused})
+        found.environment = list(captured.state.environment)
+        found.counted, found.flagged = captured.state.counted, captured.state.flagged
+        found.undoes_checkpoints = captured.state.undoes_checkpoints
+        reader = SignatureReader(found, captured.changing, captured.sizes)
+        again = replace(captured, step=step, state=found, reader=reader, first_writes=writes, host=host)
+        signature = again.read_signature(args, kwargs or {})
+    differences = signature.of_any_objects().differences(captured.signature.of_any_objects())
+    if differences:
+        raise PlanMismatch(
+            "these objects differ from those that the step was captured with",
+            why="; ".join(differences[:4]),
+            next_step="make the factory return the same model and batch each time",
+        )
+    return replace(again, signature=signature)
+
+
+# -- the whole step, or its head
 
 
 def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> CapturedStep:
@@ -129,10 +188,10 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
         CaptureError: none of these can be.
     """
     try:
-        return _captured(step, lambda unread: find_state(step, request.extra, unread=unread), step, request)
+        return _captured(Capture(step, request))
     except CaptureError as refusal:
         entry = refusal.entry if isinstance(refusal, LaterCallError) else None
-        way = on_the_way(step, request.args, request.kwargs, request.extra, request.counted, entry)
+        way = on_the_way(step, request, entry)
         try:
             return _captured_before_host_code(step, request, refusal, way.cut)
         except CaptureError as refused:
@@ -156,26 +215,6 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
                 refused.next_step = f"{refused.next_step or 'take it out of the step'}; the program cannot count in {names} either: {reason.what}{where}"
                 refused.args = (refused.render(),)
             raise
-
-
-def _captured(
-    step: Callable[..., Any],
-    find: Callable[[UnreadNames], StepState],
-    called: Callable[..., Any],
-    request: StepRequest,
-) -> CapturedStep:
-    """A step that is traced by calling `called`, which works on what `find` finds."""
-    found = find(request.unread)
-    found.counted = request.counted
-    found.is_watched, found.undoes_checkpoints = request.is_watched, request.undoes_checkpoints
-    SignatureReader(found).read(request.args, request.kwargs)  # refuses arguments that cannot be guarded
-    is_counted = bool(found.counted) and not request.is_known
-    begun = check_counted(called, request, found) if is_counted else []
-    try:
-        programs, symbolic = joined_programs(called, replace(request, begun=begun), found)
-    except StateWrittenError as refusal:
-        return _captured_after_writes(step, find, called, request, refusal, found)
-    return _assembled(step, request, found, programs, symbolic)
 
 
 def _captured_before_host_code(
@@ -207,7 +246,7 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     request = replace(request, clears_gradients=host.clears_gradients)
 
     def capture(request: StepRequest) -> CapturedStep:
-        return _captured(step, lambda unread: host.head_state(request.extra, unread), traced, request)
+        return _captured(Capture(step, request, host, traced))
 
     captured = capture(request)
     written = UnreadNames(host.written_values(captured.state))
@@ -217,9 +256,9 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     if numbers:
         captured = capture(replace(request, changing=request.changing | numbers))
     for program in captured.programs:
-        host.refuse_odd_variables(program.result_spec, program.constants)
+        host.refuse_odd_variables(program.returned)
     objects = {place.name: place.get() for place in captured.state.objects}
-    keys = [key for program in captured.programs for key in program.borrowed.values()]
+    keys = [key for program in captured.programs for key in program.returned.borrowed.values()]
     host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
     kept = host.kept
     if kept is None:  # a later capture is one of the same program, whatever a log has grown to by then
@@ -230,111 +269,67 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     return replace(captured, steady=steady, first=tuple(first), host=replace(host, kept=kept))
 
 
-def not_reading(
-    capture: Callable[[StepRequest], CapturedStep],
-    request: StepRequest,
-    values: UnreadNames,
-    before: CapturedStep,
-) -> CapturedStep | None:
-    """A capture in which as many of some values as can be are proved not to be read; None where none is.
-
-    Args:
-        capture: makes one.
-        request: what `before` was captured for.
-        values: that may be unread.
-        before: a capture that reads them: its programs are the ones expected.
-    """
-    while values:
-        try:
-            found = capture(replace(request, unread=request.unread | values))
-        except ReadError as error:
-            values -= error.read
-            continue
-        except CaptureError:  # a stand-in came where only a value can be
-            return None
-        is_same = all(any(p.is_like(known) for known in before.programs) for p in found.programs)
-        return found if is_same else None
-    return None
-
-
-def without_reading(
-    captured: CapturedStep, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: UnreadNames
-) -> CapturedStep | None:
-    """A capture of a call in which some values are no guards any more, as they are proved not to be read.
-
-    Each of its programs is one of `captured`, which it may have more of. None where a value is read, or may be.
-
-    Args:
-        captured: of the step; the call differs from it in those values alone.
-        args: of the call.
-        kwargs: likewise.
-        values: what differs.
-    """
-    assert captured.request is not None
-    request = replace(captured.request, args=args, kwargs=kwargs)
-    with _collector_paused():
-        found = not_reading(_again(captured.step, captured), request, values, captured)
-    return found if found is not None and not values - found.unread else None
-
-
-def _again(step: Callable[..., Any], before: CapturedStep) -> Callable[[StepRequest], CapturedStep]:
+def _recapture(step: Callable[..., Any], before: CapturedStep) -> Callable[[StepRequest], CapturedStep]:
     """Captures a step once more, cut where it was cut before."""
-
-    def capture(request: StepRequest) -> CapturedStep:
-        if before.host is not None:
-            return _captured_head(step, before.host, request)
-        return _captured(step, lambda unread: find_state(step, request.extra, unread=unread), step, request)
-
-    return capture
+    if before.host is not None:
+        return partial(_captured_head, step, before.host)
+    return lambda request: _captured(Capture(step, request))
 
 
-def _assembled(
-    step: Callable[..., Any],
-    request: StepRequest,
-    found: StepState,
-    programs: list[CapturedProgram],
-    changing: frozenset[str],
-) -> CapturedStep:
-    flagged = frozenset(
+def _captured(capture: Capture) -> CapturedStep:
+    request = capture.request
+    SignatureReader(capture.state).read(
+        request.args, request.kwargs
+    )  # refuses arguments that cannot be guarded
+    if request.counted and not request.is_known:
+        capture.check_counts(request.changing)
+    try:
+        programs = joined_programs(capture)
+    except StateWrittenError as refusal:
+        return _captured_after_writes(capture, refusal)
+    return _assembled(capture, programs)
+
+
+def _assembled(capture: Capture, found: Programs) -> CapturedStep:
+    (programs, changing), state, request = found, capture.state, capture.request
+    state.flagged = frozenset(
         name
         for program in programs
         for name, flag in program.exit.flags.items()
         if program.entry.flags.get(name) is not flag
     )
-    found.flagged = flagged
-    programs = [program.with_flags_of(flagged) for program in programs]
+    programs = [program.with_flags_of(state.flagged) for program in programs]
     steady = programs[-1]
-    first = [program for program in programs[:-1] if not steady.covers(program)]
     used = {slot.name for program in programs for slot in program.inputs}
-    used |= flagged | {key[1] for program in programs for key in program.borrowed.values()}
-    _set_unused_aside(found, {slot.name for slot in found.tensors if slot.role == "tensor"} - used)
+    used |= state.flagged | {key[1] for program in programs for key in program.returned.borrowed.values()}
+    _set_unused_aside(state, {slot.name for slot in state.tensors if slot.role == "tensor"} - used)
     held = [program.sizes for program in programs]
     sizes = SizeGuard(request.dims, held, request.args, request.kwargs) if request.dims else None
-    reader = SignatureReader(found, changing, sizes)
-    signature = reader.read(request.args, request.kwargs)
+    reader = SignatureReader(state, changing, sizes)
     return CapturedStep(
-        step,
-        found,
+        capture.step,
+        state,
         steady,
-        tuple(first),
-        signature,
+        tuple(program for program in programs[:-1] if not steady.covers(program)),
+        reader.read(request.args, request.kwargs),
         reader,
-        0.0,
-        changing,
-        request.unread,
         replace(request, args=(), kwargs={}),
+        changing=changing,
+        host=capture.host,
         sizes=sizes,
     )
 
 
-def _captured_after_writes(
-    step: Callable[..., Any],
-    find: Callable[[UnreadNames], StepState],
-    called: Callable[..., Any],
-    request: StepRequest,
-    refusal: StateWrittenError,
-    found: StepState,
-) -> CapturedStep:
+def _set_unused_aside(found: StepState, names: set[str]) -> None:
+    """Loose tensors that no program reads are neither inputs nor guarded."""
+    found.unused = [slot for slot in found.tensors if slot.name in names]
+    found.tensors = [slot for slot in found.tensors if slot.name not in names]
+
+
+# -- steps that write Python state once
+
+
+def _captured_after_writes(capture: Capture, refusal: StateWrittenError) -> CapturedStep:
     """The step as it is once it has written plain data that it would write again at every call.
 
     Raises:
@@ -342,39 +337,33 @@ def _captured_after_writes(
     """
     if refusal.trace is None or not all(write.can_be_done for write in refusal.writes):
         raise refusal
-    writes = FirstWrites.of(refusal.writes, found)
+    writes = FirstWrites.of(refusal.writes, capture.state)
     with writes.done():
         try:
-            later = find(request.unread)
-            later.undoes_checkpoints = request.undoes_checkpoints
-            later.left = [place for place, _ in writes.left]
-            later.counted = request.counted
-            programs, changing = _later_programs(called, request, later)
-            again = trace_step(
-                called, request.args, request.kwargs, later, refusal.trace.entry, dims=request.dims
-            )
+            later = capture.anew()
+            later.state.left = [place for place, _ in writes.left]
+            programs = _later_programs(later)
+            again = later.trace(refusal.trace.entry)
         except StateWrittenError:
             raise refusal from None
-        read = {slot.name for program in programs for slot in program.inputs}
-        kept = {place.identity for slot in later.tensors if slot.name in read for place in slot.places}
-        captured = _assembled(step, request, later, programs, changing)
+        read = {slot.name for program in programs[0] for slot in program.inputs}
+        kept = {place.identity for slot in later.state.tensors if slot.name in read for place in slot.places}
+        captured = _assembled(later, programs)
     overwritten = {write.name for place, write in writes.found if place.identity not in kept}
-    name = request.name
-    first_call = program_of(refusal.trace, [], name).graph
     lacks_tensor = any(
         place.identity in kept
         and isinstance(write.after, LeftTensor)
         and not isinstance(write.before, torch.Tensor)
         for place, write in writes.found
     )
-    is_left_once = len(later.left) < len(writes.left)
-    if (
-        is_left_once
-        or lacks_tensor
-        or not is_same_but_for_numbers(first_call, {}, program_of(_without_left(again), [], name).graph)
-    ):
-        if request.replans:
-            return _captured_for_one_call(called, request, found, writes)
+    is_left_once = len(later.state.left) < len(writes.left)
+    first_call, later_call = (
+        capture.program_of(refusal.trace),
+        later.program_of(again.without_outputs("left")),
+    )
+    if is_left_once or lacks_tensor or not is_plain_program(first_call, {}, later_call):
+        if capture.request.replans:
+            return _captured_for_one_call(capture, writes)
         raise CaptureError(
             f"the step writes {refusal.writes[0].name}, and computes something else from then on",
             where=refusal.where,
@@ -384,36 +373,24 @@ def _captured_after_writes(
     return replace(captured, first_writes=replace(writes, overwritten=frozenset(overwritten)))
 
 
-def _later_programs(
-    called: Callable[..., Any], request: StepRequest, later: StepState
-) -> tuple[list[CapturedProgram], frozenset[str]]:
-    """The programs behind the first call; places that only that one leaves a tensor in are taken from `later.left`."""
+def _later_programs(later: Capture) -> Programs:
+    """The programs behind the first call; places that only that one leaves a tensor in are taken from `state.left`."""
     try:
-        return joined_programs(called, request, later)
+        return joined_programs(later)
     except LeftOnceError as once:
-        if not request.replans:
+        if not later.request.replans:
             raise
-        later.left.remove(once.place)
-        return _later_programs(called, request, later)
+        later.state.left.remove(once.place)
+        return _later_programs(later)
 
 
-def _captured_for_one_call(
-    called: Callable[..., Any], request: StepRequest, found: StepState, writes: FirstWrites
-) -> CapturedStep:
+def _captured_for_one_call(capture: Capture, writes: FirstWrites) -> CapturedStep:
     """The step as it is before it has written what it writes once; that is written behind the program."""
-    found.left = [place for place, _ in writes.left]
-    found.once = {place.identity for place, _ in writes.found}
-    alone = replace(request, dims=())
-    program, changing = first_program(called, alone, found, request.changing)
-    return replace(_assembled(called, alone, found, [program], changing), last_writes=writes)
-
-
-def _without_left(trace: Trace) -> Trace:
-    """A trace without the tensors that it leaves in places: they are its last outputs."""
-    count = sum(slot.role == "left" for slot in trace.outputs)
-    if count:
-        trace.recording.records[-1].args = trace.recording.records[-1].args[:-count]
-    return replace(trace, outputs=trace.outputs[: len(trace.outputs) - count])
+    capture.state.left = [place for place, _ in writes.left]
+    capture.state.once = {place.identity for place, _ in writes.found}
+    alone = capture.with_dims(())
+    found = alone.first_program(capture.request.changing)
+    return replace(_assembled(alone, found), last_writes=writes)
 
 
 @contextlib.contextmanager
@@ -426,68 +403,3 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def rebind_step(
-    captured: CapturedStep,
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    state: Any = None,
-) -> CapturedStep:
-    """The same capture for other objects of the same make: another model from the same factory, say.
-
-    Nothing is traced again; names, shapes, flags and hyper-parameters must all agree.
-
-    Raises:
-        PlanMismatch: naming what differs.
-    """
-    try:
-        host = None if captured.host is None else cut_again(captured.host, step)
-    except LookupError as reason:
-        raise PlanMismatch(
-            "the host code of this step cannot run behind the program", why=str(reason)
-        ) from None
-
-    def find() -> StepState:
-        unread = captured.unread
-        return find_state(step, state, unread=unread) if host is None else host.head_state(state, unread)
-
-    assert not captured.last_writes
-    before = captured.first_writes
-    writes = replace(FirstWrites.of(before.writes, find()), overwritten=before.overwritten)
-    with writes.done():
-        found = find()
-        _set_unused_aside(found, {slot.name for slot in captured.state.unused})
-        found.environment = list(captured.state.environment)
-        found.counted = captured.state.counted
-        found.undoes_checkpoints = captured.state.undoes_checkpoints
-        found.flagged = captured.state.flagged
-        again = replace(
-            captured,
-            step=step,
-            state=found,
-            reader=SignatureReader(found, captured.changing, captured.sizes),
-            first_writes=writes,
-            host=host,
-        )
-        signature = again.read_signature(args, kwargs or {})
-    differences = signature.of_any_objects().differences(captured.signature.of_any_objects())
-    if differences:
-        raise PlanMismatch(
-            "these objects differ from those that the step was captured with",
-            why="; ".join(differences[:4]),
-            next_step="make the factory return the same model and batch each time",
-        )
-    return replace(again, signature=signature)
-
-
-def _set_unused_aside(found: StepState, names: set[str]) -> None:
-    """Loose tensors that no program reads are neither inputs nor guarded."""
-    found.unused = [slot for slot in found.tensors if slot.name in names]
-    found.tensors = [slot for slot in found.tensors if slot.name not in names]
-
-
-def _name_of(step: Callable[..., Any]) -> str:
-    return getattr(step, "__qualname__", type(step).__name__)

@@ -9,7 +9,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from neaptide.frontends.dims.dynamic_dims import DynamicDim
-from neaptide.frontends.dims.settled_sizes import Assumption, settled
+from neaptide.frontends.dims.settled_sizes import Assumption, Settling
 from together import together
 
 A, B = sympy.symbols("s0 s1", positive=True, integer=True)
@@ -19,7 +19,7 @@ HIGH = 12
 def settle(formulas, example, low=1, high=HIGH):
     dims = [DynamicDim(name, low, high, example[name], ((0, axis),)) for axis, name in enumerate(("a", "b"))]
     assumed = [Assumption(formula, f"line {at}") for at, formula in enumerate(formulas)]
-    return settled(dims, {"s0": "a", "s1": "b"}, {"a": A, "b": B}, assumed, example)
+    return Settling(dims, {"s0": "a", "s1": "b"}, {"a": A, "b": B}, example).facts(assumed)
 
 
 def holds(facts, binding):
@@ -74,9 +74,9 @@ def test_a_range_is_narrowed_as_little_as_can_be(formula, low, high):
 
 def test_a_range_without_end_is_narrowed_too():
     dims = [DynamicDim("a", 1, None, 5, ((0, 0),))]
-    facts = settled(dims, {"s0": "a"}, {"a": A}, [Assumption(A <= 1000, "line")], {"a": 5})
+    facts = Settling(dims, {"s0": "a"}, {"a": A}, {"a": 5}).facts([Assumption(A <= 1000, "line")])
     assert [(dim.low, dim.high) for dim in facts.dims] == [(1, 1000)]
-    facts = settled(dims, {"s0": "a"}, {"a": A}, [Assumption(A >= 3, "line")], {"a": 5})
+    facts = Settling(dims, {"s0": "a"}, {"a": A}, {"a": 5}).facts([Assumption(A >= 3, "line")])
     assert [(dim.low, dim.high) for dim in facts.dims] == [(3, None)]
 
 
@@ -89,7 +89,7 @@ def test_what_no_size_can_say_fixes_the_dims():
 
 def test_what_is_equal_to_another_dim_keeps_both_ranges():
     dims = [DynamicDim("a", 2, 9, 6, ((0, 0),)), DynamicDim("b", 1, 3, 3, ((0, 1),))]
-    facts = settled(dims, {"s0": "a", "s1": "b"}, {"a": 2 * B, "b": B}, [], {"a": 6, "b": 3})
+    facts = Settling(dims, {"s0": "a", "s1": "b"}, {"a": 2 * B, "b": B}, {"a": 6, "b": 3}).facts([])
     assert [(dim.name, dim.low, dim.high) for dim in facts.dims] == [("b", 1, 3)]
     assert str(facts.asked["a"]) == "2*b"
     assert str(facts.meaning["s0"]) == "2*b"

@@ -13,6 +13,7 @@ from frontends.steps import batch, net, sgd, simple
 from neaptide.errors import CaptureError
 from neaptide.frontends.source.raising_branches import answer_that_goes_on
 from neaptide.frontends.torch_step import capture_step
+from programs.program import descending
 from step_checks import assert_same_bits, planned
 from together import together
 
@@ -21,30 +22,22 @@ def normal():
     model = net()
     optimizer = sgd(model)
 
-    def step(x):
+    def loss_of(x):
         drawn = torch.distributions.Normal(model(x), 1.0).rsample()
-        loss = -torch.distributions.Normal(x[:, :3], 2.0).log_prob(drawn).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return -torch.distributions.Normal(x[:, :3], 2.0).log_prob(drawn).mean()
 
-    return step, batch()
+    return descending(optimizer, loss_of), batch()
 
 
 def categorical():
     model = net()
     optimizer = sgd(model)
 
-    def step(x):
+    def loss_of(x):
         actions = torch.distributions.Categorical(logits=model(x))
-        loss = -actions.log_prob(actions.sample()).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return -actions.log_prob(actions.sample()).mean()
 
-    return step, batch()
+    return descending(optimizer, loss_of), batch()
 
 
 def masked_encoder():

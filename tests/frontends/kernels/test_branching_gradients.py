@@ -7,6 +7,7 @@ from torch import nn
 from kernel_support import has_mixed_squares
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
+from programs.program import descending
 from step_checks import assert_same_bits, planned
 from together import together
 
@@ -15,14 +16,7 @@ def stepping(loss_of):
     layer, value = nn.Linear(5, 5), nn.Parameter(torch.tensor(0.5))
     optimizer = torch.optim.SGD([*layer.parameters(), value], lr=0.01)
 
-    def step(x):
-        loss = loss_of(layer(x), value)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(20, 5)
+    return descending(optimizer, lambda x: loss_of(layer(x), value)), torch.randn(20, 5)
 
 
 def twice(loss, h):

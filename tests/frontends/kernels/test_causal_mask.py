@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from neaptide.frontends.torch_step import capture_step
+from programs.program import descending
 from step_checks import assert_same_bits
 
 
@@ -27,14 +28,7 @@ def own_mask():
     model = OwnMask()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch):
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, torch.randn(2, 16, 8)
+    return descending(optimizer, lambda batch: model(batch).square().mean()), torch.randn(2, 16, 8)
 
 
 def test_a_mask_of_the_users_own_stays():

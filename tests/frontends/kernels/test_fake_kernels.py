@@ -11,9 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.dispatch.composite_losses import seen_through_ctc_loss
+from neaptide.frontends.dispatch.torch_functions import torch_functions
 from neaptide.frontends.kernels.fake_kernels import FAKE_KERNELS, longest_target
+from neaptide.frontends.objects.places import all_replaced
+from neaptide.frontends.recording.recording import Notes
 from neaptide.frontends.torch_step import capture_step
+from programs.program import descending
 from step_checks import assert_same_bits, planned
 from together import together
 
@@ -74,7 +77,10 @@ def test_ctc_loss_is_made_of_the_same_operations(reduction, zero_infinity, is_ba
     text = torch.randint(1, 6, (3, 4) if is_batched else (4,))
     found = []
     host = SimpleNamespace(whole_number=int)
-    for context in (contextlib.nullcontext(), seen_through_ctc_loss(host)):
+    for context in (
+        contextlib.nullcontext(),
+        all_replaced(torch_functions(None, host, Notes(), undone=False)),
+    ):
         scores = torch.randn(shape, generator=torch.Generator().manual_seed(1), requires_grad=True)
         with context:
             loss = functional.ctc_loss(
@@ -158,13 +164,6 @@ def test_experts_in_full_precision_give_the_bits_of_eager():
         model = Experts()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-        def step(x):
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
-
-        return step, torch.randn(6, 16)
+        return descending(optimizer, lambda x: model(x).square().mean()), torch.randn(6, 16)
 
     assert_same_bits(factory)

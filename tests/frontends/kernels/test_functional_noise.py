@@ -11,6 +11,7 @@ from torch import nn
 from neaptide.analysis.replay import repeat_rule
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
+from programs.program import descending
 from step_checks import assert_same_bits
 
 
@@ -19,14 +20,10 @@ def factory(shape=(6, 8), *, layout=torch.contiguous_format, inplace=False):
         layer = nn.Linear(8, 8) if len(shape) == 2 else nn.Conv2d(shape[1], shape[1], 1)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
-        def step(x):
-            loss = torch.nn.functional.rrelu(layer(x), training=True, inplace=inplace).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+        def loss_of(x):
+            return torch.nn.functional.rrelu(layer(x), training=True, inplace=inplace).square().mean()
 
-        return step, torch.randn(shape).to(memory_format=layout)
+        return descending(optimizer, loss_of), torch.randn(shape).to(memory_format=layout)
 
     return made
 

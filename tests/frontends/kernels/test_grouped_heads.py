@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional
 
 from neaptide import zoo
-from neaptide.frontends.kernels.grouped_heads import grouped_heads
+from neaptide.frontends.kernels.causal_mask import grouped_heads
 from neaptide.frontends.torch_step import capture_step
+from programs.program import descending
 from step_checks import assert_same_bits
 
 KEPT = "keys and values of grouped heads are not repeated, as without a mask"
@@ -50,18 +51,14 @@ def test_heads_that_the_users_code_repeats_stay_repeated():
         layer = torch.nn.Linear(8, 8 + 4 + 4)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
-        def step(x):
+        def loss_of(x):
             query, key, value = layer(x).split([8, 4, 4], -1)
             query = query.view(2, 16, 2, 4).transpose(1, 2)
             key, value = (t[:, None, None].expand(2, 1, 2, 16, 4).reshape(2, 2, 16, 4) for t in (key, value))
             mask = torch.ones(16, 16, dtype=torch.bool).tril()
-            loss = functional.scaled_dot_product_attention(query, key, value, mask).square().sum()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return functional.scaled_dot_product_attention(query, key, value, mask).square().sum()
 
-        return step, torch.rand(2, 16, 8)
+        return descending(optimizer, loss_of), torch.rand(2, 16, 8)
 
     step, batch = factory()
     assert KEPT not in capture_step(step, (batch,)).steady.rewrites

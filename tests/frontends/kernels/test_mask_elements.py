@@ -8,7 +8,7 @@ from neaptide.frontends.dims.dynamic_dims import find_dims
 from neaptide.frontends.kernels.mask_elements import is_causal_for_all_sizes
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import EntryPattern
-from neaptide.frontends.trace.step_trace import trace_step
+from neaptide.frontends.trace.step_trace import StepCall, trace_step
 from together import together
 
 DYNAMIC = {"x": {0: (2, 9), 1: (2, 9)}}
@@ -101,7 +101,7 @@ def proved(make):
     x = torch.zeros(3, 4)
     state = find_state(step, None)
     dims = find_dims(step, (x,), {}, DYNAMIC)
-    trace = trace_step(step, (x,), {}, state, EntryPattern(), dims=dims)
+    trace = trace_step(StepCall(step, (x,), {}, state, dims), EntryPattern())
     (mask,) = trace.recording.records[-1].args
     while mask.target is torch.ops.aten.detach.default:
         (mask,) = mask.args

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from programs.catalogue import one
+from programs.program import descending
 from step_checks import assert_same_bits, verify
 from together import together
 
@@ -122,14 +123,10 @@ def test_a_branch_of_the_second_run_is_taken():
         def inside(x):
             return torch.tanh(layer(x)) if torch.is_grad_enabled() else torch.sigmoid(layer(x))
 
-        def step(x):
-            loss = head(checkpoint(inside, x.detach().requires_grad_(), use_reentrant=True)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+        def loss_of(x):
+            return head(checkpoint(inside, x.detach().requires_grad_(), use_reentrant=True)).square().mean()
 
-        return step, torch.randn(5, 6)
+        return descending(optimizer, loss_of), torch.randn(5, 6)
 
     assert_same_bits(factory)
 
@@ -158,17 +155,13 @@ def test_a_gradient_penalty_through_a_checkpoint_has_the_bits_of_eager():
         critic = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
         optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
 
-        def step(x):
+        def loss_of(x):
             x = x.detach().requires_grad_()
             score = checkpoint(critic, x, use_reentrant=False).sum()
             (slope,) = torch.autograd.grad(score, x, create_graph=True)
-            loss = (slope.norm(dim=1) - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return (slope.norm(dim=1) - 1).square().mean()
 
-        return step, torch.randn(9, 5)
+        return descending(optimizer, loss_of), torch.randn(9, 5)
 
     assert_same_bits(factory)
 

@@ -11,6 +11,7 @@ from kernel_support import has_mixed_squares
 from neaptide.errors import CaptureError
 from neaptide.frontends.kernels import trial_operands, true_results
 from neaptide.frontends.kernels.true_results import with_true_results
+from programs.program import descending
 from step_checks import assert_same_bits
 from together import together
 
@@ -203,17 +204,13 @@ def test_a_reshape_behind_such_a_kernel_runs():
         parameters = [*norm.parameters(), *mix.parameters(), *head.parameters()]
         optimizer = torch.optim.SGD(parameters, lr=0.1)
 
-        def step(x):
+        def loss_of(x):
             h = head(x)
             h = h + mix(norm(h).mT).mT
             h = h + nn.functional.elu(mix(h.mT).mT)
-            loss = nn.functional.mse_loss(h.flatten(1), x.flatten(1))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
+            return nn.functional.mse_loss(h.flatten(1), x.flatten(1))
 
-        return step, torch.randn(4, 5, 6)
+        return descending(optimizer, loss_of), torch.randn(4, 5, 6)
 
     assert_same_bits(factory)
 

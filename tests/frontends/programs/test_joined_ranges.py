@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 import neaptide
+from frontends.steps import update
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.frontends.programs import joined_ranges
-from neaptide.frontends.programs.step_programs import all_programs
+from neaptide.frontends.programs.step_programs import Capture
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
@@ -57,15 +57,7 @@ def assert_is_the_capture_of(step, captured, binding, args):
 
 def training(model):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-
-    def step(x):
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step
+    return lambda x: update(model(x).square().mean(), optimizer)
 
 
 def dims_of(captured):
@@ -105,13 +97,8 @@ def test_two_dims_hold_down_to_their_common_corner():
 
 
 def test_a_range_that_is_held_as_asked_costs_no_further_trace(monkeypatch):
-    traced = []
-
-    def counted(*args):
-        traced.append(args)
-        return all_programs(*args)
-
-    monkeypatch.setattr(joined_ranges, "all_programs", counted)
+    traced, programs = [], Capture.programs
+    monkeypatch.setattr(Capture, "programs", lambda capture: traced.append(1) or programs(capture))
     captured = capture_step(lambda x: x.sum(), (torch.zeros(3, 4),), dynamic={"x": {0: (2, 9)}})
     assert dims_of(captured) == ["x_0 in 2..9"]
     assert len(traced) == 1

@@ -12,6 +12,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
+from programs.program import descending
 from step_checks import planned
 from together import together
 
@@ -126,14 +127,7 @@ def test_old_tensors_are_kept_one_at_a_time():
 def unscaled_step():
     model, optimizer, _, _ = scaled(torch.optim.AdamW, width=3000)
 
-    def step(x):
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step
+    return descending(optimizer, lambda x: model(x).square().mean())
 
 
 def test_a_scaler_that_is_not_updated_in_the_step_is_refused():

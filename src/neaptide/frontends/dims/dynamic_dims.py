@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,14 +27,9 @@ class OutsideRangeError(UsageError):
 
 @dataclass(frozen=True)
 class DynamicDim:
-    """A size that may be another one at each call.
+    """A size that may be another one at each call; it is `size` in the call that is captured.
 
-    Attributes:
-        name: an identifier.
-        low: smallest size.
-        high: largest size; None for none.
-        size: in the call that is captured.
-        places: leaf of the arguments and its dim, for each dim that has this size.
+    `high` is None for no largest size; `places` are leaf of the arguments and dim, for each dim that has this size.
     """
 
     name: str
@@ -47,15 +42,10 @@ class DynamicDim:
 def find_dims(
     step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Dynamic
 ) -> tuple[DynamicDim, ...]:
-    """The dims that may vary, in the order in which they are named.
+    """The dims of the arguments that may vary, in the order in which they are named.
 
-    Args:
-        step: whose arguments are named.
-        args: of the call that is captured.
-        kwargs: likewise.
-        dynamic: by the name of an argument, or a path such as `batch.input_ids`, each dim with its range. All tensors
-            below the path have it, and it is one size; dims that are one size across paths are given one
-            `torch.export.Dim`.
+    `dynamic` gives, by the name of an argument or a path such as `batch.input_ids`, each dim with its range. All tensors
+    below the path have it, and it is one size; dims that are one size across paths are given one `torch.export.Dim`.
 
     Raises:
         UsageError: a name, dim or range that does not fit the arguments.
@@ -78,13 +68,12 @@ def find_dims(
         if not isinstance(dims, Mapping) or not dims:
             raise _unreadable(path, dims)
         for axis, asked in dims.items():
-            for dim in _places(path, axis, asked, below):
-                for place in dim.places:
-                    if place in taken:
-                        raise UsageError(f"dynamic= names dim {place[1]} of {taken[place]} twice")
-                    taken[place] = path
-                key = dim.name
-                found[key] = _joined(found[key], dim) if key in found else dim
+            dim = _dim_of(path, axis, asked, below)
+            for place in dim.places:
+                if place in taken:
+                    raise UsageError(f"dynamic= names dim {place[1]} of {taken[place]} twice")
+                taken[place] = path
+            found[dim.name] = _joined(found[dim.name], dim) if dim.name in found else dim
     return tuple(found.values())
 
 
@@ -136,17 +125,14 @@ def _word(key: Any) -> Any:
     return next((getattr(key, kind) for kind in ("idx", "key", "name") if hasattr(key, kind)), str(key))
 
 
-def _places(
-    path: str, axis: Any, asked: Any, below: Mapping[str, tuple[int, torch.Tensor]]
-) -> Iterator[DynamicDim]:
+def _dim_of(path: str, axis: Any, asked: Any, below: Mapping[str, tuple[int, torch.Tensor]]) -> DynamicDim:
     name, low, high = asked_range(path, axis, asked)
     having = {
         p: (at, leaf) for p, (at, leaf) in below.items() if type(axis) is int and 0 <= axis < leaf.dim()
     }
     if not having:
         raise UsageError(
-            f"dynamic= names dim {axis!r} of {path}, which no tensor there has",
-            next_step="count dims from 0",
+            f"dynamic= names dim {axis!r} of {path}, which no tensor there has", next_step="count dims from 0"
         )
     sizes = {p: leaf.shape[axis] for p, (_, leaf) in having.items()}
     if len(set(sizes.values())) > 1:
@@ -161,7 +147,7 @@ def _places(
             f"dim {axis} of {path} is {size}, outside of its range {low} to {high}",
             next_step="capture with a batch inside of the range",
         )
-    yield DynamicDim(name, low, high, size, tuple((at, axis) for at, _ in having.values()))
+    return DynamicDim(name, low, high, size, tuple((at, axis) for at, _ in having.values()))
 
 
 def asked_range(path: str, axis: Any, asked: Any) -> tuple[str, int, int | None]:

@@ -26,37 +26,24 @@ class Assumption:
     where: str
 
 
-def settled(
-    dims: Sequence[DynamicDim],
-    symbols: Mapping[str, str],
-    known: Mapping[str, Any],
-    assumed: Sequence[Assumption],
-    example: Mapping[str, int],
-) -> SizeFacts:
-    """For which sizes a trace holds.
+class Settling:
+    """Finds out for which sizes a trace holds.
 
     Args:
         dims: that were asked for.
         symbols: by symbol of the trace, its dim.
         known: by dim, what the trace found it to be: its own symbol, a number, a formula of others.
-        assumed: by the trace, in order.
         example: by dim, its size in the trace.
     """
-    return _Settling(dims, symbols, known, assumed, example).facts()
 
-
-class _Settling:
     def __init__(
         self,
         dims: Sequence[DynamicDim],
         symbols: Mapping[str, str],
         known: Mapping[str, Any],
-        assumed: Sequence[Assumption],
         example: Mapping[str, int],
     ) -> None:
-        self.dims = dims
-        self.assumed = assumed
-        self.example = example
+        self.dims, self.example = dims, example
         self.names = {symbol: SizeExpr.dim(name) for symbol, name in symbols.items()}
         self.asked = {
             name: size_of_formula(formula).substitute(self.names) for name, formula in known.items()
@@ -66,18 +53,26 @@ class _Settling:
         self.relations: dict[str, Relation] = {}
         self.lines: dict[str, dict[str, None]] = {dim.name: {} for dim in dims}
 
-    def facts(self) -> SizeFacts:
-        equalities, conditions = self._read()
+    def facts(self, assumed: Sequence[Assumption]) -> SizeFacts:
+        """For which sizes it holds by what it assumed, in order."""
+        equalities, conditions = self._read(assumed)
         for dim in self.dims:
             size = self._resolved(SizeExpr.dim(dim.name))
             if size != SizeExpr.dim(dim.name) and not size.is_constant:
                 conditions.append(Condition(SizeExpr.const(max(dim.low, SMALLEST)), "<=", size))
                 if dim.high is not None:
                     conditions.append(Condition(size, "<=", SizeExpr.const(dim.high)))
-        for condition in sorted(map(self._with_dims_left, conditions), key=lambda c: len(c.dims())):
+        resolved = [
+            replace(c, left=self._resolved(c.left), right=self._resolved(c.right)) for c in conditions
+        ]
+        for condition in sorted(resolved, key=lambda c: len(c.dims())):
             self._hold(condition)
         for left, right, where in equalities:
-            self._equate(self._resolved(left), self._resolved(right), where)
+            relation = Relation(self._resolved(left), self._resolved(right))
+            if bound(relation.left - relation.right, self.ranges) != Interval(0, 0):
+                self.relations[str(relation)] = relation
+                for name in relation.dims():
+                    self.lines[name][where] = None
         asked = {dim.name: self._resolved(SizeExpr.dim(dim.name)) for dim in self.dims}
         kept = {name for size in asked.values() for name in size.dims()}
         dims = tuple(
@@ -91,11 +86,13 @@ class _Settling:
 
     # -- what was assumed ----------------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[tuple[SizeExpr, SizeExpr, str]], list[Condition]]:
+    def _read(
+        self, assumed: Sequence[Assumption]
+    ) -> tuple[list[tuple[SizeExpr, SizeExpr, str]], list[Condition]]:
         """Equalities and conditions; sizes in a formula that is neither are fixed to those of the example."""
         equalities: list[tuple[SizeExpr, SizeExpr, str]] = []
         conditions: list[Condition] = []
-        for assumption in self.assumed:
+        for assumption in assumed:
             for formula in self._parts(assumption.formula):
                 self._note_lines(formula, assumption.where)
                 kind = type(formula).__name__
@@ -124,10 +121,8 @@ class _Settling:
             yield formula
 
     def _is_met(self, formula: Any) -> bool:
-        return bool(formula.xreplace({symbol: self._integer(symbol) for symbol in formula.free_symbols}))
-
-    def _integer(self, symbol: Any) -> Any:
-        return private.sympy_integer(self.names[str(symbol)].evaluate(self.example))
+        sizes = {symbol: self.names[str(symbol)].evaluate(self.example) for symbol in formula.free_symbols}
+        return bool(formula.xreplace({s: private.sympy_integer(size) for s, size in sizes.items()}))
 
     def _note_lines(self, formula: Any, where: str) -> None:
         for symbol in formula.free_symbols:
@@ -146,9 +141,6 @@ class _Settling:
         for _ in self.asked:
             size = size.substitute(self.asked)
         return size
-
-    def _with_dims_left(self, condition: Condition) -> Condition:
-        return replace(condition, left=self._resolved(condition.left), right=self._resolved(condition.right))
 
     # -- to ranges and relations ---------------------------------------------------------------------------------
 
@@ -183,13 +175,6 @@ class _Settling:
             return
         top = _LARGEST if whole.high is None else whole.high
         self.ranges[name] = Interval(low, _last(example, top, lambda n: proved(low, n)))
-
-    def _equate(self, left: SizeExpr, right: SizeExpr, where: str) -> None:
-        if bound(left - right, self.ranges) != Interval(0, 0):
-            relation = Relation(left, right)
-            self.relations[str(relation)] = relation
-            for name in relation.dims():
-                self.lines[name][where] = None
 
     # -- in words ------------------------------------------------------------------------------------------------
 

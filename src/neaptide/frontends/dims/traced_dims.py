@@ -10,14 +10,9 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.dims.dynamic_dims import (
-    SMALLEST,
-    DynamicDim,
-    axes_inwards,
-    dense_strides,
-    examples,
-)
-from neaptide.frontends.dims.settled_sizes import Assumption, settled
+from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim, axes_inwards, dense_strides, examples
+from neaptide.frontends.dims.settled_sizes import Assumption, Settling
+from neaptide.frontends.objects.places import all_replaced
 from neaptide.frontends.recording import _torch_sizes as private
 from neaptide.frontends.recording.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.source.known_fixes import library_line
@@ -27,12 +22,7 @@ from neaptide.frontends.state.step_slots import argument_name
 
 
 class TracedDims:
-    """Symbols for dims, in the shape environment of one trace.
-
-    Args:
-        mode: the fake mode of the trace.
-        dims: that may vary; one whose range is a single size is that number.
-    """
+    """Symbols for dims, in the shape environment of one trace; one whose range is a single size is that number."""
 
     def __init__(self, mode: Any, dims: Sequence[DynamicDim]) -> None:
         self._mode = mode
@@ -59,11 +49,7 @@ class TracedDims:
         return position in self._of_leaf
 
     def twin(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake tensor of such a leaf.
-
-        Args:
-            position: of the leaf.
-            tensor: what stands there.
+        """A fake tensor for such a leaf.
 
         Raises:
             CaptureError: its strides do not follow from its shape.
@@ -94,8 +80,7 @@ class TracedDims:
         if not self._symbols:
             yield
             return
-        noted = private.noted_assumptions(self._mode, self._note)
-        with private.symbolic_kernels(), private.uncached_kernels(self._mode), noted:
+        with private.symbolic_kernels(), all_replaced(private.sizes_noted(self._mode, self._note)):
             yield
 
     def _note(self, position: int) -> None:
@@ -115,6 +100,5 @@ class TracedDims:
             Assumption(formula, self._lines.get(position, ""))
             for position, formula in enumerate(private.assumptions(self._mode))
         ]
-        return settled(
-            self._dims, {str(symbol): name for name, symbol in symbols.items()}, known, assumed, self._example
-        )
+        by_symbol = {str(symbol): name for name, symbol in symbols.items()}
+        return Settling(self._dims, by_symbol, known, self._example).facts(assumed)

@@ -13,14 +13,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.dispatch._torch_collectives import is_opaque_collective
-from neaptide.frontends.dispatch.known_results import KnownResults
 from neaptide.frontends.kernels.fake_kernels import FAKE_KERNELS
 from neaptide.frontends.kernels.true_results import with_true_results
 from neaptide.frontends.recording.line_notes import calling_line
-from neaptide.frontends.recording.notes import Notes
-from neaptide.frontends.recording.recording import Line, Record, Recording, TensorFacts, stem_of
-from neaptide.frontends.recording.same_twice import tensors_of
+from neaptide.frontends.recording.recording import Line, Notes, Record, Recording, TensorFacts, stem_of
 from neaptide.frontends.recording.trace_values import qualified
 from neaptide.frontends.recording.traced_sizes import is_of_data, is_of_sizes, traced_size
 from neaptide.frontends.source.trace_errors import unknown_shape
@@ -41,19 +37,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, every operation and all arithmetic on symbolic numbers is recorded.
 
     It is entered inside of the fake mode, which runs the operations.
-
-    Args:
-        notes: what is known of the operation that is called now.
-        known: of a run before, where there was one.
     """
 
-    def __init__(self, notes: Notes, known: KnownResults | None = None) -> None:
+    def __init__(self, notes: Notes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._mode_key = (
-            private.tracing_mode_key()
-        )  # symbolic numbers report to this mode, and user's modes run before
+        # Symbolic numbers report to this mode, and user's modes run before.
+        self._mode_key = private.tracing_mode_key()
         self._notes = notes
-        self._known = known
         self.recording = Recording()
         self._of_tensor = WeakTensorKeyDictionary()
         self._of_number: dict[Any, Record] = {}  # by symbolic node
@@ -104,12 +94,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.prim.device.default:
             return args[0].device
         if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
-            raise CaptureError(
-                f"the step uses {qualified(func)}, which is no tensor operation",
-                where=_location(calling_line()),
-                why="neaptide has no meaning for it",
-            )
-        if is_opaque_collective(func):
+            raise no_operation(func, _location(calling_line()))
+        if private.is_opaque_collective(func):
             raise CaptureError(
                 f"the step talks to other processes by {func}",
                 where=_location(calling_line()),
@@ -127,17 +113,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return (args[0] != 0).item()
         taken = self._arguments(args)
         named = {name: self._argument(argument) for name, argument in kwargs.items()}
-        result = None
-        if self._known is not None:
-            first = args[0] if args else None
-            result = self._known.result(self.recording, self._notes.phase, func, taken, named, first)
-        if result is None:
-            result = _run(func, args, kwargs)
-            if torch.Tag.data_dependent_output in func.tags and not isinstance(
-                result, (torch.Tensor, *_SYMBOLS)
-            ):
-                return result  # a number that was read from a literal tensor
-            result = with_true_results(result, func, args, kwargs)
+        result = _run(func, args, kwargs)
+        if torch.Tag.data_dependent_output in func.tags and not isinstance(result, (torch.Tensor, *_SYMBOLS)):
+            return result  # a number that was read from a literal tensor
+        result = with_true_results(result, func, args, kwargs)
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
         record = self._add("call", stem_of(target), target, taken, named)
         record.result = self._follow(result, record)
@@ -282,11 +261,20 @@ def _stand_in(item: Any) -> Any:
     return 1.0 if type(item) is torch.SymFloat else item
 
 
+def no_operation(function: Any, where: str | None) -> CaptureError:
+    """The refusal of a Python function on tensors that no program can call."""
+    return CaptureError(
+        f"the step uses {qualified(function)}, which is no tensor operation",
+        where=where,
+        why="neaptide has no meaning for it",
+    )
+
+
 def _location(line: Line | None) -> str | None:
     return None if line is None else line.location
 
 
 def _refuse_unknown_shapes(record: Record) -> None:
-    for facts in tensors_of(record.result):
+    for facts in record.tensors():
         if any(type(size) is not int and is_of_data(size) for size in facts.shape):
             raise unknown_shape(_location(record.line), stem_of(record.target))

@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.kernels.branching_gradients import BRANCHING, gradients_of_eager
-from neaptide.frontends.recording.notes import Notes
+from neaptide.frontends.objects.places import Replacement
+from neaptide.frontends.recording.recording import Notes
 
 
 @contextlib.contextmanager
@@ -48,43 +49,33 @@ def noted_modules(paths: Mapping[int, str], notes: Notes) -> Iterator[None]:
             handle.remove()
 
 
-@contextlib.contextmanager
-def noted_backward(notes: Notes) -> Iterator[None]:
+def noted_backward(notes: Notes) -> Iterator[Replacement]:
     """Note the backward phase, and the number of the autograd node that runs, which its forward op has, too."""
-    backward, grad = torch.autograd.backward, torch.autograd.grad
 
-    def noted(
-        function: Callable[..., Any], signature: inspect.Signature, roots: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        _number_nodes(roots, notes)
-        keeps = bool(signature.bind(roots, *args, **kwargs).arguments.get("create_graph"))
-        with notes.noted(phase="backward", is_graph_kept=keeps):
-            return function(roots, *args, **kwargs)
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function)
 
-    for name, function in (("backward", backward), ("grad", grad)):
-        stand_in: Any = functools.partial(noted, function, inspect.signature(function))
-        stand_in.__wrapped__ = function
-        setattr(torch.autograd, name, stand_in)
-    try:
-        yield
-    finally:
-        torch.autograd.backward, torch.autograd.grad = backward, grad
+        @functools.wraps(function)
+        def noted(roots: Any, *args: Any, **kwargs: Any) -> Any:
+            _number_nodes(roots, notes)
+            keeps = bool(signature.bind(roots, *args, **kwargs).arguments.get("create_graph"))
+            with notes.noted(phase="backward", is_graph_kept=keeps):
+                return function(roots, *args, **kwargs)
+
+        return noted
+
+    for name in ("backward", "grad"):
+        yield torch.autograd, name, make
 
 
 def _number_nodes(roots: Any, notes: Notes) -> None:
     """Makes the autograd nodes behind tensors note their number while they run."""
-    nodes = [t.grad_fn for t in pytree.tree_leaves(roots) if isinstance(t, torch.Tensor) and t.grad_fn]
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
+    for node in private.autograd_nodes(t for t in pytree.tree_leaves(roots) if isinstance(t, torch.Tensor)):
         number = private.sequence_of(node)
         node.register_prehook(functools.partial(_begin, notes, number))
         node.register_hook(functools.partial(_end, notes))
         if node.name() in BRANCHING:
             node.register_hook(functools.partial(gradients_of_eager, notes, number, node))
-        following = {next_node for next_node, _ in node.next_functions if next_node is not None} - seen
-        seen |= following
-        nodes.extend(following)
 
 
 def _begin(notes: Notes, number: int, _gradients: Any) -> None:

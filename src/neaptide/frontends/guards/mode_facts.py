@@ -9,7 +9,6 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.guards.place_facts import Fact
-from neaptide.frontends.kernels._torch_kernels import kernel_choices
 from neaptide.frontends.objects.values import Same
 
 # Each decides which operations are recorded, or what they compute. What only a kernel asks while it runs (threads,
@@ -22,7 +21,7 @@ _READERS = {
     "autocast cache": torch.is_autocast_cache_enabled,
     "casts kept by autocast": private.keeps_casts,
     "anomaly detection": torch.is_anomaly_enabled,
-    **kernel_choices(),
+    **private.kernel_choices(),
 }
 _CALLS = tuple(_READERS.values())
 

@@ -9,17 +9,24 @@ formula is taken where it looks at dtypes only. Where it looks at the numbers, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.recording.notes import Notes
-from neaptide.frontends.recording.recording import Record, Recording
+from neaptide.frontends.recording.recording import Notes, Record, Recording
 
 aten = torch.ops.aten
 _Gradients = tuple[torch.Tensor | None, ...]
+
+_SHORTCUT = (
+    "in eager PyTorch looks at the numbers and takes a shortcut in the usual case; in a trace it never does, and "
+    "the last bits differ"
+)
+_IN_PLACE = "in eager PyTorch overwrites a tensor and rounds to its dtype; in a trace it makes another one"
+_ONE_DTYPE = "give both the same dtype (target.to(x.dtype)), or detach the target"
+_ARITHMETIC = frozenset({aten.sigmoid, aten.sub, aten.mul, aten.add, aten._to_copy})  # noqa: SLF001
 
 
 class _Branch(NamedTuple):
@@ -37,41 +44,32 @@ class _Branch(NamedTuple):
     forward: Any
     differs: Callable[[Any, _Gradients, _Gradients], bool]
     instead: str
-    why: str = (
-        "in eager PyTorch looks at the numbers and takes a shortcut in the usual case; in a trace it never does, and "
-        "the last bits differ"
-    )
+    why: str = _SHORTCUT
     formula: Callable[[Any, _Gradients, _Gradients], _Gradients] | None = None
 
 
-def _always(_node: Any, _made: _Gradients, _given: _Gradients) -> bool:
+def _always(*_: Any) -> bool:
     return True
 
 
-def _twice(_node: Any, _made: _Gradients, _given: _Gradients) -> bool:
+def _twice(*_: Any) -> bool:
     """Whether the gradient will be differentiated itself."""
     return torch.is_grad_enabled()
 
 
-def _of_second(_node: Any, made: _Gradients, _given: _Gradients) -> bool:
-    """Whether the second differentiable operand gets a gradient."""
-    return made[1] is not None
-
-
-def _saved(node: Any) -> dict[str, Any]:
-    names = ("self", "target", "weight", "pos_weight")
-    return {name: getattr(node, f"_saved_{name}", None) for name in names}
+def _saved(node: Any) -> list[Any]:
+    return [getattr(node, f"_saved_{name}", None) for name in ("self", "target", "weight", "pos_weight")]
 
 
 def _of_mixed_target(node: Any, made: _Gradients, given: _Gradients) -> bool:
     """Whether a target gets a gradient that eager makes in the dtype of one operand among others."""
-    tensors = [tensor for tensor in (*_saved(node).values(), *given) if tensor is not None]
-    return made[1] is not None and len({tensor.dtype for tensor in tensors}) > 1
+    dtypes = {tensor.dtype for tensor in (*_saved(node), *given) if tensor is not None}
+    return made[1] is not None and len(dtypes) > 1
 
 
 def _gradient_of_logits(node: Any, made: _Gradients, given: _Gradients) -> _Gradients:
     """What eager does for `binary_cross_entropy_with_logits`: all in place, in the dtype that the first step has."""
-    logits, target, weight, positive = _saved(node).values()
+    logits, target, weight, positive = _saved(node)
     if (
         made[0] is None or given[0] is None or torch.is_grad_enabled()
     ):  # in grad mode eager does as a trace does
@@ -89,10 +87,6 @@ def _gradient_of_logits(node: Any, made: _Gradients, given: _Gradients) -> _Grad
     return (gradient.to(logits.dtype), *made[1:])
 
 
-_ARITHMETIC = frozenset({aten.sigmoid, aten.sub, aten.mul, aten.add, aten._to_copy})  # noqa: SLF001
-_ONE_DTYPE = "give both the same dtype (target.to(x.dtype)), or detach the target"
-_IN_PLACE = "in eager PyTorch overwrites a tensor and rounds to its dtype; in a trace it makes another one"
-
 BRANCHING: Mapping[str, _Branch] = {
     "ProdBackward0": _Branch(
         aten.prod.default, _always, "take exp of the sum of logarithms, or multiply one by one"
@@ -101,12 +95,12 @@ BRANCHING: Mapping[str, _Branch] = {
         aten.prod.dim_int, _always, "take exp of the sum of logarithms, or multiply slice by slice"
     ),
     "MaskedFillBackward1": _Branch(
-        aten.masked_fill.Tensor, _of_second, "choose with torch.where(mask, value, x)"
+        aten.masked_fill.Tensor,
+        lambda _node, made, _given: made[1] is not None,
+        "choose with torch.where(mask, value, x)",
     ),
     "CumprodBackward0": _Branch(
-        aten.cumprod.default,
-        _twice if torch.__version__ >= "2.13" else _always,
-        "multiply slice by slice",
+        aten.cumprod.default, _twice if torch.__version__ >= "2.13" else _always, "multiply slice by slice"
     ),
     "LinalgDetBackward0": _Branch(
         aten._linalg_det.default,  # noqa: SLF001
@@ -130,14 +124,9 @@ BRANCHING: Mapping[str, _Branch] = {
 def gradients_of_eager(
     notes: Notes, number: int, node: Any, made: _Gradients, given: _Gradients
 ) -> _Gradients | None:
-    """Hook behind a node of `BRANCHING`: its gradients as eager makes them, or a note that there are none.
+    """Hook behind the `number`-th node, one of `BRANCHING`: its gradients as eager makes them, or a note that there are none.
 
-    Args:
-        notes: where it is noted.
-        number: of the node.
-        node: the node itself.
-        made: gradients that it gave.
-        given: gradients that it was given.
+    `made` are the gradients that it gave, `given` those that it was given.
     """
     branch = BRANCHING[node.name()]
     if branch.differs(node, made, given):
@@ -148,55 +137,39 @@ def gradients_of_eager(
     return branch.formula(node, made, given)
 
 
-def check_gradients(recording: Recording, branched: Mapping[int, str]) -> None:
-    """Refuse a recording with a gradient for which eager takes another formula. O(records).
-
-    Args:
-        recording: of a trace.
-        branched: names of the autograd nodes of such gradients, by sequence number.
+def take_eagers_gradients(recording: Recording, notes: Notes) -> None:
+    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records).
 
     Raises:
-        CaptureError: there is one; names the line of its forward operation.
+        CaptureError: a gradient for which eager takes another formula; names the line of its forward operation.
     """
-    for number, name in branched.items():
+    for number, name in notes.branched.items():
         branch = BRANCHING[name]
         records = [record for record in recording.records if record.sequence == number]
         origin = next((record for record in records if record.target is branch.forward), records[0])
-        raise _refusal(branch, origin)
-
-
-def drop_replaced(recording: Recording, replaced: Collection[int]) -> None:
-    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records).
-
-    Args:
-        recording: of a trace.
-        replaced: sequence numbers of the autograd nodes whose gradients were made again.
-    """
-    if not replaced:
+        forward = branch.forward._schema.name.removeprefix("aten::").lstrip("_")  # noqa: SLF001 - it has no public name
+        raise CaptureError(
+            f"the gradient of {forward} depends on more than a trace can follow",
+            where=None if origin.line is None else origin.line.location,
+            why=branch.why,
+            next_step=branch.instead,
+        )
+    if not notes.replaced:
         return
     users = recording.users()
     dead: set[Record] = set()
     for record in reversed(recording.records):
-        if _is_of_formula(record, replaced) and dead.issuperset(users.get(record, ())):
+        if _is_of_formula(record, notes) and dead.issuperset(users.get(record, ())):
             dead.add(record)
     recording.records[:] = [record for record in recording.records if record not in dead]
 
 
-def _is_of_formula(record: Record, replaced: Collection[int]) -> bool:
+def _is_of_formula(record: Any, notes: Notes) -> bool:
     """Whether a replaced formula may have recorded it: arithmetic on nothing but what the formula made itself."""
-    if record.kind != "call" or record.phase != "backward" or record.sequence not in replaced:
+    if not isinstance(record, Record) or record.sequence not in notes.replaced:
+        return False
+    if record.kind != "call" or record.phase != "backward":
         return False
     if record.target is aten.div_.Scalar or record.target is aten.div_.Tensor:
-        return isinstance(record.args[0], Record) and _is_of_formula(record.args[0], replaced)
+        return _is_of_formula(record.args[0], notes)
     return getattr(record.target, "overloadpacket", None) in _ARITHMETIC
-
-
-def _refusal(branch: _Branch, origin: Record) -> CaptureError:
-    name = branch.forward._schema.name.removeprefix("aten::").lstrip("_")  # noqa: SLF001 - the schema has no public name
-    line = origin.line
-    return CaptureError(
-        f"the gradient of {name} depends on more than a trace can follow",
-        where=None if line is None else line.location,
-        why=branch.why,
-        next_step=branch.instead,
-    )

@@ -21,12 +21,8 @@ Runs = Mapping[int, Sequence[CheckpointRun]]
 class CallContents:
     """Numbers for the calls, storages and values of a graph. O(size of the graph).
 
-    Random numbers of a run that draws as its first one are those of the first one, draw by draw.
-
-    Args:
-        graph: a captured program.
-        runs: by node, the runs of checkpointed functions around it.
-        registry: what the operations mean; one without a row computes something new each time.
+    Random numbers of a run that draws as its first one are those of the first one, draw by draw. An operation without a row
+    computes something new each time.
 
     Attributes:
         calls: by node, of what it computes.

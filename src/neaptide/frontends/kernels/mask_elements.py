@@ -39,6 +39,7 @@ class Choice:
 
 Element: TypeAlias = SizeExpr | bool | float | NotPositive | Choice
 Index: TypeAlias = tuple[SizeExpr, ...]
+Rule: TypeAlias = Callable[[Record, Index], Element]
 
 _ZERO = SizeExpr.const(0)
 
@@ -50,8 +51,7 @@ class _UnknownElementError(Exception):
 def is_causal_for_all_sizes(mask: Record) -> bool:
     """Whether a mask is proved to let row `i` see columns `j <= i` only, whatever its sizes. O(records behind it).
 
-    Args:
-        mask: square in its last two dims; of truths, or of 0 and minus infinity.
+    The mask is square in its last two dims; of truths, or of 0 and minus infinity.
     """
     index = tuple(SizeExpr.dim(f"index{axis}") for axis in range(len(mask.result.shape)))
     seen = NotPositive(index[-1] - index[-2])
@@ -62,36 +62,22 @@ def is_causal_for_all_sizes(mask: Record) -> bool:
 
 
 def _element(record: Any, index: Index) -> Element:
-    if not isinstance(record, Record):
-        return _number(record)
-    rule = _RULES.get(record.target)
-    if rule is None or record.kind != "call":
+    """The element of a record at an index, which may have more axes in front and broadcasts over axes of one element."""
+    if isinstance(record, int) and not isinstance(record, bool):
+        return SizeExpr.const(record)
+    if isinstance(record, (bool, float, SizeExpr)):
+        return record
+    rule = _RULES.get(record.target) if isinstance(record, Record) and record.kind == "call" else None
+    if rule is None:
         raise _UnknownElementError
-    return rule(record, index)
-
-
-def _number(content: Any) -> Element:
-    if isinstance(content, (bool, float, SizeExpr)):
-        return content
-    if isinstance(content, int):
-        return SizeExpr.const(content)
-    raise _UnknownElementError
-
-
-def _operand(record: Record, position: int, index: Index) -> Element:
-    """The element of an operand that broadcasts to the result."""
-    operand = record.args[position]
-    return _element(operand, _broadcast(operand, index)) if isinstance(operand, Record) else _number(operand)
-
-
-def _broadcast(operand: Record, index: Index) -> Index:
-    shape = operand.result.shape
+    shape = record.result.shape
     own = index[len(index) - len(shape) :]
-    return tuple(_ZERO if size == 1 else at for size, at in zip(shape, own, strict=True))
+    return rule(record, tuple(_ZERO if size == 1 else at for size, at in zip(shape, own, strict=True)))
 
 
-def _whole(element: Element) -> SizeExpr:
-    """A truth counts as 0 or 1."""
+def _whole(record: Any, index: Index) -> SizeExpr:
+    """An element that is a whole number; a truth counts as 0 or 1."""
+    element = _element(record, index)
     if isinstance(element, bool):
         return SizeExpr.const(int(element))
     if isinstance(element, SizeExpr):
@@ -104,37 +90,18 @@ def _may_be_negative(place: SizeExpr) -> bool:
     return low is None or low < 0
 
 
-def _axis(record: Record, position: int, among: int) -> int:
-    axis = record.args[position] if len(record.args) > position else 0
-    return int(axis) % among
+def _axis(record: Record, index: Index) -> int:
+    return int(record.args[1] if len(record.args) > 1 else 0) % len(index)
 
 
 # -- operations ---------------------------------------------------------------------------------------------------
 
 
-def _counted(_record: Record, index: Index) -> Element:
-    return index[0]
-
-
-def _counted_from(record: Record, index: Index) -> Element:
-    return index[0] + _whole(_number(record.args[0]))
-
-
-def _sum(record: Record, index: Index) -> Element:
-    if len(record.args) > 2 or record.kwargs:  # scaled
-        raise _UnknownElementError
-    return _whole(_operand(record, 0, index)) + _whole(_operand(record, 1, index))
-
-
-def _difference(record: Record, index: Index) -> Element:
-    if len(record.args) > 2 or record.kwargs:
-        raise _UnknownElementError
-    return _whole(_operand(record, 0, index)) - _whole(_operand(record, 1, index))
-
-
-def _compared(test: Callable[[SizeExpr], Element]) -> Callable[[Record, Index], Element]:
+def _of_two(make: Callable[[SizeExpr, SizeExpr], Element]) -> Rule:
     def rule(record: Record, index: Index) -> Element:
-        return test(_whole(_operand(record, 0, index)) - _whole(_operand(record, 1, index)))
+        if len(record.args) > 2 or record.kwargs:  # scaled
+            raise _UnknownElementError
+        return make(_whole(record.args[0], index), _whole(record.args[1], index))
 
     return rule
 
@@ -156,7 +123,7 @@ def _is_zero(difference: SizeExpr) -> bool:
 
 
 def _both(record: Record, index: Index) -> Element:
-    left, right = _operand(record, 0, index), _operand(record, 1, index)
+    left, right = _element(record.args[0], index), _element(record.args[1], index)
     if left is True or left == right:
         return right
     if right is True:
@@ -167,7 +134,7 @@ def _both(record: Record, index: Index) -> Element:
 
 
 def _chosen(record: Record, index: Index) -> Element:
-    condition, yes, no = (_operand(record, position, index) for position in range(3))
+    condition, yes, no = (_element(record.args[position], index) for position in range(3))
     if isinstance(condition, bool):
         return yes if condition else no
     if isinstance(condition, NotPositive):
@@ -181,23 +148,15 @@ def _true(record: Record, _index: Index) -> Element:
     return True
 
 
-def _scalar(record: Record, _index: Index) -> Element:
-    return _number(record.args[0])
-
-
 def _unsqueezed(record: Record, index: Index) -> Element:
-    axis = _axis(record, 1, len(index))
+    axis = _axis(record, index)
     return _element(record.args[0], index[:axis] + index[axis + 1 :])
-
-
-def _expanded(record: Record, index: Index) -> Element:
-    return _operand(record, 0, index)
 
 
 def _sliced(record: Record, index: Index) -> Element:
     given: list[Any] = [*record.args, *(None, 0, 0, None, 1)[len(record.args) :]]
     at, step = int(given[1]) % len(index), given[4]
-    first = _whole(_number(given[2] or 0))
+    first = _whole(given[2] or 0, ())
     if step != 1 or _may_be_negative(first):
         raise _UnknownElementError
     return _element(record.args[0], (*index[:at], index[at] + first, *index[at + 1 :]))
@@ -206,12 +165,12 @@ def _sliced(record: Record, index: Index) -> Element:
 def _joined(record: Record, index: Index) -> Element:
     """A slice of length 1 in front of another tensor, where one formula holds for both."""
     parts = record.args[0]
-    axis = _axis(record, 1, len(index))
+    axis = _axis(record, index)
     if len(parts) != 2 or parts[0].result.shape[axis] != 1:
         raise _UnknownElementError
 
     def at(part: Record, place: SizeExpr) -> SizeExpr:
-        return _whole(_element(part, (*index[:axis], place, *index[axis + 1 :])))
+        return _whole(part, (*index[:axis], place, *index[axis + 1 :]))
 
     first, behind = at(parts[0], _ZERO), at(parts[1], index[axis] - 1)
     begin = at(parts[1], _ZERO - 1)
@@ -221,41 +180,40 @@ def _joined(record: Record, index: Index) -> Element:
 
 
 def _added_up(record: Record, index: Index) -> Element:
-    axis = _axis(record, 1, len(index))
-    each = _whole(_element(record.args[0], index))
+    each = _whole(record.args[0], index)
     if not each.is_constant:
         raise _UnknownElementError
-    return each * (index[axis] + 1)
+    return each * (index[_axis(record, index)] + 1)
 
 
 def _looked_up(record: Record, index: Index) -> Element:
     source, places = record.args
     if any(place is None for place in places) or len(places) != len(source.result.shape):
         raise _UnknownElementError
-    found = tuple(_whole(_element(place, _broadcast(place, index))) for place in places)
+    found = tuple(_whole(place, index) for place in places)
     if any(map(_may_be_negative, found)):  # would count from the end
         raise _UnknownElementError
     return _element(source, found)
 
 
-_RULES: Mapping[Any, Callable[[Record, Index], Element]] = MappingProxyType(
+_RULES: Mapping[Any, Rule] = MappingProxyType(
     {
-        _aten.arange.default: _counted,
-        _aten.arange.start: _counted_from,
-        _aten.add.Tensor: _sum,
-        _aten.sub.Tensor: _difference,
-        _aten.le.Tensor: _compared(_not_positive),
-        _aten.ge.Tensor: _compared(lambda difference: _not_positive(-difference)),
-        _aten.lt.Tensor: _compared(lambda difference: _not_positive(difference + 1)),
-        _aten.gt.Tensor: _compared(lambda difference: _not_positive(1 - difference)),
-        _aten.eq.Tensor: _compared(_is_zero),
-        _aten.ne.Scalar: _compared(lambda difference: not _is_zero(difference)),
+        _aten.arange.default: lambda _record, index: index[0],
+        _aten.arange.start: lambda record, index: index[0] + _whole(record.args[0], ()),
+        _aten.add.Tensor: _of_two(lambda a, b: a + b),
+        _aten.sub.Tensor: _of_two(lambda a, b: a - b),
+        _aten.le.Tensor: _of_two(lambda a, b: _not_positive(a - b)),
+        _aten.ge.Tensor: _of_two(lambda a, b: _not_positive(b - a)),
+        _aten.lt.Tensor: _of_two(lambda a, b: _not_positive(a - b + 1)),
+        _aten.gt.Tensor: _of_two(lambda a, b: _not_positive(b - a + 1)),
+        _aten.eq.Tensor: _of_two(lambda a, b: _is_zero(a - b)),
+        _aten.ne.Scalar: _of_two(lambda a, b: not _is_zero(a - b)),
         _aten.bitwise_and.Tensor: _both,
         _aten.where.self: _chosen,
         _aten.new_ones.default: _true,
-        _aten.scalar_tensor.default: _scalar,
+        _aten.scalar_tensor.default: lambda record, _index: _element(record.args[0], ()),
         _aten.unsqueeze.default: _unsqueezed,
-        _aten.expand.default: _expanded,
+        _aten.expand.default: lambda record, index: _element(record.args[0], index),
         _aten.slice.Tensor: _sliced,
         _aten.cat.default: _joined,
         _aten.cumsum.default: _added_up,

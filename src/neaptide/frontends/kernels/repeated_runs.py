@@ -16,7 +16,7 @@ from neaptide.frontends.kernels.call_contents import CallContents, Runs
 from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.ir.registry import OpRegistry
+from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
 
 
@@ -25,7 +25,6 @@ class Undone:
     """A program without what was computed twice.
 
     Attributes:
-        edited: the program.
         repeated: by node of the program before that is gone, the node that computes the same.
         stayed: nodes of recomputations, in the program before, that compute something else than the first run, or write
             to what was there before.
@@ -36,19 +35,15 @@ class Undone:
     stayed: tuple[int, ...]
 
 
-def without_repetitions(graph: Graph, runs: Runs, registry: OpRegistry, observed: Collection[int]) -> Undone:
+def without_repetitions(graph: Graph, runs: Runs, observed: Collection[int]) -> Undone:
     """A program in which no recomputation computes what its first run computed. O(size of the graph x rounds).
 
-    Args:
-        graph: as captured, with the runs of the backward pass.
-        runs: by node, the runs of checkpointed functions around it.
-        registry: what the operations mean.
-        observed: storages that must stay.
+    `observed` are storages that must stay.
 
     Raises:
         CaptureError: a recomputation draws the numbers of its first run for another operation.
     """
-    found = _Repetitions(graph, runs, registry, observed)
+    found = _Repetitions(graph, runs, observed)
     found.settle()
     stayed = tuple(n for n in sorted(found.again - found.gone.keys()) if not found.is_view(graph.nodes[n]))
     for number in stayed:
@@ -92,10 +87,10 @@ class _Repetitions:
         gone: by node that can go, the one that computes the same.
     """
 
-    def __init__(self, graph: Graph, runs: Runs, registry: OpRegistry, observed: Collection[int]) -> None:
-        self._graph, self._registry = graph, registry
+    def __init__(self, graph: Graph, runs: Runs, observed: Collection[int]) -> None:
+        self._graph, self._registry = graph, registry()
         self.again = {n for n, around in runs.items() if any(run.first is not None for run in around)}
-        self._contents = CallContents(graph, runs, registry)
+        self._contents = CallContents(graph, runs, self._registry)
         self._views = {node.id for node in graph.nodes if is_pure_view(graph, node)}
         self._last = {a.storage: a.version for node in graph.nodes for a in node.effects.writes}
         self._anew = {s for n in self.again for s in graph.created_storages(graph.nodes[n])}

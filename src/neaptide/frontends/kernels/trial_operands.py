@@ -17,12 +17,9 @@ _CUT_TO = 2  # elements of an axis that is made shorter: one would be no axis to
 
 
 class _Cut(NamedTuple):
-    """Along which axis an operation may be tried on a part.
+    """Along which axis an operation may be tried on a part: positions of `arguments` and `results` that begin with it.
 
-    Attributes:
-        arguments: positions of tensors that begin with the axis.
-        results: likewise.
-        length: position of the number that says how long it is.
+    `length` is the position of the number that says how long it is.
     """
 
     arguments: tuple[int, ...]
@@ -54,18 +51,11 @@ Made = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def kind_of(
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    operands: Sequence[torch.Tensor],
-    results: Sequence[Any],
+    args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[torch.Tensor], results: Sequence[Any]
 ) -> tuple[Any, ...]:
     """What decides, beside the sizes, which dtypes and layouts a call gives: it is the same for many layers.
 
-    Args:
-        args: of the call.
-        kwargs: likewise.
-        operands: the tensors among them, in order, with numbers for sizes.
-        results: of the fake kernel, likewise.
+    `operands` are the tensors among the arguments, `results` what the fake kernel gave, both with numbers for sizes.
     """
     named = [(name, _plain(item)) for name, item in kwargs.items()]
     ones = [tuple([size == 1 for size in leaf.shape]) for leaf in results if isinstance(leaf, torch.Tensor)]
@@ -116,64 +106,45 @@ def dense(shape: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
 def trial_operands(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any], *, is_elementwise: bool
 ) -> tuple[Made, bool] | None:
-    """Real tensors in the place of fake ones, as few elements as the operation can be tried on.
+    """Real tensors in the place of fake ones, whose sizes are numbers: as few elements as the operation can be tried on.
 
-    Args:
-        name: of the operation, without its overload.
-        args: fake tensors, whose sizes are numbers, and plain values.
-        kwargs: likewise.
-        results: what the fake kernel gave.
-        is_elementwise: whether every axis may be cut.
-
-    Returns:
-        Arguments, and whether they have the sizes of the call; None where they would take too many bytes.
+    With them, whether they have the sizes of the call; None where they would take too many bytes. Every axis of an
+    elementwise operation may be cut.
     """
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    given: Made = (tuple(args), dict(kwargs))
     if is_elementwise or name in _EVEN:
-        ones = pytree.tree_map(
-            _replacing(lambda t: _strided(t, _few(t), ones=True)), (tuple(args), dict(kwargs))
-        )
-        return ones, False
+        return _each(lambda t: _strided(t, _few(t), ones=True), given), False
     cut = _CUTS.get(name)
     if cut is not None and _can_cut(cut, args, results):
-        return _cut(cut, args, kwargs), False
-    made = [leaf for leaf in results if isinstance(leaf, torch.Tensor)]
-    if sum(_span(leaf) * leaf.itemsize for leaf in (*tensors, *made)) > MOST_BYTES:
+        made = [_each(_shorter if at in cut.arguments else _whole, item) for at, item in enumerate(args)]
+        if cut.length is not None:
+            made[cut.length] = _CUT_TO
+        return (tuple(made), _each(_whole, dict(kwargs))), False
+    tensors = [leaf for leaf in pytree.tree_leaves((given, results)) if isinstance(leaf, torch.Tensor)]
+    if sum(_span(leaf.shape, leaf.stride()) * leaf.itemsize for leaf in tensors) > MOST_BYTES:
         return None
-    whole = _replacing(lambda t: _strided(t, (tuple(t.shape), t.stride())))
-    return pytree.tree_map(whole, (tuple(args), dict(kwargs))), True
+    return _each(_whole, given), True
 
 
-def _replacing(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
-    return lambda leaf: make(leaf) if isinstance(leaf, torch.Tensor) else leaf
+def _each(make: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, make, tree)
 
 
 def _can_cut(cut: _Cut, args: Sequence[Any], results: Sequence[Any]) -> bool:
     """Whether all tensors that should begin with the axis do."""
     tensors = [args[place] for place in cut.arguments if place < len(args)]
     tensors += [results[place] for place in cut.results if results[place] is not None]
-    sizes = {
-        tensor.shape[0] if isinstance(tensor, torch.Tensor) and tensor.dim() else 0 for tensor in tensors
-    }
+    sizes = {t.shape[0] if isinstance(t, torch.Tensor) and t.dim() else 0 for t in tensors}
     return len(sizes) == 1 and sizes.pop() >= _CUT_TO
 
 
-def _cut(cut: _Cut, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Made:
-    def shorter(tensor: torch.Tensor) -> torch.Tensor:
-        shape = (_CUT_TO, *tensor.shape[1:])
-        strides = (
-            dense(shape, tensor.stride()) if is_dense(tensor.shape, tensor.stride()) else tensor.stride()
-        )
-        return _strided(tensor, (shape, strides))
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return _strided(tensor, (tuple(tensor.shape), tensor.stride()))
 
-    whole = _replacing(lambda t: _strided(t, (tuple(t.shape), t.stride())))
-    made = [
-        _replacing(shorter)(item) if place in cut.arguments else pytree.tree_map(whole, item)
-        for place, item in enumerate(args)
-    ]
-    if cut.length is not None:
-        made[cut.length] = _CUT_TO
-    return tuple(made), pytree.tree_map(whole, dict(kwargs))
+
+def _shorter(tensor: torch.Tensor) -> torch.Tensor:
+    shape, strides = (_CUT_TO, *tensor.shape[1:]), tensor.stride()
+    return _strided(tensor, (shape, dense(shape, strides) if is_dense(tensor.shape, strides) else strides))
 
 
 def _few(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -192,16 +163,13 @@ def _strided(
     tensor: torch.Tensor, geometry: tuple[Sequence[int], Sequence[int]], *, ones: bool = False
 ) -> torch.Tensor:
     """Zeros, which are valid indices, too; or ones, by which can be divided."""
-    shape, strides = geometry
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     make = torch.ones if ones else torch.zeros
-    return make(max(span, 1), dtype=tensor.dtype, device=tensor.device).as_strided(shape, strides)
+    span = max(1 + sum((n - 1) * stride for n, stride in zip(*geometry, strict=True)), 1)
+    return make(span, dtype=tensor.dtype, device=tensor.device).as_strided(*geometry)
 
 
-def _span(tensor: torch.Tensor) -> int:
-    return 1 + sum(
-        max(size - 1, 0) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    return 1 + sum(max(size - 1, 0) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def storage_number(tensor: torch.Tensor, storages: Sequence[int]) -> int | None:

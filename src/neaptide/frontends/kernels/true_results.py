@@ -17,7 +17,6 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.kernels._torch_kernels import bare_kernels, has_python_kernel, kernel_flags
 from neaptide.frontends.kernels.trial_operands import dense, is_dense, kind_of, storage_number, trial_operands
 from neaptide.frontends.recording._torch_sizes import example_of
 from neaptide.ir.registry import OpSpec, Trait
@@ -32,12 +31,8 @@ _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, Me
 
 
 class _Result(NamedTuple):
-    """One result of a kernel; None where it makes none.
-
-    Attributes:
-        dtype: of its elements.
-        order: strides by which its axes are ordered; None where it has gaps.
-        operand: number of the operand whose bytes it has; None for bytes of its own.
+    """One result of a kernel: its dtype, strides by which its axes are ordered (None where it has gaps), the operand
+    whose bytes it has (None for bytes of its own).
     """
 
     dtype: torch.dtype
@@ -53,12 +48,6 @@ _known: dict[Any, _Results] = {}  # by kind of call, for as long as the process 
 def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What a fake kernel returned, put right where the real one gives something else. O(arguments of the call).
 
-    Args:
-        found: what it returned.
-        func: the operation.
-        args: fake tensors and plain values.
-        kwargs: likewise.
-
     Raises:
         CaptureError: it cannot be put right.
     """
@@ -71,7 +60,7 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
     results = [example_of(leaf) for leaf in made]
     if not all(map(_has_numbers, (*operands, *_tensors(results)))):
         return found
-    kind = (func, kernel_flags(), kind_of(args, kwargs, operands, results))
+    kind = (func, private.kernel_flags(), kind_of(args, kwargs, operands, results))
     known = _known.get(kind)
     if known is None:
         known = _try(func, row, args, kwargs, results)
@@ -90,7 +79,7 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
             operand = storage_number(made[place], storages)
             if true.operand is not None and operand != true.operand:
                 raise _refusal(func, f"result {place} has the bytes of an operand")
-            strides = _true_strides(leaf, true)
+            strides = leaf.stride() if true.order is None else dense(leaf.shape, true.order)
             if operand != true.operand or leaf.dtype != true.dtype or _differ(leaf, strides):
                 shape = made[place].shape
                 order = strides if made[place] is leaf else dense(shape, strides)
@@ -106,7 +95,7 @@ def _row_to_try(func: Any) -> OpSpec | None:
     is_tried = (
         row is not None
         and func.namespace == "aten"
-        and has_python_kernel(func)
+        and private.has_python_kernel(func)
         and (row.traits & _TRIED or row.rng)
         and not row.writes
         and not row.is_a(Trait.VIEW)
@@ -134,7 +123,7 @@ def _try(
     """What the real kernel gives; None where a call of fewer bytes may tell."""
     args, kwargs = pytree.tree_map(example_of, (tuple(args), dict(kwargs)))
     name = func.overloadpacket.__name__
-    with bare_kernels(draws=row.rng):
+    with private.bare_kernels(draws=row.rng):
         try:
             made = trial_operands(name, args, kwargs, results, is_elementwise=row.is_a(Trait.ELEMENTWISE))
             if made is None:
@@ -147,15 +136,10 @@ def _try(
             raise _refusal(func, f"it gives {len(results)} results, not {len(tried)}")
         storages = [private.storage_key(t.untyped_storage()) for t in _tensors((real_args, real_kwargs))]
         for place, (leaf, real) in enumerate(zip(results, tried, strict=True)):
-            if (
-                is_whole
-                and isinstance(real, torch.Tensor)
-                and isinstance(leaf, torch.Tensor)
-                and leaf.shape != real.shape
-            ):
-                raise _refusal(
-                    func, f"result {place} has the shape {tuple(real.shape)}, not {tuple(leaf.shape)}"
-                )
+            are_tensors = isinstance(real, torch.Tensor) and isinstance(leaf, torch.Tensor)
+            if is_whole and are_tensors and leaf.shape != real.shape:
+                told = f"result {place} has the shape {tuple(real.shape)}, not {tuple(leaf.shape)}"
+                raise _refusal(func, told)
         return tuple([_seen(leaf, storages) for leaf in tried])
 
 
@@ -164,10 +148,6 @@ def _seen(leaf: Any, storages: Sequence[int]) -> _Result | None:
         return None
     order = leaf.stride() if is_dense(leaf.shape, leaf.stride()) else None
     return _Result(leaf.dtype, order, storage_number(leaf, storages))
-
-
-def _true_strides(believed: torch.Tensor, true: _Result) -> tuple[int, ...]:
-    return believed.stride() if true.order is None else dense(believed.shape, true.order)
 
 
 def _differ(believed: torch.Tensor, strides: Sequence[int]) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from neaptide.frontends.objects.containers import entries_of, entry, put
 
@@ -185,12 +185,16 @@ def swapped(contents: Sequence[tuple[Place, Any]]) -> Iterator[None]:
             root.set(content)
 
 
+Replacement: TypeAlias = tuple[Any, str, Callable[[Any], Any]]
+"""Whose attribute it is, its name, and what makes the stand-in of what is there: of None where nothing is."""
+
+
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """While open, an attribute of a class, module or stream is what `make` makes of it; an inherited one is so again after."""
+    """While open, an attribute is what `make` makes of it; one that was inherited or missing is so again after."""
     own = name in vars(owner)
-    original = vars(owner)[name] if own else getattr(owner, name)
-    setattr(owner, name, make(getattr(owner, name)))
+    original = vars(owner)[name] if own else None
+    setattr(owner, name, make(getattr(owner, name, None)))
     try:
         yield
     finally:
@@ -198,3 +202,12 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
             setattr(owner, name, original)
         else:
             delattr(owner, name)
+
+
+@contextlib.contextmanager
+def all_replaced(replacements: Iterable[Replacement]) -> Iterator[None]:
+    """Each of them, in order: a later one of the same attribute stands around an earlier one."""
+    with contextlib.ExitStack() as stack:
+        for replacement in replacements:
+            stack.enter_context(replaced(*replacement))
+        yield

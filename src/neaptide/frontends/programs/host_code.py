@@ -33,6 +33,7 @@ from neaptide.frontends.state.schedulers import keys_written_by, schedulers_in, 
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import hyper_parameters
 from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.state.traced import Returned
 
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _CELLS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
@@ -48,9 +49,7 @@ class HostCode:
         bind: takes what the head takes; returns the parameters of the tail.
         tail: what runs behind it, bound like the head, to be looked through.
         at: number of the tail's first statement.
-        moved: numbers of later statements that clear gradients and belong to the head all the same.
-        parts: the functions.
-        whole: the function that was cut.
+        parts: the functions, cut out of `whole`.
         kept: by device, bytes of what it alone works on; None before it was looked at.
     """
 
@@ -58,7 +57,6 @@ class HostCode:
     bind: Callable[..., tuple[Any, ...]]
     tail: Callable[..., Any]
     at: int
-    moved: tuple[int, ...]
     parts: Cut
     whole: types.FunctionType
     kept: Mapping[str, int] | None = None
@@ -93,13 +91,7 @@ class HostCode:
                 yield item
 
     def finish(self, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run the tail behind a call of the head; gives what the step returns.
-
-        Args:
-            result: what the head returned.
-            args: of the call.
-            kwargs: likewise.
-        """
+        """Run the tail behind a call of the head, which returned `result`; gives what the step returns."""
         went_on, content = result
         return self.parts.tail(*self.bind(*args, **kwargs), *content) if went_on else content
 
@@ -110,9 +102,7 @@ class HostCode:
     def watched_head(self, stepped: set[int], state: StepState) -> Callable[..., Any]:
         """The head for a trace; refuses what cannot be handed from head to tail.
 
-        Args:
-            stepped: filled with the ids of the optimizers that the head steps.
-            state: what the head works on.
+        `state` is what the head works on; `stepped` is filled with the ids of the optimizers that it steps.
         """
         kept = {id(place.get()) for place in state.objects}
 
@@ -130,29 +120,17 @@ class HostCode:
 
         return head
 
-    def goes_on(self, result_spec: Any, constants: Mapping[int, Any]) -> bool:
-        """Whether the head hands its variables to the tail; else it returns what the step returns.
+    def goes_on(self, returned: Returned) -> bool:
+        """Whether the head hands its variables to the tail; else it returns what the step returns."""
+        went_on, _ = _positions(returned)
+        return returned.constants.get(went_on) is True
 
-        Args:
-            result_spec: structure of what the head returned.
-            constants: its leaves that are no tensors, numbers of the program or objects of the step.
-        """
-        went_on, _ = pytree.tree_unflatten(list(range(result_spec.num_leaves)), result_spec)
-        return constants.get(went_on) is True
-
-    def refuse_odd_variables(self, result_spec: Any, constants: Mapping[int, Any]) -> None:
-        """Refuse a variable whose content would be that of the capture for ever.
-
-        Args:
-            result_spec: structure of what the head returned.
-            constants: its leaves that are no tensors, numbers of the program or objects of the step.
-
-        Raises:
-            CaptureError: naming the variable.
-        """
-        if not self.goes_on(result_spec, constants):
+    def refuse_odd_variables(self, returned: Returned) -> None:
+        """Refuse a variable whose content would be that of the capture for ever, by name."""
+        if not self.goes_on(returned):
             return
-        _, content = pytree.tree_unflatten(list(range(result_spec.num_leaves)), result_spec)
+        _, content = _positions(returned)
+        constants = returned.constants
         for name, leaves in zip(self.parts.variables, content, strict=True):
             for leaf in leaves_of(leaves):
                 if leaf in constants and not (is_plain(constants[leaf]) or _is_fixed(constants[leaf])):
@@ -161,12 +139,7 @@ class HostCode:
     def refuse_training(self, stepped: set[int], variables: Iterable[Any]) -> None:
         """Refuse a cut that leaves a backward pass or an update behind the program.
 
-        Args:
-            stepped: ids of the optimizers that the head steps.
-            variables: objects of the step that the head hands to the tail.
-
-        Raises:
-            CaptureError: saying what would come behind the program.
+        `stepped` are the ids of the optimizers that the head steps, `variables` what it hands to the tail.
         """
         if any({"backward", "autograd"} & names_in(code) for code in self._tail_codes()):
             raise self._refusal("a backward pass comes after it")
@@ -195,8 +168,7 @@ class HostCode:
     def written_numbers(self, head: StepState) -> frozenset[str]:
         """Names of the Python numbers that the tail writes and the head reads at the next call.
 
-        Raises:
-            CaptureError: the head reads something else that the tail writes, so every call would be another program.
+        The head is refused if it reads something else that the tail writes: every call would be another program.
         """
         fed = self._fed(head)
         other = next((place for place in fed if type(place.get()) is not float), None)
@@ -238,6 +210,11 @@ class HostCode:
 
     def _refusal(self, why: str) -> CaptureError:
         return CaptureError("host code between tensor operations", where=self.parts.location, why=why)
+
+
+def _positions(returned: Returned) -> Any:
+    """The pair that the head returns, with positions for the leaves."""
+    return pytree.tree_unflatten(list(range(returned.spec.num_leaves)), returned.spec)
 
 
 def _is_users(callee: Callable[..., Any]) -> bool:

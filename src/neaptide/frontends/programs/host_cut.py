@@ -17,13 +17,14 @@ import torch
 from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.dispatch.recorder import Recorder
+from neaptide.frontends.programs.captured import StepRequest
 from neaptide.frontends.programs.host_code import HostCode
 from neaptide.frontends.programs.step_programs import LaterCallError
 from neaptide.frontends.source.split_source import StepSource
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import EntryPattern, present_pattern
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.trace.step_trace import trace_step
+from neaptide.frontends.trace.step_trace import StepCall, trace_step
 from neaptide.frontends.watch.object_watch import ObjectWatch
 from neaptide.frontends.watch.trace_watch import StateWatch
 
@@ -60,10 +61,7 @@ class OnTheWay:
     _why_not: str = "no statement of the step itself is host code"
 
     def cut(self, *, but_counts: bool = False) -> HostCode:
-        """The step, cut in front of its first effect.
-
-        Args:
-            but_counts: numbers that it counts in are no effects.
+        """The step, cut in front of its first effect; with `but_counts`, numbers that it counts in are none.
 
         Raises:
             LookupError: it cannot be cut; the text says why.
@@ -73,31 +71,18 @@ class OnTheWay:
         return self._cuts[but_counts]()
 
 
-def on_the_way(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    extra: Any,
-    counted: frozenset[str] = frozenset(),
-    entry: EntryPattern | None = None,
-) -> OnTheWay:
+def on_the_way(step: Callable[..., Any], request: StepRequest, entry: EntryPattern | None) -> OnTheWay:
     """Find the first statement of a step that has an effect on the host, or fails to be traced. One trace.
 
-    Args:
-        step: could not be captured as a whole.
-        args: of the call.
-        kwargs: likewise.
-        extra: further state, as for `find_state`.
-        counted: names of numbers of the state that the step may write.
-        entry: what a later call finds that could not be captured; None for this one.
+    `entry` is what a later call finds that could not be captured; None for this one.
     """
     try:
         function, rebuild = _unwrapped(step)
         source = StepSource(function)
     except LookupError as reason:
         return OnTheWay(frozenset(), {}, str(reason))
-    state = find_state(step, extra)
-    state.counted = counted
+    state = find_state(step, request.extra)
+    state.counted = request.counted
     reached = quiet = 0
     operations = -1
     objects = ObjectWatch(state)
@@ -126,11 +111,12 @@ def on_the_way(
             quiet, operations = number, now
 
     try:
-        trace_step(rebuild(source.marked(mark)), args, kwargs, state, entry or present_pattern(state))
+        call = StepCall(rebuild(source.marked(mark)), request.args, request.kwargs, state)
+        trace_step(call, entry or present_pattern(state))
     except (_FirstEffect, CaptureError):
         for but_counts in (False, True):
             cuts.setdefault(but_counts, quiet or reached)
-    return OnTheWay(counts - counted, {which: partial(cut, number) for which, number in cuts.items()})
+    return OnTheWay(counts - request.counted, {which: partial(cut, number) for which, number in cuts.items()})
 
 
 def cut_again(host: HostCode, step: Callable[..., Any]) -> HostCode:
@@ -157,7 +143,7 @@ def _at(
     def made(moved: tuple[int, ...]) -> HostCode:
         parts = source.cut(number, moved)
         head, bind, tail = rebuild(parts.head), rebuild(parts.bind), rebuild(parts.tail)
-        return HostCode(head, bind, tail, number, moved, parts, function)
+        return HostCode(head, bind, tail, number, parts, function)
 
     clearing = source.clears_gradients(number)
     if clearing and len(clearing) < source.length - number:
@@ -193,18 +179,14 @@ class _Effects:
         with private.no_modes():  # the state of torch's generator is a tensor
             if any(watched.has_changed() for watched in self._objects.watched):
                 return True
-        return bool(
+        for write in self._watch.written():
             # A tensor that is left in a place is a result of the program.
-            any(
-                not (isinstance(write.after, torch.Tensor) or write.name in self._counted)
-                and not (but_counts and write.is_count)
-                for write in self._watch.written()
-            )
-            or self._watch.has_drawn()
-            or any(
-                now.keys() != then.keys() or any(now[k] is not then[k] for k in then)
-                for now, then in self._groups
-            )
+            is_known = isinstance(write.after, torch.Tensor) or write.name in self._counted
+            if not is_known and not (but_counts and write.is_count):
+                return True
+        return self._watch.has_drawn() or any(
+            now.keys() != then.keys() or any(now[k] is not then[k] for k in then)
+            for now, then in self._groups
         )
 
 

@@ -5,30 +5,24 @@ Torch branches on a size of 1, and kernels on other sizes, in nearly every step;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim, examples
 from neaptide.frontends.programs.captured import CapturedProgram
-from neaptide.frontends.programs.joined_graphs import first_difference
-from neaptide.frontends.programs.step_programs import StepRequest, all_programs
+from neaptide.frontends.programs.same_program import first_difference
+from neaptide.frontends.programs.step_programs import Capture, Programs
 from neaptide.frontends.recording.size_facts import SizeFacts
-from neaptide.frontends.state.step_state import StepState
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.ranges import Interval, bound
 from neaptide.symbolic.size_expr import SizeExpr
 
 _MOST_BOUNDS = 2  # that are looked past at one end of a range: each costs a capture
 
-Programs = list[CapturedProgram]
 
-
-def joined_programs(
-    step: Callable[..., Any], request: StepRequest, found: StepState
-) -> tuple[Programs, frozenset[str]]:
-    """The programs of a step as `all_programs` gives them, for ranges that are as wide as one program holds for.
+def joined_programs(capture: Capture) -> Programs:
+    """The programs of a step, for ranges that are as wide as one program holds for.
 
     Where a range ends before it was asked to, the step is traced with the next size. Where that gives other programs,
     the range stays, and the note says where they differ first.
@@ -36,70 +30,61 @@ def joined_programs(
     Raises:
         CaptureError: the step is no straight-line program at the sizes of the call.
     """
-    joining = _Joining(step, found)
-    programs, changing = all_programs(step, request, found)
-    for dim in request.dims:
-        programs = joining.widened(
-            programs, changing, request, Dim(dim.name, max(dim.low, SMALLEST), dim.high)
-        )
+    programs, changing = capture.programs()
+    for dim in capture.request.dims:
+        wanted = Dim(dim.name, max(dim.low, SMALLEST), dim.high)
+        programs = _widened(capture, (programs, changing), wanted)
     return programs, changing
 
 
-class _Joining:
-    def __init__(self, step: Callable[..., Any], found: StepState) -> None:
-        self.step = step
-        self.found = found
-
-    def widened(
-        self, programs: Programs, changing: frozenset[str], request: StepRequest, wanted: Dim
-    ) -> Programs:
-        """The programs with the range of one dim as near to the wanted one as they are the same."""
-        if any(program.sizes.asked.get(wanted.name) != SizeExpr.dim(wanted.name) for program in programs):
-            return programs
-        for next_size in (_below, _above):
-            for _ in range(_MOST_BOUNDS):
-                size = next_size([_range(program.sizes, wanted.name) for program in programs], wanted)
-                if size is None:
-                    break
-                programs, refused = self._joined_at(programs, changing, request, wanted.name, size)
-                if refused is not None:
-                    told = f"at {wanted.name} = {size} it is another program: {refused}"
-                    programs = [_with_sizes(p, p.sizes.with_remark(wanted.name, told)) for p in programs]
-                    break
+def _widened(capture: Capture, found: Programs, wanted: Dim) -> list[CapturedProgram]:
+    """The programs with the range of one dim as near to the wanted one as they are the same."""
+    programs, changing = found
+    name = wanted.name
+    if any(program.sizes.asked.get(name) != SizeExpr.dim(name) for program in programs):
         return programs
-
-    def _joined_at(
-        self, programs: Programs, changing: frozenset[str], request: StepRequest, name: str, size: int
-    ) -> tuple[Programs, str | None]:
-        """The programs with one more part of a range, that which holds for a size; or why they are others there."""
-        dims = _dims_at(request.dims, programs, name, size)
-        if dims is None:
-            return programs, "another dim that is tied to it is not asked to have its size"
-        there = replace(request, dims=dims)
-        try:
-            others, also_changing = all_programs(self.step, there, self.found)
-        except CaptureError as refusal:
-            return programs, ", ".join(text for text in (refusal.what, refusal.why, refusal.where) if text)
-        if len(others) != len(programs) or also_changing != changing:
-            return programs, "other gradients or optimizer state exist"
-        binding = {} if size > SMALLEST else {name: size}
-        for program, other in zip(programs, others, strict=True):
-            difference = first_difference(program, other, binding)
-            if difference is not None:
-                return programs, difference
-        for dim in programs[-1].sizes.dims:
-            if dim.name != name:
-                others = self.widened(others, changing, there, dim)
-        joined = []
-        for program, other in zip(programs, others, strict=True):
-            facts = _joined_facts(program.sizes, other.sizes, name, size)
-            if isinstance(facts, str):
-                return programs, facts
-            joined.append(_with_sizes(program, facts))
-        return joined, None
+    for next_size in (_below, _above):
+        for _ in range(_MOST_BOUNDS):
+            size = next_size([_range(program.sizes, name) for program in programs], wanted)
+            if size is None:
+                break
+            joined = _joined_at(capture, (programs, changing), name, size)
+            if isinstance(joined, str):
+                told = f"at {name} = {size} it is another program: {joined}"
+                programs = [_with_sizes(p, p.sizes.with_remark(name, told)) for p in programs]
+                break
+            programs = joined
+    return programs
 
 
-# -- ranges ---------------------------------------------------------------------------------------------------------
+def _joined_at(capture: Capture, found: Programs, name: str, size: int) -> list[CapturedProgram] | str:
+    """The programs with one more part of a range, that which holds for a size; or why they are others there."""
+    programs, changing = found
+    dims = _dims_at(capture.request.dims, programs, name, size)
+    if dims is None:
+        return "another dim that is tied to it is not asked to have its size"
+    there = capture.with_dims(dims)
+    try:
+        others, also_changing = there.programs()
+    except CaptureError as refusal:
+        return ", ".join(text for text in (refusal.what, refusal.why, refusal.where) if text)
+    if len(others) != len(programs) or also_changing != changing:
+        return "other gradients or optimizer state exist"
+    binding = {} if size > SMALLEST else {name: size}
+    for program, other in zip(programs, others, strict=True):
+        difference = first_difference(program, other, binding)
+        if difference is not None:
+            return difference
+    for dim in programs[-1].sizes.dims:
+        if dim.name != name:
+            others = _widened(there, (others, changing), dim)
+    joined = []
+    for program, other in zip(programs, others, strict=True):
+        facts = _joined_facts(program.sizes, other.sizes, name, size)
+        if isinstance(facts, str):
+            return facts
+        joined.append(_with_sizes(program, facts))
+    return joined
 
 
 def _range(facts: SizeFacts, name: str) -> Dim:
@@ -121,7 +106,7 @@ def _above(ranges: Sequence[Dim], wanted: Dim) -> int | None:
 
 
 def _dims_at(
-    dims: Sequence[DynamicDim], programs: Programs, name: str, size: int
+    dims: Sequence[DynamicDim], programs: Sequence[CapturedProgram], name: str, size: int
 ) -> tuple[DynamicDim, ...] | None:
     """The dims for a trace with one size in place of a dim's example; None where one of them cannot have its size.
 
@@ -148,14 +133,14 @@ def _joined_facts(facts: SizeFacts, other: SizeFacts, name: str, size: int) -> S
     added = _range(other, name) if name in {dim.name for dim in other.dims} else Dim(name, size, size)
     if size in held:
         return facts
-    low, high = min(held.low, added.low), _larger(held.high, added.high)
+    high = None if held.high is None or added.high is None else max(held.high, added.high)
     if not (_reaches(held, added) and _reaches(added, held)):
         return f"it holds for {added} there"
     ranges = {dim.name: Interval(dim.low, dim.high) for dim in facts.dims}
     ranges[name] = Interval(added.low, added.high)
     here = {name: SizeExpr.const(size)} if added.low == added.high else {}
     reason = next(_unmet(facts, other, ranges, here), None)
-    return reason or facts.with_range(Dim(name, low, high))
+    return reason or facts.with_range(Dim(name, min(held.low, added.low), high))
 
 
 def _unmet(
@@ -189,10 +174,6 @@ def _unmet(
 def _reaches(one: Dim, other: Dim) -> bool:
     """Whether the first range does not end more than one size in front of the second."""
     return one.high is None or other.low <= one.high + 1
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)
 
 
 def _with_sizes(program: CapturedProgram, sizes: SizeFacts) -> CapturedProgram:

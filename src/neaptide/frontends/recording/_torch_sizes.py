@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from neaptide.frontends._torch_private import is_fake, new_fake, resolve
+from neaptide.frontends.objects.places import Replacement
 
 _SYMBOLIC_IN_CPP: tuple[Any, ...] = (
     torch.ops.aten.dropout.default,
@@ -24,14 +25,8 @@ def keeps_sizes() -> bool:
 
 
 def new_size(mode: Any, name: str, hint: int, low: int, high: int | None) -> torch.SymInt:
-    """A size that a trace knows by its range only, and by an example where it has to branch.
-
-    Args:
-        mode: fake mode, in whose shape environment the symbol is made.
-        name: that no other symbol of the environment has.
-        hint: the example, 2 or more: torch takes 0 and 1 for constants.
-        low: smallest size.
-        high: largest; None for none.
+    """A size that a trace knows by its range only, and by an example where it has to branch: 2 or more, for torch takes 0
+    and 1 for constants. No other symbol of the fake mode has the name; `high` is None for no largest size.
     """
     infinity = resolve("torch.utils._sympy.numbers", "int_oo")
     span = resolve("torch.utils._sympy.value_ranges", "ValueRanges")(low, infinity if high is None else high)
@@ -46,16 +41,6 @@ def new_size(mode: Any, name: str, hint: int, low: int, high: int | None) -> tor
     )
     size: torch.SymInt = environment.create_symintnode(symbol, hint=hint, source=source)
     return size
-
-
-@contextlib.contextmanager
-def uncached_kernels(mode: Any) -> Iterator[None]:
-    """Fake kernels are asked anew for each operation: with symbolic sizes, keeping a result costs more than it saves."""
-    was_enabled, mode.cache_enabled = mode.cache_enabled, False
-    try:
-        yield
-    finally:
-        mode.cache_enabled = was_enabled
 
 
 @contextlib.contextmanager
@@ -120,24 +105,25 @@ def assumptions(mode: Any) -> list[Any]:
     return [guard.expr for guard in mode.shape_env.guards]
 
 
-@contextlib.contextmanager
-def noted_assumptions(mode: Any, note: Callable[[int], None]) -> Iterator[None]:
-    """Call `note` with the position in `assumptions` of each new one, on the stack of the code that asks."""
+def sizes_noted(mode: Any, note: Callable[[int], None]) -> Iterator[Replacement]:
+    """Call `note` with the position in `assumptions` of each new one, on the stack of the code that asks.
+
+    Fake kernels are asked anew for each operation: with symbolic sizes, keeping a result costs more than it saves.
+    """
     environment = mode.shape_env
-    original = environment.evaluate_expr
 
-    def evaluate(*args: Any, **kwargs: Any) -> Any:
-        before = len(environment.guards)
-        result = original(*args, **kwargs)
-        for position in range(before, len(environment.guards)):
-            note(position)
-        return result
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            before = len(environment.guards)
+            result = original(*args, **kwargs)
+            for position in range(before, len(environment.guards)):
+                note(position)
+            return result
 
-    environment.evaluate_expr = evaluate
-    try:
-        yield
-    finally:
-        del environment.evaluate_expr
+        return evaluate
+
+    yield mode, "cache_enabled", lambda _enabled: False
+    yield environment, "evaluate_expr", make
 
 
 def sympy_integer(number: int) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from neaptide.frontends import _torch_private as private
 from neaptide.frontends.recording.recording import Record, Recording, TensorFacts
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -23,12 +22,8 @@ def constant_value(
 ) -> torch.Tensor | None:
     """What a record is in every step; None where it depends on an input, a size that varies, or is too large.
 
-    Sizes that vary and that inputs which are given tell count as given.
-
-    Args:
-        record: of a recording, which may still be going on.
-        recording: all that was recorded so far.
-        given: inputs whose numbers are known.
+    Inputs in `given` have known numbers; sizes that vary and that they tell count as given. The recording may still be
+    going on.
     """
     sources: set[Record] = set()
     if not is_constant(record, recording, sources, given):
@@ -63,7 +58,7 @@ def is_constant(
             return False
         stack.extend(current.operands())
     written = _written_storages(recording)
-    return not any(_storage(source) in written for source in seen)
+    return all(written.isdisjoint(source.storages()) for source in seen)
 
 
 def has_sizes(record: Record) -> bool:
@@ -88,16 +83,13 @@ def told_sizes(inputs: Iterable[Record]) -> dict[str, tuple[Record, int]]:
 
 def _written_storages(recording: Recording) -> set[int]:
     """Storages that some operation overwrites, itself or through a view."""
-    written: set[int | None] = set()
+    written: set[int] = set()
     for record in recording.records:
         target = record.target
         if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:  # noqa: SLF001
-            written.update(map(_storage, record.operands()))
-    return {key for key in written if key is not None}
-
-
-def _storage(record: Record) -> int | None:
-    return record.result.storage_key if isinstance(record.result, TensorFacts) else None
+            for operand in record.operands():
+                written.update(operand.storages())
+    return written
 
 
 def _bytes(record: Record, largest: int) -> int:
@@ -111,8 +103,7 @@ def _bytes(record: Record, largest: int) -> int:
 def _evaluate(record: Record, known: dict[Record, Any], told: Mapping[str, int]) -> torch.Tensor:
     if record not in known:
         if record.kind == "literal":
-            literal = record.args[0]
-            known[record] = literal.constant if private.is_fake(literal) else literal
+            known[record] = record.literal()
         else:
             args, kwargs = pytree.tree_map_only(
                 SizeExpr, lambda size: size.evaluate(told), (record.args, record.kwargs)

@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.recording.constant_values import told_sizes
-from neaptide.frontends.recording.record_queries import written_records
 from neaptide.frontends.recording.recording import Record, Recording, TensorFacts
 from neaptide.frontends.recording.trace_values import qualified
 from neaptide.ops.structural import HOST_OPS
@@ -38,8 +37,8 @@ class HostPart:
         keys: where the numbers are read, as in `InputSlot.key`.
         numbers: what was there when the step was traced.
         outcomes: of the branches, in the order of the step.
-        decide: of the numbers, to the outcomes; it overwrites the tensors that it is given.
-        step: of the numbers, to their values after the step; likewise.
+        decide: of the numbers, to the outcomes; it overwrites the tensors that it is given, and so does `step`.
+        step: of the numbers, to their values after the step.
         changed: keys of the numbers whose value after the step is known.
     """
 
@@ -132,11 +131,9 @@ class KnownValues:
         return self._values.get(record, UNKNOWN)
 
     def part(self, decisions: Sequence[tuple[Record, bool]], after: Mapping[Key, Record]) -> HostPart:
-        """The function of the numbers on which the decisions depend. O(records).
+        """The function of the numbers on which the decisions (records with their known values) depend. O(records).
 
-        Args:
-            decisions: records whose value is known, and that value.
-            after: by key, the record whose value the number has when the step is over.
+        `after` gives, by key, the record whose value the number has when the step is over.
         """
         self._advance()
         roots = {record for record, _ in decisions}
@@ -163,7 +160,7 @@ class KnownValues:
         return self._numbers[key] if key in self._numbers else self._given[key]
 
     def _needed(self, roots: Iterable[Record]) -> set[Record]:
-        """The records that some others depend on, those that write to what they read among them."""
+        """The records that some others depend on, among them those that write to what they read."""
         needed: set[Record] = set()
         stack = list(roots)
         while stack:
@@ -182,7 +179,9 @@ class KnownValues:
         copies: dict[Record, torch.fx.Node] = {
             record: graph.placeholder(f"number_{k}") for k, record in enumerate(inputs)
         }
-        plain = {record: copies.pop(record) for record in inputs if not _is_tensor(numbers[record])}
+        plain = {
+            record: copies.pop(record) for record in inputs if not isinstance(numbers[record], torch.Tensor)
+        }
         literals: dict[str, torch.Tensor] = {}
 
         def copy_of(record: Record) -> torch.fx.Node:
@@ -206,7 +205,7 @@ class KnownValues:
                 continue
             if record.kind == "literal":
                 name = f"literal_{len(literals)}"
-                literals[name] = _literal(record)
+                literals[name] = record.literal()
                 copies[record] = graph.call_function(torch.clone, (graph.get_attr(name),))
             elif record.target is _READ_BACK and record.args[0] in plain:
                 copies[record] = plain[record.args[0]]
@@ -230,7 +229,7 @@ class KnownValues:
                     if key in self._numbers:
                         self._know(record, _as_traced(self._numbers[key]))
                 elif record.kind == "literal":
-                    literal = _literal(record)
+                    literal = record.literal()
                     if is_host_number(literal):
                         self._know(record, literal.clone())
                 elif record.kind == "call":
@@ -238,7 +237,7 @@ class KnownValues:
         self._seen = len(records)
 
     def _call(self, record: Record) -> None:
-        written = [r for r in written_records(record) if r in self._values]
+        written = [r for r in record.written() if r in self._values]
         if all(r in self._values for r in record.operands()) and _can_be_played(record):
             args, kwargs = _replaced((record.args, record.kwargs), self._values.__getitem__)
             try:
@@ -263,10 +262,6 @@ class KnownValues:
             self._values.pop(record, None)
 
 
-def _is_tensor(item: Any) -> bool:
-    return isinstance(item, torch.Tensor)
-
-
 def _replaced(items: Any, replace: Callable[[Record], Any]) -> Any:
     return pytree.tree_map_only(Record, replace, items)
 
@@ -288,11 +283,6 @@ def _as_traced(number: Any) -> torch.Tensor:
     if isinstance(number, torch.Tensor):
         return number.detach().clone()
     return torch.tensor(number, dtype=traced_dtype(number), device="cpu")  # whatever the default device is
-
-
-def _literal(record: Record) -> Any:
-    literal = record.args[0]
-    return literal.constant if _is_tensor(literal) and private.is_fake(literal) else literal
 
 
 def _can_be_played(record: Record) -> bool:

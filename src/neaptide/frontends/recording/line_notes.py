@@ -6,7 +6,6 @@ twice what the user or a library has wrapped round it; and torch's modules leave
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -16,9 +15,8 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.objects.places import replaced
-from neaptide.frontends.recording.notes import Notes
-from neaptide.frontends.recording.recording import Line
+from neaptide.frontends.objects.places import Replacement
+from neaptide.frontends.recording.recording import Line, Notes
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _OURS = __file__.rsplit("recording", 1)[0]  # all rooms of the frontends
@@ -28,8 +26,7 @@ _frame_at = sys._getframe  # noqa: SLF001 - a stack summary would read files; a 
 def calling_line(depth: int = 0) -> Line | None:
     """The innermost line that is neither torch's nor neaptide's: the user's, or a model library's that the user calls.
 
-    Args:
-        depth: of the first frame to look at, as for `sys._getframe`.
+    `depth` is that of the first frame to look at, as for `sys._getframe`.
     """
     frame = calling_frame(depth + 1)
     return None if frame is None else Line(frame.f_code.co_filename, frame.f_lineno)
@@ -53,8 +50,7 @@ def _is_skipped(file: str) -> bool:
     return file.startswith((_TORCH, _OURS))
 
 
-@contextlib.contextmanager
-def noted_flags(notes: Notes) -> Iterator[None]:
+def noted_flags(notes: Notes) -> Iterator[Replacement]:
     """Note where `requires_grad` of a tensor is set."""
 
     def note(tensor: torch.Tensor) -> None:
@@ -71,12 +67,11 @@ def noted_flags(notes: Notes) -> Iterator[None]:
 
     def method(original: Any) -> Any:
         @functools.wraps(original)
-        def requires_grad_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        def requires_grad_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             note(tensor)
-            result: torch.Tensor = original(tensor, *args, **kwargs)
-            return result
+            return original(tensor, *args, **kwargs)
 
         return requires_grad_
 
-    with replaced(torch.Tensor, "requires_grad", flag), replaced(torch.Tensor, "requires_grad_", method):
-        yield
+    yield torch.Tensor, "requires_grad", flag
+    yield torch.Tensor, "requires_grad_", method

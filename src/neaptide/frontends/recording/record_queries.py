@@ -1,4 +1,4 @@
-"""Questions about what was recorded: what is needed, what they write, what their storages really hold."""
+"""Questions about what was recorded: what is needed, what they write, what their storages really hold, where it is from."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from neaptide.frontends.recording.recording import Record, TensorFacts
+from neaptide.frontends.recording.recording import Record, written_arguments
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import refs
+from neaptide.ir.nodes import Source, refs
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -48,12 +48,11 @@ def true_storage_sizes(graph: Graph, registry: OpRegistry) -> Graph:
 def schema_writes(target: Any, call: Call) -> tuple[int, ...]:
     """Storages that an op without a row says it overwrites."""
     written: dict[int, None] = {}
-    for position, argument in enumerate(target._schema.arguments):  # noqa: SLF001
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            for ref in refs(call.arg(position, argument.name)):
-                storage = call.graph.values[call.node.inputs[ref.slot]].storage
-                if storage is not None:
-                    written[storage] = None
+    for position, argument in written_arguments(target):
+        for ref in refs(call.arg(position, argument.name)):
+            storage = call.graph.values[call.node.inputs[ref.slot]].storage
+            if storage is not None:
+                written[storage] = None
     return tuple(written)
 
 
@@ -78,20 +77,33 @@ def tensor_list_length(record: Record) -> int:
     return lengths.pop() if len(lengths) == 1 else 0
 
 
-def written_records(record: Record) -> list[Record]:
-    """The records whose tensors a call overwrites, by its schema."""
-    if not isinstance(record.target, torch._ops.OpOverload):  # noqa: SLF001
-        return []
-    found = []
-    for position, argument in enumerate(record.target._schema.arguments):  # noqa: SLF001
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = record.args[position] if position < len(record.args) else record.kwargs.get(argument.name)
-            items = given if isinstance(given, tuple) else (given,)
-            found += [item for item in items if isinstance(item, Record)]
-    return found
+_NO_SEQUENCE = (1 << 64) - 1  # what autograd numbers nodes that belong to no forward op
 
 
-def storages_of(record: Record) -> list[int]:
-    """Identities of the storages of what a record gives."""
-    results = record.result if isinstance(record.result, tuple) else (record.result,)
-    return [item.storage_key for item in results if isinstance(item, TensorFacts)]
+class SourceMap:
+    """Reads the notes on the records of a trace; backward calls borrow line and module of their forward op.
+
+    The join is on autograd's sequence number: the forward op and the backward nodes of its gradient carry the
+    same one.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._forward: dict[int, Record] = {}
+        for record in records:
+            is_forward = record.phase == "forward" or record.is_recomputed
+            if record.kind != "call" or not is_forward or record.sequence is None:
+                continue
+            known = self._forward.get(record.sequence)
+            if record.line is not None and (known is None or record.module):
+                self._forward[record.sequence] = record
+
+    def of(self, record: Record) -> Source:
+        """Line, module and phase of a record."""
+        phase, number = record.phase, record.sequence
+        is_backward = phase == "backward" and not record.is_recomputed
+        if is_backward and number is not None and number != _NO_SEQUENCE:
+            record = self._forward.get(number, record)
+        line = record.line
+        if line is None:
+            return Source(module=record.module, phase=phase)
+        return Source(line.file, line.number, line.code, record.module, phase)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from neaptide.frontends.objects.batch_objects import content_of, flatten
 from neaptide.frontends.objects.containers import copied, entries_of
 from neaptide.frontends.objects.unread import is_unread
 from neaptide.frontends.objects.values import is_scalar
-from neaptide.frontends.recording.record_source import SourceMap
-from neaptide.frontends.recording.recording import Record, Recording, TensorFacts
+from neaptide.frontends.recording.record_queries import SourceMap
+from neaptide.frontends.recording.recording import Record, Recording
 from neaptide.symbolic.size_expr import SizeExpr
 
 _MAX_LITERAL = 10_000  # elements; a larger literal is refused anyway
@@ -23,8 +23,8 @@ _SETTINGS = (
     *(str, bytes, type(None), SizeExpr),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
-FIRST_OPERAND = "the first operand"
 _DEPTH = 4  # of plain data in a result, in containers and attributes
+_RETURNED = "a value of the program"
 
 Row = tuple[Any, ...]
 
@@ -36,24 +36,17 @@ class Listing:
     Attributes:
         rows: one for each operation; the phase is its first entry.
         calls: the record of each row.
-        results: what each row gave, where that follows from the facts of what it takes: tensors with bytes of their
-            own, or `FIRST_OPERAND`, written in place; else None.
         result: structure and plain data of what the step returns, and which rows gave its tensors.
     """
 
     rows: tuple[Row, ...]
     calls: tuple[Record, ...]
-    results: tuple[Any, ...]
     result: tuple[Any, ...]
 
     def difference(self, other: Listing, phases: Iterable[str]) -> str | None:
-        """The line of the first operation that the other run does not do likewise; None where both do the same.
+        """The line of the first operation of some phases that the other run does not do likewise; None where both do the same.
 
         It is empty where only the results differ.
-
-        Args:
-            other: another run.
-            phases: what is compared: `forward`, `backward`, `optimizer`.
         """
         wanted = frozenset(phases)
         mine = [i for i, row in enumerate(self.rows) if row[0] in wanted]
@@ -68,129 +61,48 @@ class Listing:
     def _location(self, index: int) -> str:
         line = self.calls[index].line
         if line is not None:  # also in a backward of the user's own
-            return f"{line.file}:{line.number}: {line.code}"
+            return line.location
         source = SourceMap(self.calls).of(self.calls[index])
         return f"{source.location}: {source.code}"
 
 
-NO_LISTING = Listing((), (), (), ())
+NO_LISTING = Listing((), (), ())
 
 
-class Lister:
-    """Lists records one after the other.
+def list_run(recording: Recording, names: Iterable[str], result: Any) -> Listing:
+    """List what was recorded of a run with inputs of these names, before it is edited. O(records)."""
+    inputs = iter(names)
+    tokens: dict[Record, Any] = {}
+    counts: dict[str, int] = {}
+    rows: list[Row] = []
+    calls: list[Record] = []
 
-    Args:
-        names: of the inputs, in order.
-
-    Attributes:
-        rows: as in `Listing`.
-        calls: likewise.
-        results: likewise.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.rows: list[Row] = []
-        self.calls: list[Record] = []
-        self.results: list[Any] = []
-        self._inputs = iter(names)
-        self._tokens: dict[Record, Any] = {}
-        self._counts: dict[str, int] = {}
-        self._storages: set[int] = set()
-        self._written_down: set[Record] = set()  # with elements that the trace knows
-
-    def add(self, record: Record) -> None:
-        """List the next record."""
-        if record.kind == "input":
-            self._tokens[record] = next(self._inputs)
-        elif record.kind == "literal":
-            self._tokens[record] = _literal(record.args[0])
-            self._written_down.add(record)
-        elif record.kind == "call":
-            self._counts[record.phase] = number = self._counts.get(record.phase, 0) + 1
-            self._tokens[record] = ("forward", number) if record.phase == "forward" else record.phase
-            self.rows.append(self.row(record.phase, record.target, record.args, record.kwargs))
-            self.calls.append(record)
-            self.results.append(None if self._takes_literals(record) else self._followed(record))
-        self._storages.update(facts.storage_key for facts in tensors_of(record.result))
-
-    def row(self, phase: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Row:
-        """A call as a row; what it takes has been listed."""
-        return phase, target, self.token(args), tuple([(key, self.token(it)) for key, it in kwargs.items()])
-
-    def token(self, item: Any) -> Any:
+    def token(item: Any) -> Any:
         """An argument, comparable with those of another run."""
         if isinstance(item, Record):
-            return self._tokens[item]
+            return tokens[item]
         if isinstance(item, tuple):
-            return tuple([self.token(entry) for entry in item])
+            return tuple([token(entry) for entry in item])
         if isinstance(item, (bool, int, float)):
             return _number(item)
         return item if isinstance(item, _SETTINGS) else type(item)
 
-    def _takes_literals(self, record: Record) -> bool:
-        """Whether elements that the trace knows are computed with, or written to."""
-        operands = list(record.operands())
-        if operands and all(operand in self._written_down for operand in operands):
-            self._written_down.add(record)
-            return True
-        return bool(operands) and operands[0] in self._written_down
-
-    def _followed(self, record: Record) -> Any:
-        if _is_in_place(record):
-            return FIRST_OPERAND
-        keys = [facts.storage_key for facts in tensors_of(record.result)]
-        is_fresh = len(set(keys)) == len(keys) and self._storages.isdisjoint(keys)
-        return record.result if keys and is_fresh else None
-
-
-def _is_in_place(record: Record) -> bool:
-    """Whether the result is the first operand, as it was but for its elements."""
-    first = record.args[0] if record.args else None
-    return (
-        isinstance(first, Record)
-        and isinstance(record.result, TensorFacts)
-        and isinstance(first.result, TensorFacts)
-        and record.result.storage_key == first.result.storage_key
-        and shown_of(record.result) == shown_of(first.result)
-        and private.returns_what_it_writes(record.target)
-    )
-
-
-def shown_of(facts: TensorFacts) -> tuple[Any, ...]:
-    """What an operation that takes a tensor can see of it, but for its elements."""
-    return facts.shape, facts.strides, facts.offset, facts.dtype, facts.device, facts.layout, facts.flags
-
-
-def tensors_of(result: Any) -> Iterator[TensorFacts]:
-    """The tensors of what a call gives, in order."""
-    if isinstance(result, TensorFacts):
-        yield result
-    elif isinstance(result, tuple):
-        for item in result:
-            yield from tensors_of(item)
-
-
-def list_run(recording: Recording, names: Sequence[str], result: Any) -> Listing:
-    """List what was recorded. O(records).
-
-    Args:
-        recording: of a trace, before it is edited.
-        names: of the inputs, in order.
-        result: what the step returned.
-    """
-    lister = Lister(names)
     for record in recording.records:
-        lister.add(record)
-    output = recording.records[-1]
+        if record.kind == "input":
+            tokens[record] = next(inputs)
+        elif record.kind == "literal":
+            tokens[record] = _literal(record.literal())
+        elif record.kind == "call":
+            phase = record.phase
+            counts[phase] = number = counts.get(phase, 0) + 1
+            tokens[record] = ("forward", number) if phase == "forward" else phase
+            named = tuple([(key, token(item)) for key, item in record.kwargs.items()])
+            rows.append((phase, record.target, token(record.args), named))
+            calls.append(record)
     leaves, structure = flatten(result)
     plain = [_content(content_of(leaf), _DEPTH) for leaf in leaves]
-    returned = [lister.token(item) for item in output.args[: plain.count(_RETURNED)]]
-    return Listing(
-        tuple(lister.rows), tuple(lister.calls), tuple(lister.results), (structure, plain, returned)
-    )
-
-
-_RETURNED = "a value of the program"
+    returned = [token(item) for item in recording.records[-1].args[: plain.count(_RETURNED)]]
+    return Listing(tuple(rows), tuple(calls), (structure, plain, returned))
 
 
 def _number(item: float) -> Any:
@@ -198,8 +110,6 @@ def _number(item: float) -> Any:
 
 
 def _literal(content: Any) -> Any:
-    if isinstance(content, torch.Tensor) and private.is_fake(content):
-        content = content.constant  # type: ignore[attr-defined]
     if not isinstance(content, torch.Tensor) or content.numel() > _MAX_LITERAL:
         return type(content)
     return "literal", content.dtype, private.literal_bytes(content)

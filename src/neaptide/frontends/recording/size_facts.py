@@ -16,14 +16,7 @@ Sign = Literal["<=", "!="]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A comparison of sizes that a trace has taken for true, and that does not hold for all sizes in the ranges.
-
-    Attributes:
-        left: side that is not larger, or that differs.
-        sign: of the two.
-        right: the other side.
-        where: the line that asked.
-    """
+    """A comparison of sizes that the line `where` asked for, and that does not hold for all sizes in the ranges."""
 
     left: SizeExpr
     sign: Sign
@@ -45,12 +38,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Why the range of a dim is not what was asked for.
-
-    Attributes:
-        wanted: the range that was asked for.
-        told: the lines that asked, and what is beyond the range, in words.
-    """
+    """Why the range of a dim is not the one that was `wanted`: the lines that asked, and what is beyond the range, in words."""
 
     wanted: Dim
     told: tuple[str, ...] = ()

@@ -21,7 +21,6 @@ class Values:
     """Makes values and finds them again.
 
     Attributes:
-        sizes: what the symbols of the trace stand for.
         of: by record: a value id, a tuple of value ids (and None), or None.
         line: that calls the operation whose arguments are read.
     """

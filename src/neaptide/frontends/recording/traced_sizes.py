@@ -13,6 +13,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.recording import _torch_sizes as private
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
 
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 def traced_size(number: Any) -> Any:
     """A number of a trace: a plain one, or an expression where sizes decide it. O(terms).
@@ -22,12 +24,10 @@ def traced_size(number: Any) -> Any:
     Raises:
         CaptureError: an integer of sizes that no size expression can hold.
     """
-    if isinstance(number, torch.SymInt):
-        if not private.is_backed(number):
-            return number
-        size = size_of_formula(private.formula(number))
-        return size.constant_value() if size.is_constant else size
-    return number
+    if not isinstance(number, torch.SymInt) or not private.is_backed(number):
+        return number
+    size = size_of_formula(private.formula(number))
+    return size.constant_value() if size.is_constant else size
 
 
 def traced_sizes(numbers: Any) -> tuple[Any, ...]:
@@ -37,12 +37,12 @@ def traced_sizes(numbers: Any) -> tuple[Any, ...]:
 
 def is_of_sizes(number: Any) -> bool:
     """Whether a symbolic number follows from sizes alone."""
-    return isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)) and private.is_backed(number)
+    return isinstance(number, _SYMBOLS) and private.is_backed(number)
 
 
 def is_of_data(number: Any) -> bool:
     """Whether only the data knows a number."""
-    return isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)) and not private.is_backed(number)
+    return isinstance(number, _SYMBOLS) and not private.is_backed(number)
 
 
 def size_of_formula(formula: Any) -> SizeExpr:
@@ -55,22 +55,22 @@ def size_of_formula(formula: Any) -> SizeExpr:
         return SizeExpr.const(int(formula))
     if formula.is_Symbol:
         return SizeExpr.dim(str(formula))
-    make = _FUNCTIONS.get(type(formula).__name__)
+    kind = type(formula).__name__
+    if kind in _ROUNDED:
+        (number,) = formula.args
+        if type(number).__name__ != "IntTrueDiv":
+            return size_of_formula(number)
+        return _ROUNDED[kind](*map(size_of_formula, number.args))
+    if kind in _POWERS:
+        return _power(*formula.args)
+    make = _FUNCTIONS.get(kind)
     if make is None:
         raise CaptureError(
             f"the step computes the size {formula}",
-            why=f"{type(formula).__name__} of a size is no size that a program can carry",
+            why=f"{kind} of a size is no size that a program can carry",
             next_step="compute it with +, -, *, // and %, or leave that dim out of dynamic=",
         )
-    return make(*formula.args)
-
-
-def _sum(*terms: Any) -> SizeExpr:
-    return reduce(SizeExpr.__add__, map(size_of_formula, terms))
-
-
-def _product(*factors: Any) -> SizeExpr:
-    return reduce(SizeExpr.__mul__, map(size_of_formula, factors))
+    return make(*map(size_of_formula, formula.args))
 
 
 def _power(base: Any, exponent: Any) -> SizeExpr:
@@ -79,52 +79,22 @@ def _power(base: Any, exponent: Any) -> SizeExpr:
     return reduce(SizeExpr.__mul__, [size_of_formula(base)] * int(exponent), SizeExpr.const(1))
 
 
-def _maximum(*sizes: Any) -> SizeExpr:
-    return reduce(maximum, map(size_of_formula, sizes))
-
-
-def _minimum(*sizes: Any) -> SizeExpr:
-    return -reduce(maximum, [-size_of_formula(size) for size in sizes])
-
-
-def _quotient(x: Any, y: Any) -> SizeExpr:
-    return floordiv(size_of_formula(x), size_of_formula(y))
-
-
-def _remainder(x: Any, y: Any) -> SizeExpr:
-    return modulo(size_of_formula(x), size_of_formula(y))
-
-
-def _rounded_down(number: Any) -> SizeExpr:
-    """Of a quotient of whole numbers, which is exact as a float up to 2**53."""
-    if type(number).__name__ == "IntTrueDiv":
-        return _quotient(*number.args)
-    return size_of_formula(number)
-
-
-def _rounded_up(number: Any) -> SizeExpr:
-    if type(number).__name__ == "IntTrueDiv":
-        x, y = map(size_of_formula, number.args)
-        return -floordiv(-x, y)
-    return size_of_formula(number)
-
-
+_POWERS = frozenset({"Pow", "PowByNatural"})
+# Of a quotient of whole numbers, which is exact as a float up to 2**53.
+_ROUNDED: Mapping[str, Callable[..., SizeExpr]] = MappingProxyType(
+    {"FloorToInt": floordiv, "TruncToInt": floordiv, "CeilToInt": lambda x, y: -floordiv(-x, y)}
+)
 _FUNCTIONS: Mapping[str, Callable[..., SizeExpr]] = MappingProxyType(
     {
-        "Add": _sum,
-        "Mul": _product,
-        "Pow": _power,
-        "PowByNatural": _power,
-        "Max": _maximum,
-        "Min": _minimum,
-        "FloorDiv": _quotient,
-        "CleanDiv": _quotient,
-        "Mod": _remainder,
-        "PythonMod": _remainder,
-        "FloorToInt": _rounded_down,
-        "TruncToInt": _rounded_down,
-        "CeilToInt": _rounded_up,
-        "Identity": size_of_formula,
-        "ToFloat": size_of_formula,
+        "Add": lambda *terms: reduce(SizeExpr.__add__, terms),
+        "Mul": lambda *factors: reduce(SizeExpr.__mul__, factors),
+        "Max": lambda *sizes: reduce(maximum, sizes),
+        "Min": lambda *sizes: -reduce(maximum, [-size for size in sizes]),
+        "FloorDiv": floordiv,
+        "CleanDiv": floordiv,
+        "Mod": modulo,
+        "PythonMod": modulo,
+        "Identity": lambda size: size,
+        "ToFloat": lambda size: size,
     }
 )

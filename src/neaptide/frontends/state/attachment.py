@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.recording.notes import Notes
-from neaptide.frontends.recording.recording import Recording
+from neaptide.frontends.recording.recording import Notes, Recording
 
 _LEAF_GRADIENT = "AccumulateGrad"
 
@@ -26,15 +24,9 @@ def open_end(tensor: torch.Tensor, notes: Notes) -> int | None:
     """
     if tensor.grad_fn is None:
         return None
-    pending: list[Any] = [tensor.grad_fn]
-    seen = set(pending)
-    while pending:
-        node = pending.pop()
+    for node in private.autograd_nodes([tensor]):
         if private.sequence_of(node) in notes.consumed and _LEAF_GRADIENT not in node.name():
             return None
-        following = {further for further, _ in node.next_functions if further is not None} - seen
-        seen |= following
-        pending.extend(following)
     return private.sequence_of(tensor.grad_fn)
 
 

@@ -8,7 +8,6 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.dispatch._torch_collectives import holds_other_tensors
 
 _REFUSED: Final[tuple[tuple[type, str, str | None], ...]] = (
     (
@@ -44,7 +43,7 @@ def refuse(item: Any, name: str) -> None:
 
 def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
     """Raise `CaptureError` for a tensor that is made of others and has no bytes of its own."""
-    if holds_other_tensors(tensor):
+    if private.holds_other_tensors(tensor):
         raise CaptureError(
             f"{name} is a {type(tensor).__name__}, which cannot be part of a captured step",
             why="it is a wrapper of other tensors and has no bytes of its own that could be planned",

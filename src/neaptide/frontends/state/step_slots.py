@@ -10,11 +10,7 @@ import numpy as np
 import torch
 
 from neaptide.frontends.objects.values import is_scalar
-from neaptide.frontends.recording.host_part import HostPart, is_host_number
-from neaptide.frontends.recording.recording import Recording
-from neaptide.frontends.recording.same_twice import NO_LISTING, Listing
-from neaptide.frontends.recording.size_facts import NO_SIZES, SizeFacts
-from neaptide.frontends.state.argument_changes import NO_CHANGES, ArgumentChanges
+from neaptide.frontends.recording.host_part import is_host_number
 from neaptide.frontends.state.step_state import StepState
 
 _RATE = "lr"  # the hyper-parameter that schedulers are for: an input of every program
@@ -158,52 +154,6 @@ class OutputSlot:
     role: str
     name: str
     key: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A traced step.
-
-    Attributes:
-        inputs: meaning of each placeholder, in order; likewise `outputs`.
-        result_spec: how the step's return value is put together again.
-        constants: leaves of the return value that are no tensors, by leaf position.
-        entry: what the step was traced with; `exit` is what it leaves.
-        kept_gradients: parameters whose entry gradient is still theirs after the step.
-        borrowed: leaves of the return value that are the user's own, by leaf position: `("tensor", name)` of a slot,
-            `("object", name)` of a place, `("held", path)` of what lies among the arguments, or what the step does not
-            read: `("unread", name)`, `("argument", position)`.
-        attached: positions of the tensors in the return value that autograd knows how to go back through, with whether
-            they are its leaves.
-        open_results: those of them that no backward of the step goes through: lines of what made them, by position.
-        decisions: the branches taken by numbers that the host knows.
-        written: outputs that are the same plain value at each call.
-        listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
-        branches: lines of libraries that took their branch for traces, in words.
-        undoes_checkpoints: functions that the user checkpoints ran once.
-        argument_flags: by leaf position, `requires_grad` of tensors among the arguments whose flag the step leaves
-            changed.
-    """
-
-    recording: Recording
-    inputs: tuple[InputSlot, ...]
-    outputs: tuple[OutputSlot, ...]
-    result_spec: Any
-    constants: Mapping[int, Any]
-    entry: EntryPattern
-    exit: EntryPattern
-    kept_gradients: frozenset[str]
-    borrowed: Mapping[int, tuple[str, Any]] = field(default_factory=dict)
-    attached: Mapping[int, bool] = field(default_factory=dict)
-    open_results: Mapping[int, str] = field(default_factory=dict)
-    decisions: HostPart | None = None
-    written: Mapping[OutputSlot, Any] = field(default_factory=dict)
-    listing: Listing = NO_LISTING
-    sizes: SizeFacts = NO_SIZES
-    branches: tuple[str, ...] = ()
-    undoes_checkpoints: bool = False
-    argument_flags: Mapping[int, bool] = field(default_factory=dict)
-    changes: ArgumentChanges = NO_CHANGES
 
 
 def present_pattern(state: StepState) -> EntryPattern:

@@ -8,28 +8,18 @@ they are. Where there is one only, or they differ in the gradients that exist, t
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from neaptide.errors import CaptureError
-from neaptide.frontends.dims.dynamic_dims import DynamicDim
-from neaptide.frontends.state.step_slots import Trace
-from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.state.traced import Trace
 from neaptide.frontends.trace.light_passes import has_plain_update
-from neaptide.frontends.trace.step_trace import rehearse_step
+from neaptide.frontends.trace.step_trace import StepCall, rehearse_step
 
 _PHASES = frozenset({"forward", "backward", "optimizer"})
 
 
-def refuse_changes(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    state: StepState,
-    traces: Sequence[Trace],
-    changing: frozenset[str],
-    dims: Sequence[DynamicDim] = (),
-) -> None:
+def refuse_changes(call: StepCall, traces: Sequence[Trace], changing: frozenset[str]) -> None:
     """Compare the traces of a step, or rehearse it where no two are of the same.
 
     A rehearsal costs a fraction of a trace. Nothing is refused before two rehearsals differ, which are alike in all.
@@ -37,20 +27,20 @@ def refuse_changes(
     Raises:
         CaptureError: at the line that calls the first operation that differs.
     """
-    first = traces[-1].listing
-    if all(map(has_plain_update, state.optimizers.values())) and any(
+    first, entry = traces[-1].listing, traces[-1].entry
+    if all(map(has_plain_update, call.state.optimizers.values())) and any(
         first.difference(trace.listing, _PHASES - {"optimizer"}) is None for trace in traces[:-1]
     ):
         return
-    second, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, dims, first)
+    second, left_out = rehearse_step(call, entry, changing)
     if first.difference(second, _PHASES - left_out) is None:
         return
-    third, left_out = rehearse_step(step, args, kwargs, state, traces[-1].entry, changing, dims, second)
+    third, left_out = rehearse_step(call, entry, changing)
     where = second.difference(third, _PHASES - left_out)
     if where is not None:
         raise CaptureError(
             "the step computes with a value that is another one at each call",
-            where=where or _definition(step),
+            where=where or _definition(call.step),
             why="run twice with the same inputs and state, it does not do the same: a program would keep one value",
             next_step="compute the value outside the step and pass it as an argument, or draw it with torch",
         )

@@ -17,9 +17,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.dispatch.recorder import Recorder
-from neaptide.frontends.recording.notes import Notes
-from neaptide.frontends.recording.record_queries import storages_of, written_records
-from neaptide.frontends.recording.recording import Record
+from neaptide.frontends.recording.recording import Notes, Record
 from neaptide.frontends.state.step_state import StepState
 from neaptide.frontends.watch.optimizer_twins import OptimizerTwins
 
@@ -37,44 +35,36 @@ class _Taken(NamedTuple):
 class ScaledUpdates:
     """The gradient scalers of a step while it is traced.
 
-    Args:
-        state: what was found.
-        optimizers: the optimizers during the trace.
-
     Attributes:
         skipped: by label of an optimizer that a scaler stepped, the flag that is not zero where it was skipped.
     """
 
-    def __init__(self, state: StepState, optimizers: OptimizerTwins) -> None:
-        self._state = state
-        self._optimizers = optimizers
+    def __init__(
+        self, state: StepState, optimizers: OptimizerTwins, recorder: Recorder, notes: Notes
+    ) -> None:
+        self._state, self._optimizers = state, optimizers
+        self._recorder, self._notes = recorder, notes
         self._around: dict[str, tuple[dict[Key, Any], dict[Key, Any]]] = {}
-        self._recorder: Recorder | None = None
-        self._notes = Notes()
         self._taken: list[_Taken] = []
         self.skipped: dict[str, torch.Tensor] = {}
 
     @contextlib.contextmanager
-    def noted(self, recorder: Recorder, notes: Notes) -> Iterator[None]:
-        """Let scalers select by data instead of branching.
-
-        Raises:
-            CaptureError: a scaler is left between `step` and `update`.
-        """
-        self._recorder, self._notes = recorder, notes
-        held = {name: private.scaler_notes(scaler) for name, scaler in self._state.scalers.items()}
+    def noted(self) -> Iterator[None]:
+        """Let scalers select by data instead of branching; refuse one that is left between `step` and `update`."""
+        scalers = self._state.scalers
+        held = {name: private.scaler_notes(scaler) for name, scaler in scalers.items()}
         try:
-            for name, scaler in self._state.scalers.items():
+            for name, scaler in scalers.items():
                 if held[name]:
                     raise _unfinished(name, "before the step began")
                 private.set_scaler_notes(scaler, defaultdict(held[name].default_factory))
                 vars(scaler)["_maybe_opt_step"] = self._step
             yield
-            for name, scaler in self._state.scalers.items():
+            for name, scaler in scalers.items():
                 if private.scaler_notes(scaler):
                     raise _unfinished(name, "when the step is over")
         finally:
-            for name, scaler in self._state.scalers.items():
+            for name, scaler in scalers.items():
                 vars(scaler).pop("_maybe_opt_step", None)
                 private.set_scaler_notes(scaler, held[name])
 
@@ -84,7 +74,6 @@ class ScaledUpdates:
         """Stands in for what decides whether to step."""
         flags = list(notes["found_inf_per_device"].values())
         flag = flags[0] if len(flags) == 1 else sum(f.to(flags[0].device) for f in flags)
-        assert self._recorder is not None
         records = self._recorder.recording.records
         with torch.no_grad(), self._notes.noted(phase="optimizer"):
             found = self._tensors(optimizer)
@@ -94,9 +83,7 @@ class ScaledUpdates:
         before = dict(self._optimizers.contents())
         result = optimizer.step(*args, **kwargs)
         after = dict(self._optimizers.contents())
-        written = {
-            key for record in records[began:] for r in written_records(record) for key in storages_of(r)
-        }
+        written = {key for record in records[began:] for r in record.written() for key in r.storages()}
         with torch.no_grad(), self._notes.noted(phase="optimizer"):
             for tensor, content in old:
                 if _storage(tensor) in written:
@@ -114,7 +101,7 @@ class ScaledUpdates:
         return result
 
     def _tensors(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-        """What an update may write: all tensors of the step, gradients, state of optimizers, hyper-parameters."""
+        """What an update may write."""
         tensors = [slot.current() for slot in self._state.tensors]
         tensors += [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [t.grad for t in tensors if t.is_leaf and t.grad is not None]
@@ -145,7 +132,7 @@ class ScaledUpdates:
 
         As traced, all are kept from the beginning of the update to its end, which eager does not do. O(records).
         """
-        if self._recorder is None or not self._taken:
+        if not self._taken:
             return
         recording = self._recorder.recording
         ours = {record for taken in self._taken for record in (taken.old, *taken.selection)}
@@ -153,7 +140,7 @@ class ScaledUpdates:
         position = {record: k for k, record in enumerate(recording.records)}
         uses: dict[int, list[Record]] = defaultdict(list)
         for record in others:
-            for key in {key for r in (record, *record.operands()) for key in storages_of(r)}:
+            for key in {key for r in (record, *record.operands()) for key in r.storages()}:
                 uses[key].append(record)
         before: dict[Record, list[Record]] = defaultdict(list)
         behind: dict[Record, list[Record]] = defaultdict(list)

@@ -25,7 +25,9 @@ from neaptide.frontends.state.step_slots import (
 from neaptide.frontends.state.step_state import StepState, TensorSlot
 
 # As what a Python number that changes enters a trace, where it is read back at once.
-_NUMBERS = {kind: TensorSpec((), (), traced_dtype(kind()), torch.device("cpu")) for kind in NUMBER_TYPES}
+_NUMBERS: dict[type, TensorSpec] = {
+    kind: TensorSpec((), (), traced_dtype(kind()), torch.device("cpu")) for kind in NUMBER_TYPES
+}
 
 
 class FakeInputs:
@@ -44,72 +46,71 @@ class FakeInputs:
         state: StepState,
         entry: EntryPattern,
         changing: frozenset[str],
-        batch_leaves: Sequence[Any],
         numbers: Sequence[tuple[Place, Any]],
-        dims: Sequence[DynamicDim] = (),
+        leaves: Sequence[Any],
+        dims: Sequence[DynamicDim],
     ) -> None:
-        """Twins of all inputs.
-
-        Args:
-            state: what the step works on.
-            entry: gradients and optimizer state that exist when it begins.
-            changing: names of Python numbers that are inputs.
-            batch_leaves: of the arguments of the call.
-            numbers: places of the state whose Python floats are inputs, with what is there.
-            dims: of the arguments, that may vary.
+        """Twins of all inputs: `leaves` are those of the arguments, `numbers` the places among what changes, with contents.
 
         Raises:
             CaptureError: a tensor has no fake twin, or a hook that its twin cannot have.
         """
-        self._state, self._entry, self._changing = state, entry, changing
-        self._batch_leaves, self._numbers = batch_leaves, numbers
         self.mode = private.new_fake_mode()
         self.sizes = TracedDims(self.mode, dims)
         self.slots: list[InputSlot] = []
         self.fakes: list[torch.Tensor] = []
         self.known: dict[tuple[Any, ...], Any] = dict(entry.numbers)
-        self._add_all()
-
-    def _add_all(self) -> None:
-        for slot in self._state.tensors:
-            fake = self._fake(slot.current())
-            if slot.name in self._entry.flags:
-                fake.requires_grad_(self._entry.flags[slot.name])
-            _keep_hooks(slot, fake)
-            vars(fake).update({k: v for k, v in vars(slot.current()).items() if k not in vars(fake)})
-            self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
-        for name, spec in self._entry.gradients.items():
-            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
-        elsewhere = held_elsewhere(self._state)
-        for (label, name, key), entry in self._entry.optimizer_state.items():
-            if (label, name, key) in elsewhere:
-                continue
-            slot_name, slot_key = f"{label}.state.{name}.{key}", ("state", label, name, key)
-            if isinstance(entry, TensorSpec):
-                self._add(InputSlot("optimizer_state", slot_name, slot_key), self._new(entry))
-            elif entry.kind in NUMBER_TYPES:
-                self._add(InputSlot("rate", slot_name, slot_key), self._new(_NUMBERS[entry.kind]))
-        for label, optimizer in self._state.optimizers.items():
+        self._add_tensors(state, entry)
+        self._add_state(state, entry)
+        for label, optimizer in state.optimizers.items():
             for setting in hyper_parameters(label, optimizer):
-                if setting.is_input(self._changing):
-                    content = setting.content
-                    fake = self._fake(content) if isinstance(content, torch.Tensor) else self._number(content)
-                    self._add(InputSlot("rate", setting.name, setting.slot_key(label)), fake, content)
-        for place, number in self._numbers:
-            self._add(InputSlot("rate", place.name, ("scalar", place.name)), self._number(number), number)
-        for position, leaf in enumerate(self._batch_leaves):
+                if setting.is_input(changing):
+                    self._add_number(setting.name, setting.slot_key(label), setting.content)
+        for place, number in numbers:
+            self._add_number(place.name, ("scalar", place.name), number)
+        for position, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor):
                 fake = self.sizes.twin(position, leaf) if self.sizes.has(position) else self._fake(leaf)
                 self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), fake)
-            elif argument_name(position) in self._changing:
-                name = argument_name(position)
-                self._add(InputSlot("rate", name, ("argument", position)), self._number(leaf), leaf)
+            elif argument_name(position) in changing:
+                self._add_number(argument_name(position), ("argument", position), leaf)
 
-    def _add(self, slot: InputSlot, fake: torch.Tensor, number: Any = None) -> None:
+    def _add_tensors(self, state: StepState, entry: EntryPattern) -> None:
+        for slot in state.tensors:
+            fake = self._fake(slot.current())
+            if slot.name in entry.flags:
+                fake.requires_grad_(entry.flags[slot.name])
+            _keep_hooks(slot, fake)
+            vars(fake).update({k: v for k, v in vars(slot.current()).items() if k not in vars(fake)})
+            self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
+        for name, spec in entry.gradients.items():
+            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
+
+    def _add_state(self, state: StepState, entry: EntryPattern) -> None:
+        elsewhere = held_elsewhere(state)
+        for key, spec in entry.optimizer_state.items():
+            label, name, kept = key
+            slot_name, slot_key = f"{label}.state.{name}.{kept}", ("state", *key)
+            if key in elsewhere:
+                continue
+            if isinstance(spec, TensorSpec):
+                self._add(InputSlot("optimizer_state", slot_name, slot_key), self._new(spec))
+            elif spec.kind in NUMBER_TYPES:
+                self._add(InputSlot("rate", slot_name, slot_key), self._new(_NUMBERS[spec.kind]))
+
+    def _add(self, slot: InputSlot, fake: torch.Tensor) -> None:
         self.slots.append(slot)
         self.fakes.append(fake)
+
+    def _add_number(self, name: str, key: tuple[Any, ...], number: Any) -> None:
+        """A Python number, or the tensor that stands in a parameter group."""
+        if isinstance(number, torch.Tensor):
+            fake = self._fake(number)
+        else:
+            fake = self._new(_NUMBERS[int if isinstance(number, int) else float])
+        self._add(InputSlot("rate", name, key), fake)
         if is_host_number(number):
-            self.known.setdefault(slot.key, number)
+            self.known.setdefault(key, number)
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided:
@@ -128,9 +129,7 @@ class FakeInputs:
         try:
             fake: torch.Tensor = self.mode.from_tensor(tensor, static_shapes=True)
             nbytes = tensor.untyped_storage().nbytes()
-            if (
-                int(fake.untyped_storage().nbytes()) < nbytes
-            ):  # torch's own windows see a part of what they hold
+            if int(fake.untyped_storage().nbytes()) < nbytes:  # torch's windows see a part of what they hold
                 fake.untyped_storage().resize_(nbytes)
         except Exception as error:
             raise CaptureError(
@@ -146,9 +145,6 @@ class FakeInputs:
     def _new(self, spec: TensorSpec) -> torch.Tensor:
         with self.mode:
             return spec.empty()
-
-    def _number(self, number: float) -> torch.Tensor:
-        return self._new(_NUMBERS[int if isinstance(number, int) else float])
 
 
 def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.objects.places import MISSING
 from neaptide.frontends.objects.values import is_scalar
-from neaptide.frontends.recording.notes import Notes
+from neaptide.frontends.recording.recording import Notes
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.source.users_code import find_line
 from neaptide.frontends.state.step_slots import (

@@ -21,8 +21,9 @@ from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.objects.places import MISSING, ItemPlace, Place, read, root_of
 from neaptide.frontends.objects.values import is_plain, is_same
 from neaptide.frontends.source.users_code import find_line
-from neaptide.frontends.state.step_slots import NUMBER_TYPES, TensorSpec, Trace
+from neaptide.frontends.state.step_slots import NUMBER_TYPES, TensorSpec
 from neaptide.frontends.state.step_state import StepState
+from neaptide.frontends.state.traced import Trace
 
 _MOVED = "move_to_end"  # said of a dict whose entries are the same in another order
 

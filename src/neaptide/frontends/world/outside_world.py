@@ -27,7 +27,7 @@ import torch
 
 from neaptide.errors import HostEffectError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.objects.places import ItemPlace, Place, replaced, swapped
+from neaptide.frontends.objects.places import ItemPlace, Place, all_replaced, replaced, swapped
 from neaptide.frontends.source.asker import is_observed, users_frame
 from neaptide.frontends.source.trace_errors import location, users_line
 from neaptide.frontends.source.users_code import is_library_file, is_ours, names_in
@@ -109,10 +109,7 @@ def no_host_traffic(state: StepState) -> Iterator[None]:
             for name in ("__str__", "__format__", "__repr__")
         ),
     ]
-    with contextlib.ExitStack() as stack:
-        for owner, name, make in refused:
-            stack.enter_context(replaced(owner, name, make))
-        stack.enter_context(closed_state(state))
+    with all_replaced(refused), closed_state(state):
         yield
 
 

@@ -67,13 +67,13 @@ class Binding:
         self._flagged: list[tuple[torch.Tensor, bool]] = []
         self._scalars = {v for v in graph.inputs if graph.values[v].is_host_scalar}
         self._rates: list[torch.Tensor] = []
-        self._borrowed = {at: self._reader(key, -1) for at, key in program.borrowed.items()}
-        self._returns_arguments = any(kind == "argument" for kind, _ in program.borrowed.values())
+        self._borrowed = {at: self._reader(key, -1) for at, key in program.returned.borrowed.items()}
+        self._returns_arguments = any(kind == "argument" for kind, _ in program.returned.borrowed.values())
         self._passed: list[
             Any
         ] = []  # leaves of the call's arguments, where the step returns some as they are
         self._call: Call = ((), {})  # the arguments, where the step changes lists or dicts among them
-        self._attached = program.attached
+        self._attached = program.returned.attached
         self._readers = [
             self._reader(slot.key, value) if value in used else _nothing
             for slot, value in zip(program.inputs, graph.inputs, strict=True)
@@ -96,13 +96,13 @@ class Binding:
         Gradients that the step throws away unread (a `zero_grad` before the backward) are dropped now, as the step
         itself would before it computes anything; those that it never touches stay.
         """
-        if self._program.changes:
+        if self._program.returned.changes:
             self._call = args, kwargs
-            self._program.changes.check(self._call, self._state)
+            self._program.returned.changes.check(self._call, self._state)
         leaves = leaves_of((args, dict(kwargs)))
         inputs = [reader(leaves) for reader in self._readers]
         self._passed = list(map(content_of, leaves)) if self._returns_arguments else []
-        self._flagged = [(leaves[at], flag) for at, flag in self._program.argument_flags.items()]
+        self._flagged = [(leaves[at], flag) for at, flag in self._program.returned.argument_flags.items()]
         self.discard()
         return inputs
 
@@ -114,7 +114,7 @@ class Binding:
     def write_back(self, outputs: tuple[Any, ...]) -> Any:
         """Set gradients and optimizer state, and put the step's return value together."""
         self._last_writes.do()
-        results: dict[int, Any] = dict(self._program.constants)
+        results: dict[int, Any] = dict(self._program.returned.constants)
         gradients: dict[str, torch.Tensor] = {}
         written: dict[OutputSlot, Any] = dict(self._program.written)
         skipped: set[str] = set()
@@ -146,11 +146,11 @@ class Binding:
         results.update((position, read(self._passed)) for position, read in self._borrowed.items())
         self._passed = []
         leaves = [results[position] for position in range(len(results))]
-        returned = self._program.result_spec.num_leaves
-        if self._program.changes:
-            self._program.changes.do(self._call, leaves[returned:])
+        returned = self._program.returned.spec.num_leaves
+        if self._program.returned.changes:
+            self._program.returned.changes.do(self._call, leaves[returned:])
             self._call = ((), {})
-        return pytree.tree_unflatten(leaves[:returned], self._program.result_spec)
+        return pytree.tree_unflatten(leaves[:returned], self._program.returned.spec)
 
     def _write(self, slot: OutputSlot, content: Any) -> None:
         """Put something into the state of an optimizer, into a parameter group, or a number where the user counts."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from neaptide.ask import LeaveOut
 from neaptide.errors import RewriteError
-from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
-from neaptide.frontends.trace.trace_reader import Observation
+from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep, Observation
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry

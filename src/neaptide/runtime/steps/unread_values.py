@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from neaptide.frontends.objects.unread import UnreadNames
-from neaptide.frontends.programs.changed_values import changed_values
+from neaptide.frontends.programs.captured_alike import changed_values
 from neaptide.frontends.torch_step import without_reading
 from neaptide.runtime.steps.capturing import quiet_torch
 from neaptide.runtime.steps.planned_graph import PlannedVariant

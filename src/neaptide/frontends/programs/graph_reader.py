@@ -1,20 +1,22 @@
-"""Turns a traced step into a `Graph`: storages, versions and effects as recorded, never guessed from names."""
+"""Turns a traced step into a program with its `Graph`: storages, versions and effects as recorded, never guessed from names."""
 
 from __future__ import annotations
 
 import operator
 from bisect import bisect
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from neaptide.errors import CaptureError
-from neaptide.frontends import _torch_private as private
-from neaptide.frontends.kernels.call_contents import Runs
+from neaptide.frontends.dispatch.recorder import no_operation
 from neaptide.frontends.kernels.functional_noise import with_functional_noise
 from neaptide.frontends.kernels.repeated_runs import without_repetitions
+from neaptide.frontends.programs.captured import CapturedProgram, Observation
 from neaptide.frontends.recording.record_queries import (
+    SourceMap,
     is_check,
     is_per_tensor,
     live_records,
@@ -22,18 +24,19 @@ from neaptide.frontends.recording.record_queries import (
     tensor_list_length,
     true_storage_sizes,
 )
-from neaptide.frontends.recording.record_source import SourceMap
 from neaptide.frontends.recording.recording import CheckpointRun, Record, TensorFacts
 from neaptide.frontends.recording.trace_values import Values, dtype_of, host_dtype_of, identifier, qualified
 from neaptide.frontends.source.trace_errors import unknown_shape
-from neaptide.frontends.state.step_slots import InputSlot, Trace
+from neaptide.frontends.state.step_slots import InputSlot
+from neaptide.frontends.state.traced import Trace
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.edit import Edited
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node
-from neaptide.ir.registry import Call, OpRegistry, OpSpec, Trait
+from neaptide.ir.registry import Call, OpSpec, Trait
 from neaptide.ir.values import Kind
+from neaptide.ops import registry
 from neaptide.ops.declared import is_declared
 from neaptide.ops.structural import CONSTANT_OP, HOST_OPS
 from neaptide.symbolic.size_expr import SizeExpr
@@ -50,95 +53,19 @@ KIND_OF_ROLE = {
 MAX_CONSTANT = 10_000  # elements; a larger literal tensor is data and belongs in the batch or the state
 
 
-@dataclass(frozen=True)
-class Observation:
-    """A storage version to be copied in a verify run: a gradient as it is when `optimizer.step()` begins."""
-
-    name: str
-    value: int
-    version: int
-
-
-@dataclass(frozen=True)
-class ReadResult:
-    """A graph and what the reader learnt on the way.
-
-    Attributes:
-        graph: verified.
-        observations: gradients at the start of the optimizer.
-        unknown_ops: operations without a row in the op table; they are left where they are.
-        inputs: meaning of the graph's inputs; gradients that the step drops unread are no inputs.
-        checkpoints: for each call that the user checkpoints, the nodes of its forward that the backward repeats,
-            ascending, and the node of the backward in front of which it does; they are in the graph once.
-        recomputed: nodes of such repetitions that are in the graph: they do not repeat what the forward computed.
-    """
-
-    graph: Graph
-    inputs: tuple[InputSlot, ...]
-    observations: tuple[Observation, ...]
-    unknown_ops: tuple[str, ...]
-    checkpoints: tuple[tuple[int, ...], ...] = ()
-    recomputed: tuple[int, ...] = ()
-
-    def without_repetitions(self, runs: Runs, registry: OpRegistry) -> ReadResult:
-        """The same with what checkpointed functions compute twice computed once.
-
-        Args:
-            runs: by node, the runs of checkpointed functions around it.
-            registry: what the operations mean.
-
-        Raises:
-            CaptureError: a recomputation cannot be carried.
-        """
-        values = self.graph.values
-        seen = {storage for o in self.observations if (storage := values[o.value].storage) is not None}
-        undone = without_repetitions(self.graph, runs, registry, seen)
-        calls: dict[CheckpointRun, set[int]] = {}
-        left = sorted(undone.edited.node_of)
-        for number, twin in undone.repeated.items():  # ascending
-            around = runs.get(twin, ())
-            if around and around[0].first is None:
-                behind = left[bisect(left, number) :][:1]
-                calls.setdefault(around[0], set(behind)).add(twin)
-        checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
-        return replace(self, checkpoints=checkpoints, recomputed=undone.stayed).after(undone.edited)
-
-    def undone(self, runs: Runs) -> ReadResult:
-        """The same where checkpointed functions ran once: the backward would repeat them whole."""
-        calls: dict[CheckpointRun, list[int]] = {}
-        for node, around in runs.items():
-            if self.graph.nodes[node].source.phase == "forward":
-                calls.setdefault(around[0], []).append(node)
-        return replace(self, checkpoints=tuple(map(tuple, calls.values())))
-
-    def after(self, edited: Edited) -> ReadResult:
-        """The same after a change of the graph."""
-        node = {old: new for new, old in enumerate(edited.node_of)}
-        value = {old: new for new, old in enumerate(edited.value_of)}
-        return replace(
-            self,
-            graph=edited.graph,
-            observations=tuple(replace(seen, value=value[seen.value]) for seen in self.observations),
-            checkpoints=tuple(
-                filter(None, (tuple(node[n] for n in c if n in node) for c in self.checkpoints))
-            ),
-            recomputed=tuple(node[n] for n in self.recomputed if n in node),
-        )
-
-
-def read_trace(trace: Trace, registry: OpRegistry, *, name: str) -> ReadResult:
-    """Build the graph of a trace. O(nodes).
+def read_trace(trace: Trace, rewrites: Iterable[str], *, name: str) -> CapturedProgram:
+    """Build the program of a trace; `rewrites` says in words what was changed in it. O(nodes).
 
     Raises:
         CaptureError: a literal tensor that is too large, or a result of a kind that cannot be carried.
     """
-    return _Reader(trace, registry, name).read()
+    return _Reader(trace, name).read(rewrites)
 
 
 class _Reader:
-    def __init__(self, trace: Trace, registry: OpRegistry, name: str) -> None:
+    def __init__(self, trace: Trace, name: str) -> None:
         self.trace = trace
-        self.registry = registry
+        self.registry = registry()
         self.builder = GraphBuilder(name)
         self.sources = SourceMap(trace.recording.records)
         self.values = Values(self.builder, trace.sizes)
@@ -153,7 +80,27 @@ class _Reader:
         self.unknown: dict[str, None] = {}
         self.runs: dict[int, tuple[CheckpointRun, ...]] = {}
 
-    def read(self) -> ReadResult:
+    def read(self, rewrites: Iterable[str]) -> CapturedProgram:
+        inputs = self._read_records()
+        graph = true_storage_sizes(self.builder.finish(), self.registry)
+        program = CapturedProgram(
+            **self.trace.boundary() | {"inputs": tuple(inputs)},
+            graph=graph,
+            observations=tuple(self.observations),
+            unknown_ops=tuple(self.unknown),
+        )
+        notes: Iterable[str] = ()
+        if self.runs and self.trace.undoes_checkpoints:
+            program = replace(program, checkpoints=self._whole_calls(graph))
+            notes = _about_undone(program)
+        elif self.runs:
+            program, notes = self._without_repetitions(program)
+        edited = with_functional_noise(program.graph)
+        program = program if edited is None else _after(program, edited)
+        return replace(program, rewrites=(*rewrites, *notes, *self.trace.sizes.notes))
+
+    def _read_records(self) -> list[InputSlot]:
+        """Reads record by record; gives the inputs that are left."""
         records = self.trace.recording.records
         recomputes = any(record.is_recomputed for record in records)
         # What only the backward asks for is dead in the first run, and is looked for there by the second.
@@ -164,11 +111,8 @@ class _Reader:
         for record in records:
             if record.kind == "input":
                 slot = next(slots)
-                if (
-                    slot.role == "gradient"
-                    and slot.key not in kept
-                    and live.isdisjoint(self.users.get(record, ()))
-                ):
+                is_dropped = slot.role == "gradient" and slot.key not in kept
+                if is_dropped and live.isdisjoint(self.users.get(record, ())):
                     continue  # the caller lets go of it before the program runs
                 inputs.append(slot)
                 self._input(record, slot)
@@ -177,14 +121,43 @@ class _Reader:
                 self._call(record)
             elif record.kind == "output":
                 self._outputs(record)
-        graph = true_storage_sizes(self.builder.finish(), self.registry)
-        read = ReadResult(graph, tuple(inputs), tuple(self.observations), tuple(self.unknown))
-        if self.runs and self.trace.undoes_checkpoints:
-            read = read.undone(self.runs)
-        elif self.runs:
-            read = read.without_repetitions(self.runs, self.registry)
-        edited = with_functional_noise(read.graph)
-        return read if edited is None else read.after(edited)
+        return inputs
+
+    # -- checkpoints of the user's ----------------------------------------------------------------------------
+
+    def _whole_calls(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
+        """The calls where checkpointed functions ran once: the backward would repeat them whole."""
+        calls: dict[CheckpointRun, list[int]] = {}
+        for node, around in self.runs.items():
+            if graph.nodes[node].source.phase == "forward":
+                calls.setdefault(around[0], []).append(node)
+        return tuple(map(tuple, calls.values()))
+
+    def _without_repetitions(self, program: CapturedProgram) -> tuple[CapturedProgram, list[str]]:
+        """The program with what checkpointed functions compute twice computed once, and what is to be said of it."""
+        graph, runs = program.graph, self.runs
+        seen = {storage for o in self.observations if (storage := graph.values[o.value].storage) is not None}
+        undone = without_repetitions(graph, runs, seen)
+        calls: dict[CheckpointRun, set[int]] = {}
+        left = sorted(undone.edited.node_of)
+        for number, twin in undone.repeated.items():  # ascending
+            around = runs.get(twin, ())
+            if around and around[0].first is None:
+                behind = left[bisect(left, number) :][:1]
+                calls.setdefault(around[0], set(behind)).add(twin)
+        checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
+        made = _after(replace(program, checkpoints=checkpoints), undone.edited)
+        notes = []
+        if made.checkpoints:
+            told = "is undone: what is recomputed is planned anew"
+            notes.append(f"activation checkpointing of {len(made.checkpoints)} calls {told}")
+        if undone.stayed:
+            first = graph.nodes[undone.stayed[0]]
+            notes.append(
+                f"{len(undone.stayed)} operations of the recomputation stay, because they write state or depend on what "
+                f"does; the first is {first.op} at {first.source.location}"
+            )
+        return made, notes
 
     # -- inputs and outputs -----------------------------------------------------------------------------------
 
@@ -256,15 +229,11 @@ class _Reader:
                 return
             if self._literal(record):
                 return
-            self._operation(record, name, target)
+            self._operation(record, name)
             return
         host = HOST_OPS.get(qualified(target))
         if host is None:
-            raise CaptureError(
-                f"the step uses {qualified(target)}, which is no tensor operation",
-                where=self.sources.of(record).location or None,
-                why="neaptide has no meaning for it",
-            )
+            raise no_operation(target, self.sources.of(record).location or None)
         self._host(record, host)
 
     def _alias(self, record: Record) -> None:
@@ -292,9 +261,7 @@ class _Reader:
         return True
 
     def _literal_from(self, record: Record, source: Record) -> None:
-        tensor = source.args[0]
-        if private.is_fake(tensor):
-            tensor = tensor.constant  # a literal keeps its numbers beside the fake
+        tensor = source.literal()
         if tensor is None or tensor.numel() > MAX_CONSTANT:
             raise CaptureError(
                 "the step holds a literal tensor that cannot be carried",
@@ -325,7 +292,7 @@ class _Reader:
             self.host_results[key] = value
         self.values.of[record] = self.host_results[key]
 
-    def _operation(self, record: Record, name: str, target: Any) -> None:
+    def _operation(self, record: Record, name: str) -> None:
         frozen = [taken for taken in record.operands() if taken.kind == "literal"]
         if frozen:
             raise CaptureError(
@@ -341,27 +308,26 @@ class _Reader:
             if known is not None:
                 self.values.of[record] = known
                 return
-        lists = tensor_list_length(record)
-        if lists > 1 and is_per_tensor(name):
-            self._split_per_tensor(record, name, target, spec, lists)
+        length = tensor_list_length(record)
+        if length > 1 and is_per_tensor(name):
+            self.values.of[record] = self._split_per_tensor(record, spec, length)
             return
         self._refuse_odd_results(record)
-        inputs: list[int] = []
-        args = tuple(self.values.argument(a, inputs) for a in record.args)
-        kwargs = tuple(sorted((k, self.values.argument(v, inputs)) for k, v in record.kwargs.items()))
-        self.values.of[record] = self._emit(record, name, target, spec, inputs, args, kwargs, result)
+        self.values.of[record] = self._emit(record, spec, record.args, record.kwargs, result)
 
     def _emit(
         self,
         record: Record,
-        name: str,
-        target: Any,
         spec: OpSpec | None,
-        inputs: list[int],
-        args: tuple[Arg, ...],
-        kwargs: tuple[tuple[str, Arg], ...],
+        taken: tuple[Any, ...],
+        named: Mapping[str, Any],
         result: Any,
     ) -> Any:
+        """Add a node of a record's operation, with these arguments; gives the ids of its results in their structure."""
+        name, target = str(record.target), record.target
+        inputs: list[int] = []
+        args = tuple(self.values.argument(a, inputs) for a in taken)
+        kwargs = tuple(sorted((k, self.values.argument(v, inputs)) for k, v in named.items()))
         outputs: list[int] = []
         structure, made = self.values.results(record.name, result, outputs)
         call = Call(self.builder, Node(-1, name, tuple(inputs), tuple(outputs), args, kwargs))
@@ -412,26 +378,20 @@ class _Reader:
             if any(isinstance(n, torch.SymInt) for n in item.shape):
                 raise unknown_shape(self.sources.of(record).location or None, str(record.target))
 
-    def _split_per_tensor(
-        self, record: Record, name: str, target: Any, spec: OpSpec | None, length: int
-    ) -> None:
+    def _split_per_tensor(self, record: Record, spec: OpSpec | None, length: int) -> tuple[Any, ...]:
         """One node for each tensor of a foreach or fused op: a single op would keep every gradient alive."""
+
+        def part(item: Any, at: int) -> Any:
+            return (item[at],) if isinstance(item, tuple) and len(item) == length else item
+
         collected = []
-        results = record.result
-        for position in range(length):
-            inputs: list[int] = []
-
-            def pick(arg: Any, at: int = position) -> Any:
-                return (arg[at],) if isinstance(arg, tuple) and len(arg) == length else arg
-
-            args = tuple(self.values.argument(pick(a), inputs) for a in record.args)
-            kwargs = tuple(
-                sorted((k, self.values.argument(pick(v), inputs)) for k, v in record.kwargs.items())
-            )
-            part = (results[position],) if isinstance(results, tuple) and len(results) == length else None
-            made = self._emit(record, name, target, spec, inputs, args, kwargs, part)
+        for at in range(length):
+            taken = tuple(part(a, at) for a in record.args)
+            named = {name: part(a, at) for name, a in record.kwargs.items()}
+            is_list = isinstance(record.result, tuple) and len(record.result) == length
+            made = self._emit(record, spec, taken, named, (record.result[at],) if is_list else None)
             collected.append(made[0] if made else None)
-        self.values.of[record] = tuple(collected)
+        return tuple(collected)
 
     # -- effects ----------------------------------------------------------------------------------------------
 
@@ -453,3 +413,30 @@ class _Reader:
 _ALIASES = frozenset(
     {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 )
+
+
+def _after(program: CapturedProgram, edited: Edited) -> CapturedProgram:
+    """The same program after a change of its graph."""
+    node = {old: new for new, old in enumerate(edited.node_of)}
+    value = {old: new for new, old in enumerate(edited.value_of)}
+    calls = (tuple(node[n] for n in nodes if n in node) for nodes in program.checkpoints)
+    return replace(
+        program,
+        graph=edited.graph,
+        observations=tuple(replace(seen, value=value[seen.value]) for seen in program.observations),
+        checkpoints=tuple(filter(None, calls)),
+    )
+
+
+def _about_undone(program: CapturedProgram) -> list[str]:
+    """What is to be said of a program whose checkpointed calls run once."""
+    count, graph = len(program.checkpoints), program.graph
+    if not count:
+        return []
+    owned = set(graph.input_storages())
+    nodes = [graph.nodes[number] for numbers in program.checkpoints for number in numbers]
+    writers = [n for n in nodes if any(access.storage in owned for access in n.effects.writes)]
+    told = f"; what {writers[0].op} writes at {writers[0].source.location} then differs" if writers else ""
+    return [
+        f'checkpoints="undo": {count} checkpointed calls run once, as plain code, and not twice as in eager{told}'
+    ]
