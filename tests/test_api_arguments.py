@@ -134,7 +134,7 @@ def test_no_function_names_more_than_eight_arguments(name):
     ],
 )
 def test_a_call_with_other_arguments_says_what_the_step_takes(call):
-    with pytest.raises(CaptureError, match=r"the step was called with .*, and takes \(batch"):
+    with pytest.raises(CaptureError, match=r"the step was called with .*, and takes \(x"):
         call(deep_factory()[0])
 
 

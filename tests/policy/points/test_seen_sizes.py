@@ -18,6 +18,7 @@ from neaptide.policy.points.seen_sizes import SeenSizes
 from varying_dims import needs_varying_dims
 
 WIDTH = 8
+QUICK = {"time_limit_s": None, "work_limit": 200}
 
 
 def make(check=lambda x: None):
@@ -85,7 +86,7 @@ def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_tha
 
 def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
     (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="80%")
+    fast = neaptide.compile_step(step, budget="80%", **QUICK)
     with caplog.at_level(logging.WARNING, "neaptide"):
         run(fast, model, [(3, 40), (3, 50), (3, 45)], eager, reference)
     assert fast.counts.ranges == ()
@@ -95,7 +96,7 @@ def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itse
 @needs_varying_dims
 def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
     (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget=largest_peak())
+    fast = neaptide.compile_step(step, budget=largest_peak(), **QUICK)
     run(fast, model, [(3, 20), (3, 33), (3, 60), (3, 25)], eager, reference)
     assert fast.counts.replans == 1
     with pytest.raises(InfeasibleBudget):
@@ -126,7 +127,7 @@ def test_a_call_that_differs_otherwise_makes_no_dims():
 
 def test_a_refused_call_leaves_the_others_as_they_were():
     (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget=largest_peak())
+    fast = neaptide.compile_step(step, budget=largest_peak(), **QUICK)
     run(fast, model, [(3, 9)], eager, reference)
     with pytest.raises(InfeasibleBudget):
         fast(batch(3, 900))
