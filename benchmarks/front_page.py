@@ -123,8 +123,8 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 def picture(model: Mapping[str, Any]) -> str:
     """Bytes over time of one step, as SVG. Wall time is told as processor time, which other programs do not add to."""
-    from neaptide.report.chart import Axis, Chart, Colour, Key, Line, Plot, byte_marks
-    from neaptide.report.chart_svg import chart_svg
+    from neaptide.report.charts.chart import Axis, Chart, Colour, Key, Line, Plot, byte_marks
+    from neaptide.report.charts.svg import chart_svg
 
     took = {name: _by_name(model)[name]["cpu_seconds"] for name in DRAWN_PROGRAMS}
     peaks = {name: max(model["curves"][name]) for name in DRAWN_PROGRAMS}

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from neaptide import interruption
-from neaptide.cli.interrupts import asking_before_aborting, handled, has_heard
+from neaptide.cli.process.interrupts import asking_before_aborting, handled, has_heard
 from neaptide.interruption import Cut, beside, beyond_search, cutting, has_left_calls, is_in_part, part
 from neaptide.planner.failed_stages import attempt
 

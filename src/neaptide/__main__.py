@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-_INTERRUPTED = 130  # as in cli.exit_codes, which is imported below
+_INTERRUPTED = 130  # as in cli.process.exit_codes, which is imported below
 
 
 def run() -> NoReturn:
@@ -20,8 +20,8 @@ def run() -> NoReturn:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-    from neaptide.cli.interrupts import has_heard
     from neaptide.cli.main import main
+    from neaptide.cli.process.interrupts import has_heard
     from neaptide.interruption import has_left_calls
 
     try:

@@ -160,7 +160,7 @@ class ProfileOptions(TypedDict, total=False):
             its peak at the ends of the ranges.
         fit: bytes, such as `"24GiB"`: the report then tells the largest shapes in the ranges of one or two dims that
             stay within them, in program order and with a program for all shapes. A range may be without end.
-        curves: tell peaks along the ranges of `dynamic` as well, for a picture (`report.pictures`).
+        curves: tell peaks along the ranges of `dynamic` as well, for a picture (`report.charts.pictures`).
     """
 
     device: str | None

@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 import pytest
 
 from damaged_files import seeded_damages, whole_file_damages
-from neaptide.cli import exit_codes
+from neaptide.cli.process import exit_codes
 from neaptide.ir import serial
 from neaptide.schedule.order.neutral import to_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage

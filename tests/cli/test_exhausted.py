@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from neaptide.cli import exit_codes, main
-from neaptide.cli.exit_codes import exhausted
+from neaptide.cli import main
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.exit_codes import exhausted
 from together import together
 
 

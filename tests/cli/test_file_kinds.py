@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from neaptide.cli import exit_codes
 from neaptide.cli.main import main
+from neaptide.cli.process import exit_codes
 from together import together
 
 PROGRAMS = ("profile", "plan", "compare")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from neaptide import errors
-from neaptide.cli import exit_codes
+from neaptide.cli.process import exit_codes
 from together import together
 
 LAZY = ("torch", "numpy", "rich", "msgspec", "scipy", "tomllib", "importlib.metadata")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from neaptide import errors
-from neaptide.cli import exit_codes
 from neaptide.cli.main import cli
+from neaptide.cli.process import exit_codes
 from neaptide.cli.targets import find_target
 from neaptide.errors import NeaptideError
 from neaptide.units import parse_size

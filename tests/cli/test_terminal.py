@@ -9,8 +9,8 @@ import warnings
 import pytest
 import rich.console
 
-from neaptide.cli.console import Console
-from neaptide.cli.terminal import draw
+from neaptide.cli.process.console import Console
+from neaptide.cli.process.terminal import draw
 from neaptide.report.document import Table, document
 
 CONTENT = document("Title of it", Table(("", "bytes"), (("peak [bold]", "12"),)), "Next: do [red]it[/red]")
@@ -83,7 +83,7 @@ def test_log_records_go_to_stderr_by_level(capsys, quiet, verbosity, heard):
 def test_what_libraries_print_to_stdout_from_c_goes_to_stderr():
     program = (
         "import os\n"
-        "from neaptide.cli.streams import undisturbed_stdout\n"
+        "from neaptide.cli.process.streams import undisturbed_stdout\n"
         "with undisturbed_stdout():\n"
         "    os.write(1, b'noise\\n')\n"
         "    print('result')\n"

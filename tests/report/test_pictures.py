@@ -15,13 +15,19 @@ from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
 from neaptide.plans import PeakCurve, RangePeaks
-from neaptide.report.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks, count_marks
-from neaptide.report.chart_file import check_picture_path, save_chart
-from neaptide.report.chart_svg import chart_svg
-from neaptide.report.layout_text import layout_text
-from neaptide.report.pictures import curve_chart, kind_colours, layout_chart, range_chart, streams_chart
+from neaptide.report.charts.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks, count_marks
+from neaptide.report.charts.file import check_picture_path, save_chart
+from neaptide.report.charts.layout_text import layout_text
+from neaptide.report.charts.pictures import (
+    curve_chart,
+    kind_colours,
+    layout_chart,
+    range_chart,
+    streams_chart,
+)
+from neaptide.report.charts.streams import Level, Streams, busy_seconds, most
+from neaptide.report.charts.svg import chart_svg
 from neaptide.report.plan_text import plan_text
-from neaptide.report.streams import Level, Streams, busy_seconds, most
 from neaptide_corpus.layouts import perfect, random_layout, training_shaped
 from report import samples
 from together import together
@@ -139,7 +145,7 @@ def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
     def without_matplotlib(name, *_):
         raise ImportError(name)
 
-    monkeypatch.setattr("neaptide.report.chart_file.importlib.import_module", without_matplotlib)
+    monkeypatch.setattr("neaptide.report.charts.file.importlib.import_module", without_matplotlib)
     assert check_picture_path("x.svg").name == "x.svg"
     with pytest.raises(MissingExtra, match="matplotlib"):
         check_picture_path("x.png")

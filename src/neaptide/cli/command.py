@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from neaptide.cli import config
-from neaptide.cli.console import Console
 from neaptide.cli.files import check_file, check_writable, write_result
 from neaptide.cli.options import check_options
+from neaptide.cli.process.console import Console
 from neaptide.errors import UsageError
 from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings
 
 if TYPE_CHECKING:
     from neaptide.outcome import Limits
-    from neaptide.report.chart import Chart
+    from neaptide.report.charts.chart import Chart
     from neaptide.report.document import Document
 
 
@@ -72,7 +72,7 @@ class Request:
 
     def draw(self, chart: Callable[[], Chart]) -> None:
         """Draw a chart where `--picture` says."""
-        from neaptide.report.chart_file import save_chart
+        from neaptide.report.charts.file import save_chart
 
         if self.picture is not None:
             save_chart(self.picture, chart())

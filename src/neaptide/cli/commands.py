@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neaptide.budget import Budget
-from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
-from neaptide.cli.interrupts import asking_before_aborting
 from neaptide.cli.options import budget_of, device_of, options_of
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
 from neaptide.extras import how_to_install
 from neaptide.options import ComparisonOptions, PlanOptions, RunOptions, ShapesOptions, TrialOptions
@@ -169,7 +169,7 @@ def compare(request: Request) -> int:
 def explain(request: Request) -> int:
     """Says in words what a saved plan does, and draws its timeline."""
     from neaptide.plans import Plan, PlannedProgram
-    from neaptide.report.pictures import streams_chart
+    from neaptide.report.charts.pictures import streams_chart
     from neaptide.report.plan_text import plan_document
 
     if request.target.startswith("zoo:") or ".py" in request.target:
@@ -210,14 +210,14 @@ def _peaks_of(plan: Plan) -> RangePeaks | None:
 
 def _draw_ranges(request: Request, peaks: RangePeaks | None, title: str) -> None:
     from neaptide.plans import RangePeaks
-    from neaptide.report.pictures import range_chart
+    from neaptide.report.charts.pictures import range_chart
 
     request.draw(lambda: range_chart(peaks or RangePeaks(()), title=title))
 
 
 def _check_range_picture(path: Path, settings: Settings) -> None:
     """Refuse, before anything is captured, a picture that cannot be drawn."""
-    from neaptide.report.chart_file import check_picture_path
+    from neaptide.report.charts.file import check_picture_path
 
     if not settings.dynamic:
         raise UsageError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.files import decode_target, naming
-from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds, parse_size
@@ -34,8 +34,8 @@ def layout(request: Request) -> int:
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.best_layout import best_layout
     from neaptide.layout.minimalloc_csv import write_csv
-    from neaptide.report.chart_file import check_picture_path
-    from neaptide.report.pictures import layout_chart
+    from neaptide.report.charts.file import check_picture_path
+    from neaptide.report.charts.pictures import layout_chart
 
     settings, console = request.settings, request.console
     if request.picture is not None:
@@ -64,7 +64,7 @@ def layout(request: Request) -> int:
     if placed is None:
         return exit_codes.OVER_BUDGET
     if request.text and not console.as_json:
-        from neaptide.report.layout_text import layout_text
+        from neaptide.report.charts.layout_text import layout_text
 
         width = shutil.get_terminal_size((_PIPED_WIDTH, 0)).columns
         console.result("\n" + layout_text(problem, placed, width=width))

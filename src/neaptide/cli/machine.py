@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
+from neaptide.cli.process import exit_codes
 from neaptide.cost.host import usable_cores
 from neaptide.errors import UsageError
 from neaptide.extras import how_to_install

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, exit_codes, layout, machine, ordering, recompute
+from neaptide.cli import commands, layout, machine, ordering, recompute
 from neaptide.cli.command import LADDER, MEMORIES, PICTURE, PLAN, TEXT, how_much_options, make_command, output
-from neaptide.cli.console import Console
-from neaptide.cli.interrupts import Interrupts, handled, watched
-from neaptide.cli.streams import stand_in_for_closed, undisturbed_stdout
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.console import Console
+from neaptide.cli.process.interrupts import Interrupts, handled, watched
+from neaptide.cli.process.streams import stand_in_for_closed, undisturbed_stdout
 from neaptide.errors import NeaptideError
 from neaptide.settings import CURVE_TIME_LIMIT
 

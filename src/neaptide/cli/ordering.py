@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
 from neaptide.cli.files import decode_target, naming, read_graph
-from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds

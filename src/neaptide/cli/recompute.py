@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neaptide.cli import exit_codes
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
 from neaptide.cli.files import naming
-from neaptide.cli.interrupts import asking_before_aborting
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError, UsageError
 from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
@@ -138,8 +138,8 @@ def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
     from neaptide.ask import CLOSE, DEFAULT_STRATEGY
     from neaptide.planner.recompute.curve.curve import recompute_curve
-    from neaptide.report.chart_file import check_picture_path
-    from neaptide.report.pictures import curve_chart
+    from neaptide.report.charts.file import check_picture_path
+    from neaptide.report.charts.pictures import curve_chart
 
     settings = request.settings
     if request.picture is not None:
@@ -178,7 +178,7 @@ def _sweep_variants(request: Request) -> int:
     from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
     from neaptide.planner.variants import check_variants, inner_strategy
     from neaptide.policy.searched_front import searched_front
-    from neaptide.report.pictures import curve_chart
+    from neaptide.report.charts.pictures import curve_chart
 
     settings = request.settings
     if Path(request.target).suffix == ".json":

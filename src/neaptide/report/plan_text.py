@@ -27,9 +27,9 @@ from neaptide.report.cells import (
     ratio_cell,
     seconds_cell,
 )
+from neaptide.report.charts.streams import streams_lines
 from neaptide.report.document import Block, Document, Table, document
 from neaptide.report.shapes_text import other_programs_of_shapes, shapes_blocks
-from neaptide.report.streams import streams_lines
 from neaptide.transform.rules import described_rewrites
 from neaptide.units import format_bytes, format_seconds
 

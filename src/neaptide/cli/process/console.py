@@ -15,8 +15,8 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from neaptide.cli import exit_codes
-from neaptide.cli.streams import silence
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.streams import silence
 from neaptide.errors import InfeasibleBudget, NeaptideError, TargetError, UsageError
 from neaptide.units import AmbiguousUnitWarning
 
@@ -59,7 +59,7 @@ class Console:
     def document(self, content: Document) -> None:
         """Prints a report: drawn when stdout is a terminal, plain text when it is piped."""
         if _is_terminal(sys.stdout):
-            from neaptide.cli.terminal import draw
+            from neaptide.cli.process.terminal import draw
 
             with self._printing():
                 draw(content)

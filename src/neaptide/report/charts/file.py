@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from neaptide.errors import MissingExtra, UsageError
 from neaptide.extras import how_to_install
-from neaptide.report.chart import Chart, Plot
-from neaptide.report.chart_svg import chart_svg
+from neaptide.report.charts.chart import Chart, Plot
+from neaptide.report.charts.svg import chart_svg
 from neaptide.writing import replacing, write_atomic
 
 _PIXELS_PER_INCH: Final = 100

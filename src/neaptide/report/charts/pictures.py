@@ -12,7 +12,7 @@ from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
 from neaptide.plans import PeakCurve, PlannedProgram, RangePeaks, StayCopies, TimedCopy
-from neaptide.report.chart import (
+from neaptide.report.charts.chart import (
     Axis,
     Box,
     Chart,
@@ -24,7 +24,7 @@ from neaptide.report.chart import (
     count_marks,
     even_values,
 )
-from neaptide.report.streams import Level, Streams, most
+from neaptide.report.charts.streams import Level, Streams, most
 from neaptide.units import format_bytes, format_seconds
 
 _LEAST_OVERHEAD = 0.01  # a curve without added time has an axis, too

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
-from neaptide.cli import exit_codes
+from neaptide.cli.process import exit_codes
 from neaptide.interruption import Cut, cutting, is_beyond_search, is_in_part, is_kept
 
 _STDERR: Final = 2

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 from xml.sax.saxutils import escape
 
-from neaptide.report.chart import Chart, Line, Plot
+from neaptide.report.charts.chart import Chart, Line, Plot
 
 # XML 1.0 has no way to write these, escaped or not.
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -1,0 +1,1 @@
+"""The process of the command line: what it prints and where, how signals end it, and its exit codes."""
