@@ -34,7 +34,7 @@ ORDER = OrderProblem(
     "a small one",
 )
 CSV = "id,lower,upper,size,alignment\na,0,1,3,1\nb,0,2,3,4\nc,0,5,2,1\nd,1,4,1,2\n"
-TOML = 'peak = "60%"\ntime-limit = 60\nalso = ["early_updates", "closure"]\nseed = 3\nverify = true\n'
+TOML = 'peak = "60%"\ntime-limit = 60\nalso = ["early_updates", "block_dp"]\nseed = 3\nverify = true\n'
 PROGRAM = 'SIZE = [1, (2, 3)]\n\ndef factory():\n    """Makes it."""\n    return (lambda batch: batch), {"x": 1.5}\n'
 
 

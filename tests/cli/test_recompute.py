@@ -29,7 +29,7 @@ def problem(name):
 
 def test_json_has_all_that_the_page_says(call, instance, tmp_path):
     ending = call(
-        "recompute", instance, "--peak", "80%", "--json", "--also", "closure", "-o", "out.json", *WORK
+        "recompute", instance, "--peak", "80%", "--json", "--also", "block_dp", "-o", "out.json", *WORK
     )
     assert ending.code == 0
     content = json.loads(ending.out)
@@ -41,9 +41,9 @@ def test_json_has_all_that_the_page_says(call, instance, tmp_path):
     seconds = step.sequence_seconds(content["sequence"])
     assert seconds / step.baseline_seconds - 1 == pytest.approx(content["overhead"])
     assert 0 < content["bound_overhead"] <= content["overhead"] + 1e-12
-    assert set(content["methods"]) == {"default", "closure"}
+    assert set(content["methods"]) == {"default", "block_dp"}
     assert content["methods"]["default"]["overhead"] == content["overhead"]
-    for key in (*content, *content["methods"]["closure"]):
+    for key in (*content, *content["methods"]["block_dp"]):
         assert f"`{key}`" in PAGE
 
 
@@ -76,7 +76,7 @@ def replayed(nodes, sequence):
     ("family", "share", "name"),
     [
         *(("transformer", 60, "default"), ("skips", 70, "default"), ("small_ops", 80, "default")),
-        *(("transformer", 60, "closure"), ("skips", 70, "rotor")),
+        *(("transformer", 60, "block_dp"), ("skips", 70, "rotor")),
         *(("small_ops", 80, "min-cut-ratios"), ("transformer", 60, "sqrt-n")),
     ],
 )

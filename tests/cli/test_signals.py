@@ -52,7 +52,7 @@ sys.argv = ["neaptide", "recompute", "i.json", "--peak", "80%", "--json", "-o", 
 run()
 """
 PORTFOLIO = """
-import neaptide.planner.portfolio as engine
+import neaptide.planner.recompute.curve.search as engine
 import neaptide.linear.solver as solver
 from neaptide.__main__ import run
 
@@ -85,7 +85,7 @@ run()
 # One strategy of many, and every call of the solver in C.
 STRATEGY = (
     "real = engine.strategy; engine.strategy",
-    "lambda name: never_ends if name == 'closure' else real(name)",
+    "lambda name: never_ends if name == 'block_dp' else real(name)",
 )
 SOLVER = ("solver.milp = solver.linprog", "never_ends")
 LISTENS = "while not interrupt.is_set(): time.sleep(0.01)"

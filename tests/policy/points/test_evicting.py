@@ -133,7 +133,7 @@ def test_a_step_is_compiled_with_eviction(convolving):
 
 @pytest.mark.parametrize(
     "other",
-    [{"strategy": "closure"}, {"atomic": True}, {"arena": True}, {"budget": Budget("75%", latency="+10%")}],
+    [{"strategy": "block_dp"}, {"atomic": True}, {"arena": True}, {"budget": Budget("75%", latency="+10%")}],
     ids=["strategy", "atomic", "arena", "latency"],
 )
 def test_what_needs_a_plan_excludes_eviction(other):
