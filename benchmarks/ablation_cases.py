@@ -59,16 +59,12 @@ _STEP_NODES: Final = 300
 _SHARES: Final = ("0.7", "0.45", "0.3")
 
 
-_ORDER_SETTINGS: Final = ablation_settings.changed(orders.DEFAULT)
-_LAYOUT_SETTINGS: Final = ablation_settings.changed(layouts.DEFAULT)
 STAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "recompute": sequences.STAGES,
         "recompute_settings": tuple(ablation_settings.RECOMPUTE),
         "layout": tuple(dict.fromkeys(layouts.STAGES)),
-        "layout_settings": tuple(_LAYOUT_SETTINGS),
         "order": orders.STAGES,
-        "order_settings": tuple(_ORDER_SETTINGS),
         **{room: tuple(changed) for room, changed in ablation_rooms.CHANGED.items()},
     }
 )
@@ -78,9 +74,7 @@ WORK: Final[Mapping[str, int]] = MappingProxyType(
         "recompute": 20_000,
         "recompute_settings": 6_000,
         "layout": 200_000,
-        "layout_settings": 20_000,
         "order": 50_000,
-        "order_settings": 20_000,
         **ablation_rooms.WORK,
     }
 )
@@ -102,9 +96,8 @@ def cases(room: str, folder: Path | None, seeds: Sequence[int]) -> list[Case]:
             for family in FAMILIES
             for share in _SHARES
         ]
-    elif room.startswith("layout"):
-        # Those of networks are proved by the first rule, so that they tell nothing of settings.
-        recorded = [] if room == "layout_settings" else [("network", name) for name in EARLIER_OPTIMA]
+    elif room == "layout":
+        recorded = [("network", name) for name in EARLIER_OPTIMA]
         found = () if folder is None else sorted((folder / "minimalloc").glob("*.csv"))
         recorded += [("challenging", path.stem) for path in found]
         fresh = [
@@ -158,10 +151,7 @@ def _layout(case: Case, folder: Path | None) -> _Solve:
     capacity = CHALLENGING_CAPACITY if case[0] == "challenging" else None
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
-        settings = [_LAYOUT_SETTINGS[name] for name in without if name in _LAYOUT_SETTINGS]
-        outcome = layouts.best_layout(
-            problem, limits, without=() if settings else without, settings=(*settings, layouts.DEFAULT)[0]
-        )
+        outcome = layouts.best_layout(problem, limits, without=without)
         found = outcome.require()
         assert found.layout is not None
         return {
@@ -197,10 +187,7 @@ def _order(case: Case, folder: Path | None) -> _Solve:
     )
 
     def solve(limits: Limits, without: tuple[str, ...]) -> Row:
-        settings = [_ORDER_SETTINGS[name] for name in without if name in _ORDER_SETTINGS]
-        outcome = orders.best_order(
-            problem, limits, without=() if settings else without, settings=(*settings, orders.DEFAULT)[0]
-        )
+        outcome = orders.best_order(problem, limits, without=without)
         found = outcome.require()
         return {
             "value": found.peak_bytes,
@@ -218,9 +205,7 @@ _SOLVERS: Final[Mapping[str, Callable[[Case, Path | None], _Solve]]] = MappingPr
         "recompute": _recompute,
         "recompute_settings": recompute_solver,
         "layout": _layout,
-        "layout_settings": _layout,
         "order": _order,
-        "order_settings": _order,
         **ablation_rooms.SOLVERS,
     }
 )

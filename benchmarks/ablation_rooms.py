@@ -1,7 +1,6 @@
 """Cases of `ablation.py` for the smaller rooms of searches, each with one object of settings.
 
-Stays on the host, several memory spaces, orders of edited problems, and variants of a
-graph. Answers are the same on every machine: limits are of work.
+Stays on the host, orders of edited problems, and variants of a graph. Answers are the same on every machine: limits are of work.
 """
 
 from __future__ import annotations
@@ -13,12 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ablation_settings import changed, other_settings
-from layout_cases import problem_of
 from neaptide.cost.devices import Link
-from neaptide.layout.bounds import live_bytes
-from neaptide.layout.pools import settings as pools
-from neaptide.layout.pools.placing import place_in_spaces
-from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload import settings as offload
@@ -29,7 +23,6 @@ from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import settings as variants
 from neaptide.schedule.order.portfolio import best_order
-from neaptide_corpus.layouts import training_shaped
 from neaptide_peers.incremental import settings as edits
 from neaptide_peers.incremental.reschedule import reschedule
 from neaptide_peers.incremental.settling import settle
@@ -40,7 +33,6 @@ Case = tuple[str, ...]
 Row = dict[str, Any]
 Solve = Callable[[Limits], Row]
 _EDITS: Final = 4  # of each kind
-_FAST_SHARE: Final = 0.4  # of the bytes live at once, in the dear memory
 
 
 def _stays(case: Case) -> Solve:
@@ -62,27 +54,6 @@ def _stays(case: Case) -> Solve:
         return {
             "value": above / budget if above > 0 else plan.seconds / before.seconds - 1.0,
             "missed": above > 0,
-            "bound": outcome.termination.bound,
-            "proved": outcome.termination.is_proved,
-            "work": outcome.work,
-        }
-
-    return solve
-
-
-def _in_spaces(case: Case) -> Solve:
-    """What a layout over two memories costs, by bytes in each."""
-    size, seed = map(int, case)
-    problem = problem_of(training_shaped(size, seed, alignment=64), " ".join(case))
-    fast = int(_FAST_SHARE * live_bytes(problem))
-    spaces = (MemorySpace("fast", fast, 1, 64), MemorySpace("slow", None, 10, 64))
-    pooled = PooledProblem(problem, spaces)
-
-    def solve(limits: Limits) -> Row:
-        outcome = place_in_spaces(pooled, limits)
-        return {
-            "value": float(outcome.require().cost),
-            "missed": False,
             "bound": outcome.termination.bound,
             "proved": outcome.termination.is_proved,
             "work": outcome.work,
@@ -154,12 +125,6 @@ _ROOMS: Final[Mapping[str, _Room]] = MappingProxyType(
             ),
             _stays,
             3_000,
-        ),
-        "pools_settings": (
-            pools.SETTINGS,
-            (("60", "1"), ("120", "2"), ("120", "3"), ("240", "4")),
-            _in_spaces,
-            20_000,
         ),
         "order_edit_settings": (
             edits.SETTINGS,

@@ -105,7 +105,7 @@ def measure(case: str, source: str) -> dict[str, Any]:
     import torch
 
     from neaptide.frontends.torch_step import capture_step
-    from neaptide.ir.serial import fingerprint
+    from neaptide.ir.fingerprint import fingerprint
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

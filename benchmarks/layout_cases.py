@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
+from neaptide.layout.caching_allocator import caching_allocator_reserved
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.layout.minimalloc_csv import read_csv
-from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import RULES as PEERS

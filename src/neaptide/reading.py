@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,8 +91,8 @@ def why_not_utf8(data: bytes, error: UnicodeDecodeError) -> str:
     return f"it is no UTF-8 text: {error.reason} at byte {error.start}"
 
 
-def decode_json(data: str | bytes, kind: Any = Any) -> Any:
-    """The value of a JSON text, in a type that msgspec knows.
+def decode_json(data: str | bytes, kind: Any = Any, hook: Callable[[type, Any], Any] | None = None) -> Any:
+    """The value of a JSON text, in a type that msgspec knows, or that `hook` makes of plain data.
 
     Raises:
         JsonError: it is no JSON, nested too deeply, or of another type; its text says why.
@@ -99,7 +100,7 @@ def decode_json(data: str | bytes, kind: Any = Any) -> Any:
     import msgspec
 
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=kind, dec_hook=hook)
     except msgspec.DecodeError as error:
         if isinstance(data, bytes) and data.startswith(_UTF_16):
             raise JsonError("it is UTF-16; save it as UTF-8") from error

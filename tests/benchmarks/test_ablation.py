@@ -46,8 +46,6 @@ def folder(tmp_path):
         ("layout", ("challenging", "A")),
         ("layout", ("generated", "mixed", "12", "1")),
         ("order", ("generated", "local", "12", "1")),
-        ("order_settings", ("generated", "local", "12", "1")),
-        ("layout_settings", ("generated", "mixed", "8", "1")),
     ],
 )
 def test_a_case_becomes_a_column_of_stages(room, case, folder):

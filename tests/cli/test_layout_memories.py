@@ -8,9 +8,8 @@ import pytest
 
 from neaptide.ir import serial
 from neaptide.layout.minimalloc_csv import read_csv
-from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.memories_form import pooled_problem
-from neaptide.layout.pools.spaces import Place, PooledLayout
+from neaptide.layout.pools.spaces import Place, PooledLayout, check_pooled_layout
 from neaptide_corpus.random_graphs import random_graph
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "place-buffers-in-several-memories.md").read_text(

@@ -9,7 +9,7 @@ from hand_graphs import in_place_graph, loop_graph
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Segment
 from neaptide.ir.nodes import Source
-from neaptide.ir.renumber import renumbered
+from neaptide.ir.text_parser import renumbered
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from strategies import graphs

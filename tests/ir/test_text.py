@@ -10,9 +10,8 @@ from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
-from neaptide.ir.renumber import renumbered
 from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text_parser import parse_graph, renumbered
 from strategies import graphs
 from together import together
 

@@ -9,7 +9,7 @@ from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
-from neaptide.ir.serial import fingerprint
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.policy.plan_facts import described_signature, versions
 from neaptide.policy.prepared_step import PreparedStep, prepare

@@ -7,9 +7,10 @@ import threading
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, watched
+from neaptide.layout.heuristics.placement import Fit, Shelf, watched
 from neaptide.layout.heuristics.rules import order_by
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
@@ -61,6 +62,48 @@ def climb_layout(problem: LayoutProblem, guard: LimitGuard | None = None) -> Lay
     return Layout.of(problem, tuple(climb.best))
 
 
+class _RankedShelf(Shelf):
+    """A shelf from which buffers are taken again; `rank` says by buffer when it is placed."""
+
+    __slots__ = ("_before", "rank")
+
+    def __init__(self, problem: LayoutProblem, rank: Ints) -> None:
+        super().__init__(problem)
+        self.rank = rank
+        self._before: int | None = None
+
+    def take(self, index: int) -> int:
+        """Take a buffer out and return the place that it had."""
+        offset = self.offsets[index]
+        self.offsets[index] = ANYWHERE
+        for _, _, low, _ in self._parts[index]:
+            count = self._count
+            at = int(self._lows[:count].searchsorted(offset + low))
+            at += int((self._buffers[at:count] == index).argmax())
+            for column in (self._begins, self._ends, self._lows, self._highs, self._buffers):
+                column[at : count - 1] = column[at + 1 : count]
+            self._count = count - 1
+        return offset
+
+    def overlapping(self, index: int) -> Ints:
+        """Placed buffers that are live together with a buffer, gaps counted as live, ascending and without itself."""
+        parts = self._parts[index]
+        found = self._buffers[self._rows_during(parts[0][0], parts[-1][1])]
+        return np.unique(found[found != index]).astype(np.int64)
+
+    def find_among_earlier(self, index: int) -> int:
+        """The lowest place beside those alone that are placed before it."""
+        self._before = int(self.rank[index])
+        try:
+            return self.find(index, Fit.FIRST)
+        finally:
+            self._before = None
+
+    def _rows_during(self, begin: int, end: int) -> NDArray[np.intp]:
+        hit = super()._rows_during(begin, end)
+        return hit if self._before is None else hit[self.rank[self._buffers[hit]] < self._before]
+
+
 class _Climb:
     """The order, the shelf that it makes, and the best offsets so far.
 
@@ -84,7 +127,8 @@ class _Climb:
         )
         self.rank = np.empty(len(problem), dtype=np.int64)
         self.rank[self.order] = np.arange(len(problem))
-        self.shelf: Shelf = fixed_shelf(problem)
+        self.shelf = _RankedShelf(problem, self.rank)
+        self.shelf.put_fixed()
         for index in watched(self.order[self.first :].tolist(), of_start):
             self.shelf.put(index, self.shelf.find(index, Fit.FIRST))
         self.tops: Ints = np.array(self.shelf.offsets, dtype=np.int64) + problem.sizes
@@ -171,7 +215,7 @@ class _Climb:
                 return moved, False
             index = int(self.order[position])
             position += 1
-            offset = self.shelf.find(index, Fit.FIRST, rank=self.rank)
+            offset = self.shelf.find_among_earlier(index)
             if offset == self.shelf.offsets[index]:
                 continue
             moved[index] = self.shelf.take(index)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.heuristics.placement import watched
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
+from neaptide_peers.layouts.end_to_end import lay_end_to_end
 from neaptide_peers.layouts.temporal_splits import Content, Slot, fill_slot, find_slot, join_slots
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
@@ -20,10 +20,11 @@ from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buf
 from neaptide.layout.in_place.choices import InPlaceChoice, choose_in_place, instance_uses, share
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.layout.settings import DEFAULT
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits
 from neaptide_peers.layouts.tags import TagPlan, TagStep, allocate_tags
+
+_WORK: Final = 200_000  # nodes, where no limit is given
 
 
 class LadderRow(NamedTuple):
@@ -150,7 +151,7 @@ def _total(problem: LayoutProblem) -> int:
 def _planned(problem: LayoutProblem, limits: Limits | None, interrupt: threading.Event | None) -> Layout:
     limits = limits or Limits()
     if limits.time_s is None and limits.work is None:
-        limits = replace(limits, work=10 * DEFAULT.first_nodes)
+        limits = replace(limits, work=_WORK)
     found = best_layout(problem, limits, interrupt).require().layout
     assert found is not None  # no capacity was given
     return found

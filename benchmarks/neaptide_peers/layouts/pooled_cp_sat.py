@@ -14,8 +14,7 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.layout.pools.bounds import SectionLoads, cost_bound, excluded_space
-from neaptide.layout.pools.check import check_pooled_layout
-from neaptide.layout.pools.spaces import Place, PooledLayout, PooledProblem
+from neaptide.layout.pools.spaces import Place, PooledLayout, PooledProblem, check_pooled_layout
 from neaptide.layout.problem import LIMIT
 from neaptide.outcome import Limits, Outcome, Stopwatch, Termination, TerminationReason
 from neaptide_peers.cp_sat.builder import CpModelBuilder

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.heuristics.placement import watched
 from neaptide.layout.heuristics.rules import order_by, program_order
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
+from neaptide_peers.layouts.end_to_end import lay_end_to_end
 from neaptide_peers.layouts.orders import ORDERS, BufferKeys
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.heuristics.placement import watched
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard
+from neaptide_peers.layouts.end_to_end import lay_end_to_end
 
 NO_TAG: Final = -1
 """The tag of a value that no step makes, in `TagPlan.tag_of`."""

@@ -73,7 +73,7 @@ def layout(request: Request) -> int:
 
 def _content(problem: LayoutProblem, result: LayoutResult, termination: Termination) -> dict[str, Any]:
     """The result for `--json`."""
-    from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
+    from neaptide.layout.caching_allocator import caching_allocator_reserved
 
     offsets = None
     if result.layout is not None:
@@ -104,7 +104,7 @@ def _document(
     problem: LayoutProblem, result: LayoutResult, termination: Termination, outside: str
 ) -> Document:
     """The result as a table of the methods that ran, what is proved, and what lies outside the arena."""
-    from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
+    from neaptide.layout.caching_allocator import caching_allocator_reserved
     from neaptide.report.document import Table, document
 
     rows = []

@@ -83,12 +83,12 @@ def _from_csv(path: Path, alignment: int | None) -> LayoutProblem:
 
 def _from_json(path: Path, request: Request) -> Program:
     """A plan says by its name for which program it is; a graph is laid out as it is, without torch."""
-    from neaptide.ir import wire
+    from neaptide.ir import serial
     from neaptide.plans import Plan
 
     data = read_bytes(path)
     content = decode_target(path, data)
-    if isinstance(content, dict) and content.get("format") == wire.FORMAT:
+    if isinstance(content, dict) and content.get("format") == serial.FORMAT:
         return _in_order(read_graph(path, data), _load_plan(request.plan))
     plan = Plan.from_json(data, path=path)
     if request.plan is not None:

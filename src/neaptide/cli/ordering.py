@@ -136,7 +136,7 @@ def _document(problem: OrderProblem, result: OrderResult, arena: LayoutResult | 
 
 
 def _problem(request: Request) -> OrderProblem:
-    from neaptide.ir import wire
+    from neaptide.ir import serial
     from neaptide.schedule.order import neutral
     from neaptide.schedule.order.from_graph import order_problem
 
@@ -148,7 +148,7 @@ def _problem(request: Request) -> OrderProblem:
     data = read_bytes(path)
     content = decode_target(path, data)
     form = content.get("format") if isinstance(content, dict) else None
-    if form == wire.FORMAT:
+    if form == serial.FORMAT:
         graph = read_graph(path, data)
         with naming(path):
             return order_problem(graph)
@@ -159,5 +159,5 @@ def _problem(request: Request) -> OrderProblem:
         "the file holds neither a graph nor an ordering problem",
         where=str(path),
         why=f"its format is {form!r}",
-        next_step=f"write {neutral.FORMAT!r} or {wire.FORMAT!r}, see docs/reference/order-form.md",
+        next_step=f"write {neutral.FORMAT!r} or {serial.FORMAT!r}, see docs/reference/order-form.md",
     )

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from neaptide.errors import VerifyError
-from neaptide.ir.declaration import Declaration
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.loop_body import with_destinations
@@ -30,7 +29,7 @@ from neaptide.ir.nodes import (
     Source,
 )
 from neaptide.ir.registry import Call, OpRegistry
-from neaptide.ir.text_parser import parse_declaration
+from neaptide.ir.text_parser import Declaration, parse_declaration
 from neaptide.ir.values import Kind, Storage, Value, contiguous_strides
 from neaptide.ir.verify import verify
 from neaptide.symbolic.dims import Dim, Relation

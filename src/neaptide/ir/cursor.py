@@ -1,28 +1,57 @@
-"""Cursor over the tokens of the text form: expectations, lists, numbers, words and sizes."""
+"""Tokens of the text form and a cursor over them: expectations, lists, numbers, words, sizes and places."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from neaptide.errors import SymbolicError, VerifyError
-from neaptide.ir.tokens import Token, malformed, tokenize
+from neaptide.ir.nodes import Source
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 
 T = TypeVar("T")
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_TOKEN = re.compile(
+    rf"""
+    (?P<source>\#[^\n]*)
+  | (?P<string>{_STRING})
+  | (?P<value>%[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<storage>@[A-Za-z_][A-Za-z0-9_]*(?:\.\d+)?)
+  | (?P<slot>\$\d+)
+  | (?P<size>\{{[A-Za-z0-9_+*/(),\ -]+\}})
+  | (?P<float>-?\d+(?:\.\d*(?:e[+-]?\d+)?|e[+-]?\d+))
+  | (?P<int>-?\d+)
+  | (?P<word>[A-Za-z_][A-Za-z0-9_.]*(?::[A-Za-z0-9_.]+)*)
+  | (?P<sign>[][(){{}},=:])
+  | (?P<space>[ \t\r]+)
+  | (?P<newline>\n)
+    """,
+    re.VERBOSE,
+)
+_SOURCE_FIELD = re.compile(rf"{_STRING}|\S+")
+_MOST_SOURCE_FIELDS = 4
+
+
+class Token(NamedTuple):
+    """A piece of text with its 1-based place. `kind` is a group of `_TOKEN`, or `end`."""
+
+    kind: str
+    text: str
+    line: int
+    column: int
 
 
 class Cursor:
     """Tokens of a text, read from front to back; what is not as expected raises `VerifyError` with line and column."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = tokenize(text)
+        self.tokens = _tokens(text)
         self.at = 0
 
     def peek(self) -> Token:
-        """The next token."""
         return self.tokens[self.at]
 
     def following(self) -> Token:
@@ -31,7 +60,7 @@ class Cursor:
 
     def take(self, kind: str | None = None, text: str | None = None) -> Token:
         """Consume the next token, which must be of that kind and text."""
-        token = self.tokens[self.at]
+        token = self.peek()
         if (kind is not None and token.kind != kind) or (text is not None and token.text != text):
             raise self.error(f"expected {text or kind}, found {token.text or 'the end'!r}")
         self.at += 1
@@ -46,7 +75,11 @@ class Cursor:
 
     def error(self, what: str, token: Token | None = None) -> VerifyError:
         """The error at a token, by default the next one."""
-        return malformed(what, token or self.peek())
+        return _malformed(what, token or self.peek())
+
+    def finish(self, what: str) -> None:
+        if self.peek().kind != "end":
+            raise self.error(f"unexpected {self.peek().text!r} after the {what}")
 
     def listed(self, item: Callable[[], T], close: str = ")") -> list[T]:
         """Items up to `close`, with commas between."""
@@ -58,7 +91,6 @@ class Cursor:
         return items
 
     def parenthesised(self, item: Callable[[], T]) -> list[T]:
-        """Items in parentheses."""
         self.take("sign", "(")
         return self.listed(item)
 
@@ -70,14 +102,15 @@ class Cursor:
         return result
 
     def integer(self) -> int:
-        """A whole number."""
         return int(self.take("int").text)
 
     def string(self) -> str:
-        """A quoted string."""
         token = self.take("string")
+        return self.decoded(token.text, token)
+
+    def decoded(self, text: str, token: Token) -> str:
         try:
-            return str(json.loads(token.text))
+            return str(json.loads(text))
         except json.JSONDecodeError as error:
             raise self.error("a string with a wrong escape", token) from error
 
@@ -94,3 +127,41 @@ class Cursor:
             return parse_size_expr(token.text[1:-1])
         except SymbolicError as error:
             raise self.error(error.what, token) from error
+
+    def source(self) -> Source:
+        """`# file:line module phase "code"`; `-` stands for an empty field, missing ones are empty."""
+        if self.peek().kind != "source":
+            return Source()
+        token = self.take()
+        fields = _SOURCE_FIELD.findall(token.text[1:])
+        if len(fields) > _MOST_SOURCE_FIELDS:
+            raise self.error("a source comment has at most four fields: place, module, phase, code", token)
+        words = [self.decoded(f, token) if f.startswith('"') else "" if f == "-" else f for f in fields]
+        place, module, phase, code = words + [""] * (_MOST_SOURCE_FIELDS - len(words))
+        file, _, line = place.rpartition(":")
+        if place and not re.fullmatch(r"-?\d+", line):
+            raise self.error("a source comment begins with file:line", token)
+        return Source(file, int(line or 0), code, module, phase)
+
+
+def _tokens(text: str) -> list[Token]:
+    """Tokens without white space, an `end` last."""
+    tokens: list[Token] = []
+    line, line_start, position = 1, 0, 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        column = position - line_start + 1
+        if match is None:
+            raise _malformed("unexpected character", Token("", text[position], line, column))
+        kind = match.lastgroup or ""
+        if kind == "newline":
+            line, line_start = line + 1, match.end()
+        elif kind != "space":
+            tokens.append(Token(kind, match[0], line, column))
+        position = match.end()
+    tokens.append(Token("end", "", line, position - line_start + 1))
+    return tokens
+
+
+def _malformed(what: str, token: Token) -> VerifyError:
+    return VerifyError(f"malformed graph text: {what}", where=f"line {token.line}, column {token.column}")

@@ -1,47 +1,102 @@
-"""JSON form of a graph (`neaptide.graph/1`) and its fingerprint."""
+"""JSON form of a graph, `neaptide.graph/1`: ids are positions, and fields with their default value are left out."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from neaptide.errors import SymbolicError, VerifyError
-from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap, Source
 from neaptide.ir.values import Kind, Storage, Value
 from neaptide.ir.verify import verify
-from neaptide.ir.wire import (
-    FORMAT,
-    WireDim,
-    WireFile,
-    WireGraph,
-    WireHeader,
-    WireLoop,
-    WireMerge,
-    WireNode,
-    WireSegment,
-    WireSize,
-    WireSlice,
-    WireSource,
-    WireStorage,
-    WireValue,
-)
 from neaptide.reading import JsonError, decode_json
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 
-__all__ = ["fingerprint", "from_json", "from_wire", "to_json", "to_wire"]
+FORMAT: Final = "neaptide.graph/1"
+_LARGEST_JSON_INT: Final = 1 << 53  # beyond it, JSON readers in other languages round
+_ZERO: Final = SizeExpr.const(0)
+_NOWHERE: Final = Source()
+_Accesses = tuple[tuple[int, int], ...]
+_Sizes = tuple[SizeExpr, ...]
 
-_LARGEST_JSON_INT = 1 << 53  # beyond it, JSON readers in other languages round
+
+class _Record(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """What a file holds in place of a class of the graph. A size is a number, or the text of an expression."""
+
+
+class _Storage(_Record):
+    nbytes: SizeExpr
+    device: str = "cpu"
+    kind: Kind = Kind.TEMPORARY
+    name: str = ""
+
+
+class _Value(_Record):
+    name: str
+    dtype: str
+    shape: _Sizes = ()
+    strides: _Sizes = ()
+    offset: SizeExpr = _ZERO
+    storage: int | None = None
+    version: int = 0
+
+
+class _Loop(_Record):
+    body: _Graph
+    trip_count: SizeExpr
+    slices: tuple[SliceMap, ...]
+    merges: tuple[MergeMap, ...]
+
+
+class _Node(_Record):
+    """Arguments are coded by `_encoded`."""
+
+    op: str
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}  # msgspec copies defaults
+    reads: _Accesses = ()
+    writes: _Accesses = ()
+    rng: str | None = None
+    collective: str | None = None
+    host: bool = False
+    source: Source = _NOWHERE
+    regions: tuple[_Loop, ...] = ()
+    results: Any = None
+
+
+class _Graph(_Record):
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    storages: tuple[_Storage, ...]
+    values: tuple[_Value, ...]
+    nodes: tuple[_Node, ...]
+    segments: tuple[Segment, ...] = ()
+    dims: tuple[Dim, ...] = ()
+    relations: tuple[tuple[SizeExpr, SizeExpr], ...] = ()
+
+
+class _File(_Record):
+    format: str
+    graph: _Graph
+
+
+class _Header(msgspec.Struct):
+    """What is read first, to tell other formats apart from broken files."""
+
+    format: str = ""
 
 
 def to_json(graph: Graph) -> bytes:
     """The graph as compact JSON; the same bytes for equal graphs. O(size)."""
-    return msgspec.json.encode(WireFile(FORMAT, to_wire(graph)))
+    return msgspec.json.encode(_File(FORMAT, _written(graph)), enc_hook=_size)
 
 
 def from_json(data: bytes) -> Graph:
@@ -52,14 +107,14 @@ def from_json(data: bytes) -> Graph:
             `$.graph.nodes[3].op`; or a graph that breaks a rule.
     """
     try:
-        header = decode_json(data, WireHeader)
+        header = decode_json(data, _Header)
         if header.format != FORMAT:
             raise VerifyError(
                 f"not a graph file of this version: format {header.format!r}",
                 where="$.format",
                 why=f"this version reads {FORMAT!r}",
             )
-        graph = from_wire(decode_json(data, WireFile).graph, "$.graph")
+        graph = _read(decode_json(data, _File, hook=_read_size).graph, "$.graph")
         verify(graph)
     except JsonError as error:
         what, _, path = str(error).partition(" - at ")
@@ -69,33 +124,7 @@ def from_json(data: bytes) -> Graph:
     return graph
 
 
-def to_wire(graph: Graph) -> WireGraph:
-    """The graph as plain msgspec data, for files that hold graphs among other things."""
-    return WireGraph(
-        name=graph.name,
-        inputs=graph.inputs,
-        outputs=graph.outputs,
-        storages=tuple(WireStorage(_size(s.nbytes), s.device, str(s.kind), s.name) for s in graph.storages),
-        values=tuple(
-            WireValue(
-                v.name,
-                v.dtype,
-                tuple(map(_size, v.shape)),
-                tuple(map(_size, v.strides)),
-                _size(v.offset),
-                v.storage,
-                v.version,
-            )
-            for v in graph.values
-        ),
-        nodes=tuple(map(_node, graph.nodes)),
-        segments=tuple(WireSegment(s.name, s.start, s.end) for s in graph.segments),
-        dims=tuple(WireDim(d.name, d.low, d.high) for d in graph.dims),
-        relations=tuple((_size(r.left), _size(r.right)) for r in graph.relations),
-    )
-
-
-def _size(size: SizeExpr) -> WireSize:
+def _size(size: SizeExpr) -> int | str:
     return size.constant_value() if size.is_constant and _fits(size.constant_value()) else str(size)
 
 
@@ -103,32 +132,51 @@ def _fits(number: int) -> bool:
     return abs(number) <= _LARGEST_JSON_INT
 
 
-def _node(node: Node) -> WireNode:
-    effects, source = node.effects, node.source
-    return WireNode(
-        op=node.op,
-        inputs=node.inputs,
-        outputs=node.outputs,
-        args=tuple(map(_encoded, node.args)),
-        kwargs={key: _encoded(arg) for key, arg in node.kwargs},
-        reads=tuple((a.storage, a.version) for a in effects.reads),
-        writes=tuple((a.storage, a.version) for a in effects.writes),
-        rng=effects.rng,
-        collective=effects.collective,
-        host=effects.host,
-        source=None
-        if source == Source()
-        else WireSource(source.file, source.line, source.code, source.module, source.phase),
-        regions=tuple(
-            WireLoop(
-                to_wire(loop.body),
-                _size(loop.trip_count),
-                tuple(WireSlice(s.input, s.axis, _size(s.step), s.before, s.after) for s in loop.slices),
-                tuple(WireMerge(m.output, m.how, m.axis) for m in loop.merges),
-            )
-            for loop in node.regions
+def _read_size(kind: type, data: Any) -> SizeExpr:
+    """The hook of msgspec for the one type of its own, which says where a `ValueError` comes from."""
+    assert kind is SizeExpr
+    if type(data) is int:
+        return SizeExpr.const(data)
+    if not isinstance(data, str):
+        raise ValueError(f"{data!r} is no size")  # noqa: TRY004 - what msgspec passes on with its path
+    try:
+        return parse_size_expr(data)
+    except SymbolicError as error:
+        raise ValueError(error.what) from error
+
+
+def _written(graph: Graph) -> _Graph:
+    return _Graph(
+        graph.name,
+        graph.inputs,
+        graph.outputs,
+        tuple(_Storage(s.nbytes, s.device, s.kind, s.name) for s in graph.storages),
+        tuple(
+            _Value(v.name, v.dtype, v.shape, v.strides, v.offset, v.storage, v.version) for v in graph.values
         ),
-        results=_encoded(node.results),
+        tuple(map(_written_node, graph.nodes)),
+        graph.segments,
+        graph.dims,
+        tuple((r.left, r.right) for r in graph.relations),
+    )
+
+
+def _written_node(node: Node) -> _Node:
+    effects = node.effects
+    return _Node(
+        node.op,
+        node.inputs,
+        node.outputs,
+        tuple(map(_encoded, node.args)),
+        {key: _encoded(arg) for key, arg in node.kwargs},
+        tuple((a.storage, a.version) for a in effects.reads),
+        tuple((a.storage, a.version) for a in effects.writes),
+        effects.rng,
+        effects.collective,
+        effects.host,
+        _NOWHERE if node.source == _NOWHERE else node.source,
+        tuple(_Loop(_written(x.body), x.trip_count, x.slices, x.merges) for x in node.regions),
+        _encoded(node.results),
     )
 
 
@@ -151,59 +199,25 @@ def _encoded(arg: Arg) -> Any:
             return arg if math.isfinite(arg) else {"float": str(arg)}
 
 
-def from_wire(wire: WireGraph, path: str = "$") -> Graph:
-    """The graph, not yet verified.
-
-    Raises:
-        VerifyError: a size, kind or argument that cannot be read; names its path under `path`.
-    """
+def _read(record: _Graph, path: str) -> Graph:
+    """The graph, not yet verified; an argument that cannot be read is named by its path under `path`."""
     return Graph(
-        nodes=tuple(_read_node(n, i, f"{path}.nodes[{i}]") for i, n in enumerate(wire.nodes)),
-        values=tuple(_read_value(v, i, f"{path}.values[{i}]") for i, v in enumerate(wire.values)),
-        storages=tuple(_read_storage(s, i, f"{path}.storages[{i}]") for i, s in enumerate(wire.storages)),
-        inputs=wire.inputs,
-        outputs=wire.outputs,
-        segments=tuple(Segment(s.name, s.start, s.end) for s in wire.segments),
-        name=wire.name,
-        dims=tuple(Dim(d.name, d.low, d.high) for d in wire.dims),
-        relations=tuple(
-            Relation(*(_read_size(side, f"{path}.relations[{i}]") for side in sides))
-            for i, sides in enumerate(wire.relations)
+        nodes=tuple(_read_node(n, i, f"{path}.nodes[{i}]") for i, n in enumerate(record.nodes)),
+        values=tuple(
+            Value(i, v.name, v.dtype, v.shape, v.strides, v.offset, v.storage, v.version)
+            for i, v in enumerate(record.values)
         ),
+        storages=tuple(Storage(i, s.nbytes, s.device, s.kind, s.name) for i, s in enumerate(record.storages)),
+        inputs=record.inputs,
+        outputs=record.outputs,
+        segments=record.segments,
+        name=record.name,
+        dims=record.dims,
+        relations=tuple(Relation(*sides) for sides in record.relations),
     )
 
 
-def _read_size(size: WireSize, path: str) -> SizeExpr:
-    if isinstance(size, int):
-        return SizeExpr.const(size)
-    try:
-        return parse_size_expr(size)
-    except SymbolicError as error:
-        raise VerifyError(f"malformed graph file: {error.what}", where=path) from error
-
-
-def _read_storage(storage: WireStorage, number: int, path: str) -> Storage:
-    if storage.kind not in set(Kind):
-        raise VerifyError(f"malformed graph file: unknown kind {storage.kind!r}", where=f"{path}.kind")
-    nbytes = _read_size(storage.nbytes, f"{path}.nbytes")
-    return Storage(number, nbytes, storage.device, Kind(storage.kind), storage.name)
-
-
-def _read_value(value: WireValue, number: int, path: str) -> Value:
-    return Value(
-        number,
-        value.name,
-        value.dtype,
-        tuple(_read_size(s, f"{path}.shape") for s in value.shape),
-        tuple(_read_size(s, f"{path}.strides") for s in value.strides),
-        _read_size(value.offset, f"{path}.offset"),
-        value.storage,
-        value.version,
-    )
-
-
-def _read_node(node: WireNode, number: int, path: str) -> Node:
-    source = node.source
+def _read_node(node: _Node, number: int, path: str) -> Node:
     return Node(
         number,
         node.op,
@@ -218,23 +232,12 @@ def _read_node(node: WireNode, number: int, path: str) -> Node:
             node.collective,
             node.host,
         ),
-        Source()
-        if source is None
-        else Source(source.file, source.line, source.code, source.module, source.phase),
-        tuple(_read_loop(loop, f"{path}.regions[{i}]") for i, loop in enumerate(node.regions)),
-        _decoded(node.results, f"{path}.results"),
-    )
-
-
-def _read_loop(loop: WireLoop, path: str) -> Loop:
-    return Loop(
-        from_wire(loop.body, f"{path}.body"),
-        _read_size(loop.trip_count, f"{path}.trip_count"),
+        node.source,
         tuple(
-            SliceMap(s.input, s.axis, _read_size(s.step, f"{path}.slices"), s.before, s.after)
-            for s in loop.slices
+            Loop(_read(x.body, f"{path}.regions[{i}].body"), x.trip_count, x.slices, x.merges)
+            for i, x in enumerate(node.regions)
         ),
-        tuple(MergeMap(m.output, m.how, m.axis) for m in loop.merges),
+        _decoded(node.results, f"{path}.results"),
     )
 
 
@@ -247,7 +250,10 @@ def _decoded(data: Any, path: str) -> Arg:
         case {"named": [str(family), str(name)], **rest} if not rest:
             return Named(family, name)
         case {"size": (int() | str()) as size, **rest} if not rest:
-            return _read_size(size, path)
+            try:
+                return _read_size(SizeExpr, size)
+            except ValueError as error:
+                raise VerifyError(f"malformed graph file: {error}", where=path) from error
         case {"int": str(digits), **rest} if not rest and digits.removeprefix("-").isdecimal():
             return int(digits)
         case {"float": ("inf" | "-inf" | "nan") as word, **rest} if not rest:

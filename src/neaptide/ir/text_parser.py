@@ -23,14 +23,12 @@ size     = INT | "{" expression "}"
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
-from neaptide.ir.cursor import Cursor
-from neaptide.ir.declaration import Declaration, Scope
+from neaptide.ir.cursor import Cursor, Token
 from neaptide.ir.graph import Graph, Segment
-from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap, Source
-from neaptide.ir.renumber import renumbered
-from neaptide.ir.tokens import Token, split_source
+from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap
 from neaptide.ir.values import DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
 from neaptide.ir.verify import verify
 from neaptide.symbolic.dims import Dim, Relation
@@ -42,6 +40,41 @@ _SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _ZERO = SizeExpr.const(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A value as declared; `access` is None for one that sees a storage of its own."""
+
+    name: str
+    dtype: str
+    host: bool = False
+    shape: tuple[SizeExpr, ...] = ()
+    strides: tuple[SizeExpr, ...] = ()
+    offset: SizeExpr = _ZERO
+    access: tuple[str, int] | None = None
+    nbytes: SizeExpr | None = None
+    device: str = "cpu"
+    kind: Kind = Kind.TEMPORARY
+    storage_name: str | None = None
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What the lines of one graph have declared so far."""
+
+    values: list[Value] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    value_ids: dict[str, int] = field(default_factory=dict)
+    storage_ids: dict[str, int] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    segments: list[Segment] = field(default_factory=list)
+    dims: list[Dim] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
+    value_order: list[int] | None = None
+    storage_order: list[int] | None = None
+
+
 def parse_graph(text: str) -> Graph:
     """The graph that `text` spells, verified.
 
@@ -50,8 +83,7 @@ def parse_graph(text: str) -> Graph:
     """
     parser = _Parser(text)
     graph = parser.graph()
-    if parser.peek().kind != "end":
-        raise parser.error(f"unexpected {parser.peek().text!r} after the graph")
+    parser.finish("graph")
     verify(graph)
     return graph
 
@@ -60,15 +92,14 @@ def parse_declaration(text: str) -> Declaration:
     """One value declaration, such as `y: f32[4, 8] @x`; the `%` in front may be left out."""
     parser = _Parser(text if text.lstrip().startswith("%") else "%" + text.lstrip())
     result = parser.declaration()
-    if parser.peek().kind != "end":
-        raise parser.error(f"unexpected {parser.peek().text!r} after the declaration")
+    parser.finish("declaration")
     return result
 
 
 class _Parser(Cursor):
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.scope = Scope()
+        self.scope = _Scope()
 
     def value_use(self) -> int:
         token = self.take("value")
@@ -95,7 +126,7 @@ class _Parser(Cursor):
     # -- graphs
 
     def graph(self) -> Graph:
-        outer, self.scope = self.scope, Scope()
+        outer, self.scope = self.scope, _Scope()
         self.take("word", "graph")
         name = self.string()
         self.take("sign", "{")
@@ -224,9 +255,11 @@ class _Parser(Cursor):
             label, version = made.access or (made.name, 0)
             if label == made.name:
                 storage = len(scope.storages)
-                nbytes = made.nbytes if made.nbytes is not None else made.dense_bytes
+                dense = Value(number, made.name, made.dtype, made.shape).nbytes
                 storage_name = made.name if made.storage_name is None else made.storage_name
-                scope.storages.append(Storage(storage, nbytes, made.device, made.kind, storage_name))
+                scope.storages.append(
+                    Storage(storage, made.nbytes or dense, made.device, made.kind, storage_name)
+                )
                 scope.storage_ids[label] = storage
             else:
                 storage = self.storage_id(label, token)
@@ -281,9 +314,7 @@ class _Parser(Cursor):
                 host = True
             else:
                 break
-        source = Source()
-        if self.peek().kind == "source":
-            source = split_source(self.take())
+        source = self.source()
         outputs = tuple(self.declare(made, place) for place, made in declarations)
         regions = []
         while self.peek().text == "loop" and self.following().kind in {"int", "size"}:
@@ -370,3 +401,44 @@ class _Parser(Cursor):
 
 
 _EFFECTS = frozenset({"inputs", "reads", "writes", "rng", "collective", "returns"})
+
+
+def renumbered(
+    graph: Graph, value_order: Sequence[int] | None = None, storage_order: Sequence[int] | None = None
+) -> Graph:
+    """The graph whose value `i` is the old value `value_order[i]`, and likewise for storages. O(size).
+
+    Args:
+        graph: to renumber; it is not changed.
+        value_order: a permutation of the value ids; None keeps them.
+        storage_order: a permutation of the storage ids; None keeps them.
+    """
+    values_by_new = list(range(len(graph.values))) if value_order is None else list(value_order)
+    storages_by_new = list(range(len(graph.storages))) if storage_order is None else list(storage_order)
+    value_id = {old: new for new, old in enumerate(values_by_new)}
+    storage_id = {old: new for new, old in enumerate(storages_by_new)}
+
+    def moved(accesses: tuple[Access, ...]) -> tuple[Access, ...]:
+        return tuple(Access(storage_id[a.storage], a.version) for a in accesses)
+
+    def moved_node(node: Node) -> Node:
+        return replace(
+            node,
+            inputs=tuple(value_id[v] for v in node.inputs),
+            outputs=tuple(value_id[v] for v in node.outputs),
+            effects=replace(node.effects, reads=moved(node.effects.reads), writes=moved(node.effects.writes)),
+        )
+
+    values = []
+    for new, old in enumerate(values_by_new):
+        value = graph.values[old]
+        storage = None if value.storage is None else storage_id[value.storage]
+        values.append(replace(value, id=new, storage=storage))
+    return replace(
+        graph,
+        nodes=tuple(moved_node(node) for node in graph.nodes),
+        values=tuple(values),
+        storages=tuple(replace(graph.storages[old], id=new) for new, old in enumerate(storages_by_new)),
+        inputs=tuple(value_id[v] for v in graph.inputs),
+        outputs=tuple(value_id[v] for v in graph.outputs),
+    )

@@ -9,20 +9,25 @@ from typing import Final, Protocol
 
 from neaptide.errors import UsageError
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
-from neaptide.layout.exact.decision import Verdict
 from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import LeafSearch
+from neaptide.layout.exact.strip import Verdict
 from neaptide.layout.heuristics.placement import RuleStopped
 from neaptide.layout.heuristics.rules import RULES, Rule
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
-from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import GRID, LAYOUTS, peer
 from neaptide.named_peers import RULES as PEER_RULES
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason, left_out
 
 _FIRST_RULE: Final = "size_first"
+_FIRST_NODES: Final = 20_000  # of the first exact decisions; each later round has twice as many as the last
+_MOST_NODES: Final = 1_000_000  # of all of them, where no limit says otherwise: about a minute
+_FIRST_DECISIONS: Final = (
+    3  # at the bound alone, each with a seed of its own: how long one takes has a heavy tail
+)
+_NARROWING_PARTS: Final = 1_000  # the search for a smaller arena ends at the bound over this
 
 
 def best_layout(
@@ -34,7 +39,6 @@ def best_layout(
     methods: Sequence[str] | None = None,
     start: Layout | None = None,
     without: Collection[str] = (),
-    settings: LayoutSettings = DEFAULT,
 ) -> Outcome[LayoutResult]:
     """The smallest arena found within limits, or a layout within a capacity.
 
@@ -52,7 +56,6 @@ def best_layout(
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes.
         start: a layout that is known already.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.
-        settings: how far each method goes.
 
     Returns:
         The value is always there; its layout is None when nothing was found within the capacity, which is
@@ -75,9 +78,9 @@ def best_layout(
     if start is not None:
         check_layout(problem, start)
     guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(
-        problem, guard, interrupt, capacity_bytes, methods, left_out(without, STAGES), settings
-    ).solve(start)
+    return _Portfolio(problem, guard, interrupt, capacity_bytes, methods, left_out(without, STAGES)).solve(
+        start
+    )
 
 
 class FindLayout(Protocol):
@@ -102,7 +105,6 @@ class _Portfolio:
         capacity: int | None,
         methods: Sequence[str] | None,
         without: frozenset[str],
-        settings: LayoutSettings,
     ) -> None:
         self.problem = problem
         self.guard = guard
@@ -110,7 +112,6 @@ class _Portfolio:
         self.capacity = capacity
         self.wanted = methods
         self.without = without
-        self.settings = settings
         self.results: dict[str, MethodResult] = {}
         self.bound = self.lower = arena_lower_bound(problem)
         self.best: Layout | None = None
@@ -197,11 +198,9 @@ class _Portfolio:
         for index in self.decomposition.leaves():
             inside = tuple(buffers[i] for i in self.decomposition.pieces[index].leaf)
             if len(inside) == len(buffers) and _FIRST_RULE in self.results:
-                self.leaves[index] = LeafSearch(self.problem, self.first, settings=self.settings)
+                self.leaves[index] = LeafSearch(self.problem, self.first)
             else:
-                self.leaves[index] = LeafSearch(
-                    LayoutProblem(inside, self.problem.name), settings=self.settings
-                )
+                self.leaves[index] = LeafSearch(LayoutProblem(inside, self.problem.name))
         self.bound = self.lower = max(self.lower, self._leaf_bound())
 
     def _leaf_bound(self) -> int:
@@ -225,14 +224,14 @@ class _Portfolio:
         """Decide capacities with growing node limits until the proof is there or the limits are used up."""
         assert self.decomposition is not None
         self._open_leaves()
-        most, total = self.settings.first_nodes, self.nodes + self.settings.most_nodes
+        most, total = _FIRST_NODES, self.nodes + _MOST_NODES
         is_limited = self.guard.limits.time_s is not None or self.guard.limits.work is not None
         arena = self._assemble()
         rounds = 0
         while not self._is_proved() and self._goes_on() and (is_limited or self.nodes < total):
             before = self.nodes
             verdict = self._decide(self._goal(), most)
-            is_open = verdict is Verdict.OUT_OF_BUDGET and rounds >= self.settings.first_decisions
+            is_open = verdict is Verdict.OUT_OF_BUDGET and rounds >= _FIRST_DECISIONS
             if is_open and self.capacity is None:
                 self._narrow(most)
             arena = self._assemble()
@@ -247,7 +246,7 @@ class _Portfolio:
         """Look for smaller arenas between the bound and the best by bisection; what is not decided counts as too small."""
         low = self.lower
         assert self.best is not None
-        while self.best.arena_bytes - low > max(1, low // self.settings.narrowing_parts) and self._goes_on():
+        while self.best.arena_bytes - low > max(1, low // _NARROWING_PARTS) and self._goes_on():
             middle = (low + self.best.arena_bytes) // 2
             verdict = self._decide(middle, most)
             if verdict is Verdict.FITS:

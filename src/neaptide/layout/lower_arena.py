@@ -16,12 +16,12 @@ from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
-from neaptide.layout.settings import DEFAULT
 from neaptide.outcome import LimitGuard, Limits, Outcome
 
 TOLERATED_GAP: Final = 0.01
 """Of the arena above the bytes live at once; below it no other order is tried."""
 _MOST_TRIES: Final = 200
+_NODES: Final = 20_000  # of the layout of a moved order; the first has ten times as many
 _FARTHEST: Final = 8
 
 
@@ -67,9 +67,7 @@ def lower_arena(
     guard = LimitGuard(limits, interrupt)
     draw = random.Random(limits.seed)  # noqa: S311 - no secrets here
     problem = buffers(order)
-    best = ArenaOrder(
-        tuple(order), problem, _laid_out(problem, 10 * DEFAULT.first_nodes, guard, interrupt), 1
-    )
+    best = ArenaOrder(tuple(order), problem, _laid_out(problem, 10 * _NODES, guard, interrupt), 1)
     most = live_bytes(problem)
     seen = {best.order}
     for _ in range(_MOST_TRIES):
@@ -82,7 +80,7 @@ def lower_arena(
         problem = buffers(moved)
         if live_bytes(problem) > most:
             continue
-        found = _laid_out(problem, DEFAULT.first_nodes, guard, interrupt)
+        found = _laid_out(problem, _NODES, guard, interrupt)
         if found.arena_bytes is not None and found.arena_bytes <= (best.layout.arena_bytes or 0):
             best = ArenaOrder(moved, problem, found, len(seen))
     return guard.finish(best, best=best.layout.arena_bytes, bound=live_bytes(best.problem))

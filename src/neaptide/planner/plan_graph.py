@@ -15,7 +15,7 @@ from neaptide.ir.body_orders import body_orders
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.ir.serial import fingerprint
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.named_peers import WITH_STAYS, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.arena_order import PlannedArena, settle_arena

@@ -9,8 +9,8 @@ from neaptide.ask import BITWISE, RUNS, Ask, LeaveOut
 from neaptide.budget import Budget
 from neaptide.errors import PlanError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.judge_plan import judge_budgets, problem_of

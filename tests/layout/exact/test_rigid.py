@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_small import fits_by_offsets, random_rich, smallest_arena_by_offsets
-from neaptide.layout.exact.decision import Verdict
 from neaptide.layout.exact.rigid import RigidSearch
+from neaptide.layout.exact.strip import Verdict
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout

@@ -10,7 +10,6 @@ from neaptide.layout.bounds import live_bytes
 from neaptide.layout.exact.skyline import dive
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.result import Layout
-from neaptide.layout.settings import LayoutSettings
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits
 
@@ -23,7 +22,7 @@ def strip_of(problem):
 def test_every_dive_is_a_layout(seed, alignment):
     problem = random_plain(random.Random(seed), 200, steps=60, size=500, alignment=alignment)
     strip = strip_of(problem)
-    found = dive(strip, 0, LimitGuard(Limits()), seed=seed, settings=LayoutSettings(dives=6))
+    found = dive(strip, 0, LimitGuard(Limits()), seed=seed, dives=6)
     layout = Layout.of(problem, tuple(offset * strip.unit for offset in found.offsets))
     check_layout(problem, layout)
     assert layout.arena_bytes == found.arena_bytes
@@ -32,7 +31,7 @@ def test_every_dive_is_a_layout(seed, alignment):
 
 def test_ends_at_the_aim():
     strip = strip_of(problem_of(*NINE))
-    assert dive(strip, 12, LimitGuard(Limits()), settings=LayoutSettings(dives=50)).placed == len(NINE)
+    assert dive(strip, 12, LimitGuard(Limits()), dives=50).placed == len(NINE)
 
 
 def test_stops_with_the_guard():

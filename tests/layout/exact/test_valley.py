@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_small import NINE, problem_of, random_plain, smallest_arena_by_order
-from neaptide.layout.exact.decision import Verdict
-from neaptide.layout.exact.idle import idle_rectangles, place_idle
+from neaptide.layout.exact.leaf_search import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide, order_by
-from neaptide.layout.exact.strip import Strip
+from neaptide.layout.exact.strip import Strip, Verdict
 from neaptide.layout.exact.valley import SectionRule, ValleySearch
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout

@@ -1,13 +1,12 @@
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import nothing_shared, random_problem
 from neaptide.errors import LayoutProblemError
-from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, place, place_below
+from neaptide.layout.heuristics.placement import Fit, place, place_below
 from neaptide.layout.problem import LIMIT, Buffer, Gap, LayoutProblem
 from neaptide.layout.validate import check_layout
 from together import together
@@ -125,34 +124,3 @@ def test_the_largest_sizes_and_alignments_do_not_overflow():
 def test_many_buffers_need_longer_ranks_than_16_bits():
     problem = LayoutProblem(tuple(Buffer(f"b{k}", k, k + 2, 1) for k in range(17_000)))
     assert place(problem, range(17_000), Fit.FIRST).arena_bytes == 2
-
-
-@given(SEEDS)
-def test_what_is_taken_out_and_put_back_leaves_the_shelf_as_it_was(seed):
-    problem = random_problem(seed, 30)
-    shelf = fixed_shelf(problem)
-    free = [i for i, b in enumerate(problem.buffers) if b.offset is None]
-    for index in free:
-        shelf.put(index, shelf.find(index, Fit.FIRST))
-    rank = np.arange(len(problem))
-    before = [shelf.find(index, Fit.BEST, rank=rank) for index in free]
-    for index in free[::2]:
-        shelf.put(index, shelf.take(index))
-    assert [shelf.find(index, Fit.BEST, rank=rank) for index in free] == before
-    assert shelf.top() == max(o + b.nbytes for o, b in zip(shelf.offsets, problem.buffers, strict=True))
-
-
-@given(SEEDS)
-def test_overlapping_buffers_are_those_live_together(seed):
-    problem = random_problem(seed, 30, fixed=False)
-    shelf = Shelf(problem)
-    for index in range(len(problem)):
-        shelf.put(index, shelf.find(index, Fit.FIRST))
-    for index, buffer in enumerate(problem.buffers):
-        live = {
-            i
-            for i, b in enumerate(problem.buffers)
-            if i != index and b.start < buffer.end and b.end > buffer.start and not b.gaps
-        }
-        found = set(shelf.overlapping(index).tolist())
-        assert live - found == set() or buffer.gaps

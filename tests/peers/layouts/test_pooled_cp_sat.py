@@ -3,9 +3,8 @@ import threading
 import pytest
 
 from neaptide.errors import UsageError, VerifyError
-from neaptide.layout.pools.check import check_pooled_layout
 from neaptide.layout.pools.placing import place_in_spaces
-from neaptide.layout.pools.spaces import MemorySpace, Place, PooledLayout, PooledProblem
+from neaptide.layout.pools.spaces import MemorySpace, Place, PooledLayout, PooledProblem, check_pooled_layout
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.outcome import Limits, TerminationReason
 from neaptide_peers.cp_sat import process

@@ -1,7 +1,7 @@
 from layout_play import random_problem
-from neaptide.layout.heuristics.end_to_end import lay_end_to_end
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
+from neaptide_peers.layouts.end_to_end import lay_end_to_end
 from neaptide_peers.layouts.shared_objects import place_breadth_objects, place_executorch
 
 

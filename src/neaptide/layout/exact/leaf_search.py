@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.exact.decision import Verdict
 from neaptide.layout.exact.decompose import is_plain
-from neaptide.layout.exact.idle import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide
 from neaptide.layout.exact.rigid import RigidSearch
 from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.skyline import dive
-from neaptide.layout.exact.strip import Strip
+from neaptide.layout.exact.strip import Strip, Verdict
 from neaptide.layout.heuristics.rules import place_by_size
-from neaptide.layout.problem import LayoutProblem
+from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
-from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
+
+_MOST_ENTRIES: Final = 5_000_000
+"""Of the tables that an exact search begins with, which are seconds to make: sections of all lifetimes together, and for the
+rigid search pairs that are live together, at all sections."""
 
 
 class LeafSearch:
@@ -26,7 +29,6 @@ class LeafSearch:
     Args:
         problem: the buffers of the leaf.
         known: a layout of them; by default a rule makes one.
-        settings: how far each search goes.
 
     Attributes:
         offsets: of the best layout.
@@ -34,11 +36,8 @@ class LeafSearch:
         lower_bytes: no layout of the leaf is smaller.
     """
 
-    def __init__(
-        self, problem: LayoutProblem, known: Layout | None = None, *, settings: LayoutSettings = DEFAULT
-    ) -> None:
+    def __init__(self, problem: LayoutProblem, known: Layout | None = None) -> None:
         self.problem = problem
-        self.settings = settings
         layout = known or place_by_size(problem)
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
@@ -57,7 +56,7 @@ class LeafSearch:
         strip = self._strip or self._relaxed
         if self.arena_bytes <= capacity_bytes or strip is None:
             return
-        found = dive(strip, capacity_bytes, guard, seed=guard.limits.seed, settings=self.settings)
+        found = dive(strip, capacity_bytes, guard, seed=guard.limits.seed)
         if found.offsets is not None and found.arena_bytes is not None:
             self._take(tuple(offset * strip.unit for offset in found.offsets))
 
@@ -82,7 +81,6 @@ class LeafSearch:
                 guard,
                 seed=guard.limits.seed + self._seed,
                 max_nodes=max_nodes,
-                settings=self.settings,
             )
             if found.offsets is not None:
                 self._take(found.offsets)
@@ -103,11 +101,11 @@ class LeafSearch:
         if kept:
             core, core_limits = strip.choose(kept), [limits[index] for index in kept]
             covered = sum(last - first for first, last in zip(core.firsts, core.lasts, strict=True))
-            if covered > self.settings.most_entries:
+            if covered > _MOST_ENTRIES:
                 return Verdict.OUT_OF_BUDGET, 0
             self._seed += 1
             seed = guard.limits.seed + self._seed
-            found = decide(core, core_limits, guard, seed=seed, max_nodes=max_nodes, settings=self.settings)
+            found = decide(core, core_limits, guard, seed=seed, max_nodes=max_nodes)
             nodes = found.nodes
             if found.verdict is Verdict.REFUTED:
                 self.lower_bytes = strip.arena_above(capacity)
@@ -123,7 +121,7 @@ class LeafSearch:
         """Whether the rigid search, which holds every meeting of two parts at every section, cannot begin."""
         parts = part_sections(self.problem)
         live = parts.sections.totals(np.ones(len(parts.lows), dtype=np.int64))
-        return bool((live * live).sum() > self.settings.most_entries)
+        return bool((live * live).sum() > _MOST_ENTRIES)
 
     def _take(self, offsets: tuple[int, ...]) -> None:
         """Keep a layout if it is better."""
@@ -138,3 +136,57 @@ def _relax(problem: LayoutProblem) -> Strip | None:
     if (problem.fixed >= 0).any():
         return None
     return Strip.of(problem.starts, problem.ends, problem.sizes, int(problem.alignments.max()))
+
+
+def idle_rectangles(strip: Strip, limits: list[int]) -> list[int]:
+    """Rectangles that fit below their limits wherever the others lie: place them last, in reverse of this order.
+
+    With k others that meet it, of total size T, at least one of the k + 1 spaces between them below a limit L holds
+    ceil((L - T) / (k + 1)) units. So size s fits if T + (k + 1)(s - 1) < L. Taking some away may free others, so this
+    goes on until nothing changes. O(n log n) for each round.
+    """
+    firsts, lasts = np.array(strip.firsts, dtype=np.int64), np.array(strip.lasts, dtype=np.int64)
+    sizes, tops = np.array(strip.sizes, dtype=np.int64), np.array(limits, dtype=np.int64)
+    kept = np.arange(len(strip))
+    removed: list[int] = []
+    while len(kept):
+        count = _met(firsts[kept], lasts[kept], np.ones(len(kept), dtype=np.int64)) - 1
+        total = _met(firsts[kept], lasts[kept], sizes[kept]) - sizes[kept]
+        # Divided, not multiplied: (k + 1)(s - 1) can pass 2^63.
+        room = tops[kept] - total
+        fits = (room > 0) & (-(-room // (count + 1)) >= sizes[kept])
+        if not fits.any():
+            break
+        removed += kept[fits].tolist()
+        kept = kept[~fits]
+    return removed
+
+
+def _met(firsts: Ints, lasts: Ints, weights: Ints) -> Ints:
+    """By rectangle, the weight of all that meet it, itself included."""
+    by_first, by_last = np.argsort(firsts, kind="stable"), np.argsort(lasts, kind="stable")
+    begun = np.concatenate(([0], np.cumsum(weights[by_first])))
+    ended = np.concatenate(([0], np.cumsum(weights[by_last])))
+    before_end = begun[np.searchsorted(firsts[by_first], lasts, side="left")]
+    over = ended[np.searchsorted(lasts[by_last], firsts, side="right")]
+    met: Ints = before_end - over
+    return met
+
+
+def place_idle(strip: Strip, offsets: list[int], idle: list[int]) -> None:
+    """Fill in the lowest offsets of idle rectangles, last one first. O(n log n) each."""
+    firsts, lasts = np.array(strip.firsts, dtype=np.int64), np.array(strip.lasts, dtype=np.int64)
+    sizes, lows = np.array(strip.sizes, dtype=np.int64), np.array(offsets, dtype=np.int64)
+    is_placed = np.ones(len(strip), dtype=bool)
+    is_placed[idle] = False
+    for index in reversed(idle):
+        meets = is_placed & (firsts < lasts[index]) & (lasts > firsts[index])
+        low = lows[meets]
+        order = np.argsort(low, kind="stable")
+        low = low[order]
+        top = np.maximum.accumulate((lows[meets] + sizes[meets])[order]) if len(low) else low
+        below = np.concatenate(([0], top))
+        spaces = np.concatenate((low, [np.iinfo(np.int64).max])) - below
+        offset = int(below[int(np.argmax(spaces >= sizes[index]))])
+        lows[index] = offsets[index] = offset
+        is_placed[index] = True

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from neaptide.layout.exact.decision import Decision, Verdict
-from neaptide.layout.exact.strip import Strip
+from neaptide.layout.exact.strip import Decision, Strip, Verdict
 from neaptide.layout.exact.valley import SectionRule, ValleySearch
-from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 
 _RULES: Final = (SectionRule.TIGHT, SectionRule.OPTIONS)
+_NOISE: Final = 0.3  # keys of a run are multiplied by 1 +- this
+_EXTRA_NODES: Final = 100  # of a run of the first round, beyond one for each rectangle
+_GROWTH: Final = 1.2  # of those, from round to round
+_FADING: Final = 0.7  # what counts of earlier failures in every other round
 _KEYS: Final = ("width", "contention", "area", "size")
 
 
@@ -30,7 +32,6 @@ def decide(
     *,
     seed: int = 0,
     max_nodes: int | None = None,
-    settings: LayoutSettings = DEFAULT,
 ) -> Decision:
     """Whether a strip fits below its limits, by restarts of the valley search with growing node limits.
 
@@ -42,17 +43,16 @@ def decide(
         guard: a unit of work is a node.
         seed: of the noise on the keys.
         max_nodes: of all runs together.
-        settings: noise, node limits and fading.
     """
     lasting, fading = [0.0] * strip.sections, [0.0] * strip.sections
     runs_each_round = len(_KEYS) * len(_RULES)
     nodes = 0
-    for number, (order, rule, limit) in enumerate(_runs(strip, limits, seed, settings)):
+    for number, (order, rule, limit) in enumerate(_runs(strip, limits, seed)):
         most = limit if max_nodes is None else min(limit, max_nodes - nodes)
         if rule is not SectionRule.TIGHT:
             failures = [0.0] * strip.sections
         elif number // runs_each_round % 2:
-            fading = failures = [settings.run_fading * count for count in fading]
+            fading = failures = [_FADING * count for count in fading]
         else:
             failures = lasting
         decision = ValleySearch(strip, limits, order, rule, failures).run(guard, most)
@@ -64,18 +64,16 @@ def decide(
     return Decision(Verdict.OUT_OF_BUDGET, None, nodes)
 
 
-def _runs(
-    strip: Strip, limits: list[int], seed: int, settings: LayoutSettings
-) -> Iterator[tuple[list[int], SectionRule, int]]:
+def _runs(strip: Strip, limits: list[int], seed: int) -> Iterator[tuple[list[int], SectionRule, int]]:
     """Order, rule and node limit of one run after another, without end."""
     rng = random.Random(seed)  # noqa: S311 - a reproducible stream, no secret
     keys = _keys(strip)
-    extra = float(settings.run_extra_nodes)
+    extra = float(_EXTRA_NODES)
     while True:
         for rule, name in product(_RULES, _KEYS):
-            key = [value * (1 + rng.uniform(-settings.run_noise, settings.run_noise)) for value in keys[name]]
+            key = [value * (1 + rng.uniform(-_NOISE, _NOISE)) for value in keys[name]]
             yield order_by(strip, limits, key), rule, len(strip) + int(extra)
-        extra *= settings.run_growth
+        extra *= _GROWTH
 
 
 def _keys(strip: Strip) -> dict[str, list[float]]:

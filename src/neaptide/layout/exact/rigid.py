@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from neaptide.layout.exact.decision import Decision, Verdict
 from neaptide.layout.exact.sections import part_sections
+from neaptide.layout.exact.strip import Decision, Verdict
 from neaptide.layout.problem import LayoutProblem
-from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 
 _DONE: Final = 1 << 80
 """The floor of sections where nothing is left."""
 _MOST_REFUTED: Final = 500_000
+_EXTRA_NODES: Final = 100  # of the first run, beyond four for each buffer
+_NOISE: Final = 0.3  # keys of a run are multiplied by 1 +- this
 _GROWTH: Final = 1.5  # of the node limit of a run: what is refuted in small problems is by a long run
 _Decided: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -118,7 +119,6 @@ class RigidSearch:
         *,
         seed: int = 0,
         max_nodes: int | None = None,
-        settings: LayoutSettings = DEFAULT,
     ) -> Decision:
         """Whether everything fits below a capacity; offsets are bytes. Restarts with growing node limits.
 
@@ -127,20 +127,16 @@ class RigidSearch:
             guard: a unit of work is a node.
             seed: of the noise on the order in which buffers are tried.
             max_nodes: of all runs together.
-            settings: noise and node limits.
         """
         rng = random.Random(seed)  # noqa: S311 - a reproducible stream, no secret
         nodes = 0
-        most = 4.0 * self._count + settings.run_extra_nodes
+        most = 4.0 * self._count + _EXTRA_NODES
         while True:
             keys = [
                 (part[-1].last - part[0].first) * size
                 for part, size in zip(self._parts, self._sizes, strict=True)
             ]
-            noisy = [
-                key * (1 + rng.uniform(-settings.run_noise, settings.run_noise)) if nodes else float(key)
-                for key in keys
-            ]
+            noisy = [key * (1 + rng.uniform(-_NOISE, _NOISE)) if nodes else float(key) for key in keys]
             rank = sorted(range(self._count), key=lambda i: (noisy[i], i))
             limit = int(most) if max_nodes is None else min(int(most), max_nodes - nodes)
             decision = self._run(capacity_bytes, guard, rank, limit)

@@ -17,13 +17,14 @@ import numpy as np
 
 from neaptide.layout.exact.strip import Strip
 from neaptide.layout.problem import Ints
-from neaptide.layout.settings import DEFAULT, LayoutSettings
 from neaptide.outcome import LimitGuard
 
 _WALL: Final = 1 << 80
 _MOST_BITS: Final = 3_000_000_000
 """Rectangles times sections: two tables of bit masks of that many bits, at most 750 MB."""
-"""What blamed keys are multiplied by."""
+_DIVES: Final = 12
+_NOISE: Final = 0.1  # keys of later passes are multiplied by 1 +- this
+_BOOST: Final = 1.5  # keys of what was to blame for an excess are multiplied by this
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class DiveResult:
 
 
 def dive(
-    strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, settings: LayoutSettings = DEFAULT
+    strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, dives: int = _DIVES
 ) -> DiveResult:
     """The best of some passes; ends early when one meets the aim. O(n) set operations of n bits for each pass.
 
@@ -51,7 +52,7 @@ def dive(
         aim_bytes: an arena that is small enough.
         guard: a unit of work is a placement.
         seed: of the noise.
-        settings: number of passes, noise and boost.
+        dives: passes.
     """
     if len(strip) * strip.sections > _MOST_BITS or not len(strip):
         return DiveResult(None, None, 0)
@@ -64,13 +65,11 @@ def dive(
     best: list[int] | None = None
     arena: int | None = None
     placed = 0
-    for number in range(settings.dives):
+    for number in range(dives):
         which = number % len(bases)
         key = bases[which] * boosts[which]
         if number >= len(bases):
-            key = key * [
-                1 + rng.uniform(-settings.dive_noise, settings.dive_noise) for _ in range(len(strip))
-            ]
+            key = key * [1 + rng.uniform(-_NOISE, _NOISE) for _ in range(len(strip))]
         order = np.lexsort((np.arange(len(strip)), -table.sizes, -widths, -key))
         found = table.descend(order, guard)
         placed += len(strip)
@@ -82,7 +81,7 @@ def dive(
             best, arena = offsets, height
         if arena <= aim_bytes:
             break
-        boosts[which][blamed] *= settings.dive_boost
+        boosts[which][blamed] *= _BOOST
     return DiveResult(None if best is None else tuple(best), arena, placed)
 
 

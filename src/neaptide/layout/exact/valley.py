@@ -21,8 +21,7 @@ from itertools import accumulate
 from operator import or_
 from typing import Final, TypeAlias
 
-from neaptide.layout.exact.decision import Decision, Verdict
-from neaptide.layout.exact.strip import Strip
+from neaptide.layout.exact.strip import Decision, Strip, Verdict
 from neaptide.outcome import LimitGuard
 
 _WALL: Final = 1 << 80
@@ -36,7 +35,6 @@ class SectionRule(Enum):
 
     OPTIONS = "fewest options by failures"
     TIGHT = "without slack first, then fewest options by failures"
-    SLACK = "least slack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,10 +407,8 @@ class ValleySearch:
             score: tuple[float, float, int]
             if rule is SectionRule.OPTIONS:
                 score = (options / (1 + failures), slack, section)
-            elif rule is SectionRule.TIGHT:
-                score = (slack > 0, options / (1 + failures), slack)
             else:
-                score = (slack, options, section)
+                score = (slack > 0, options / (1 + failures), slack)
             if best is None or score < best:
                 best, where, chosen = score, section, here
             section += 1

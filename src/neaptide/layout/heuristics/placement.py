@@ -116,30 +116,17 @@ class Shelf:
                 column[at] = value
             self._count = count + 1
 
-    def take(self, index: int) -> int:
-        """Take a buffer out and return the place that it had."""
-        offset = self.offsets[index]
-        self.offsets[index] = ANYWHERE
-        for _, _, low, _ in self._parts[index]:
-            count = self._count
-            at = int(self._lows[:count].searchsorted(offset + low))
-            at += int((self._buffers[at:count] == index).argmax())
-            for column in (self._begins, self._ends, self._lows, self._highs, self._buffers):
-                column[at : count - 1] = column[at + 1 : count]
-            self._count = count - 1
-        return offset
+    def put_fixed(self) -> None:
+        """Put every fixed buffer where it belongs."""
+        for index, offset in enumerate(self.problem.fixed.tolist()):
+            if offset != ANYWHERE:
+                self.put(index, offset)
 
-    def find(self, index: int, fit: Fit, *, rank: Ints | None = None) -> int:
-        """A place for a buffer among those that have one. O(rows), vectorised.
-
-        Args:
-            index: the buffer.
-            fit: which place.
-            rank: by buffer; only those with a lower rank than this one are looked at.
-        """
+    def find(self, index: int, fit: Fit) -> int:
+        """A place for a buffer among those that have one. O(rows), vectorised."""
         parts = self._parts[index]
         begin, end, low, high = parts[0]
-        hit = self._rows_during(begin, end, index, rank)
+        hit = self._rows_during(begin, end)
         # It may lie at most at `until`, or at least at `since`, to miss the row.
         until = self._lows[hit]
         until -= high
@@ -147,7 +134,7 @@ class Shelf:
         if len(parts) > 1:
             columns = [(until, since - low)]
             for begin, end, low, high in parts[1:]:
-                hit = self._rows_during(begin, end, index, rank)
+                hit = self._rows_during(begin, end)
                 columns.append((self._lows[hit] - high, self._highs[hit] - low))
             until = np.concatenate([column for column, _ in columns])
             since = np.concatenate([column for _, column in columns])
@@ -158,25 +145,13 @@ class Shelf:
         alignment = 1 if self._aligned else int(self.problem.alignments[index])
         return self._choose(until, since, alignment, fit)
 
-    def overlapping(self, index: int) -> Ints:
-        """Placed buffers that are live together with a buffer, gaps counted as live, ascending and without itself."""
-        parts = self._parts[index]
-        found = self._buffers[self._rows_during(parts[0][0], parts[-1][1], index, None)]
-        return np.unique(found[found != index]).astype(np.int64)
-
-    def top(self) -> int:
-        """One past the highest byte of all placed buffers. O(n)."""
-        return Layout.of(self.problem, tuple(self.offsets)).arena_bytes
-
-    def _rows_during(self, begin: int, end: int, index: int, rank: Ints | None) -> NDArray[np.intp]:
+    def _rows_during(self, begin: int, end: int) -> NDArray[np.intp]:
         count = self._count
         mask, other = self._mask[:, :count]
         np.less(self._begins[:count], end, out=mask)
         np.greater(self._ends[:count], begin, out=other)
         np.logical_and(mask, other, out=mask)
         hit: NDArray[np.intp] = mask.nonzero()[0]
-        if rank is not None:
-            hit = hit[rank[self._buffers[hit]] < rank[index]]
         return hit
 
     def _choose(self, until: Ints, since: Ints, alignment: int, fit: Fit) -> int:
@@ -248,9 +223,7 @@ def place_below(
 def fixed_shelf(problem: LayoutProblem) -> Shelf:
     """A shelf with nothing but the fixed buffers on it."""
     shelf = Shelf(problem)
-    for index, offset in enumerate(problem.fixed.tolist()):
-        if offset != ANYWHERE:
-            shelf.put(index, offset)
+    shelf.put_fixed()
     return shelf
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from neaptide.layout.pools.settings import SETTINGS
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.linear.rows import SparseRows
 from neaptide.linear.solver import solve_fractions
 
-PRICE_SHIFT: Final = 20
-"""Prices of a byte are multiples of 2**-20."""
+_PRICE_SHIFT: Final = 20  # prices of a byte are multiples of 2**-20
+_MOST_ENTRIES: Final = (
+    2_000_000  # of the linear program; beyond it every buffer counts with its cheapest space
+)
 
 
 class SectionLoads:
@@ -34,7 +36,7 @@ class SectionLoads:
             [(rank[part.start], rank[part.end], part.high - part.low) for part in pieces] for pieces in parts
         ]
 
-    def of(self, members: list[int]) -> Ints:
+    def of(self, members: Iterable[int]) -> Ints:
         """Bytes of some buffers by section. O(sum of their sections)."""
         loads = np.zeros(self.count, dtype=np.int64)
         for index in members:
@@ -76,7 +78,7 @@ class CostBound:
 
     Attributes:
         cost: the bound.
-        prices: by space with a capacity, what a byte of it is worth in each section, times `2**PRICE_SHIFT`; without
+        prices: by space with a capacity, what a byte of it is worth in each section, times `2**20`; without
             any where the cheapest spaces decide, or the linear program is too large.
     """
 
@@ -84,7 +86,7 @@ class CostBound:
     prices: dict[int, list[int]]
 
     def price(self, sections: SectionLoads, index: int, space: int) -> int:
-        """Of all bytes of a buffer in a space, over all sections, times `2**PRICE_SHIFT`."""
+        """Of all bytes of a buffer in a space, over all sections, times `2**20`."""
         row = self.prices.get(space)
         if row is None:
             return 0
@@ -103,14 +105,14 @@ def cost_bound(pooled: PooledProblem, sections: SectionLoads | None = None) -> C
     limited = [number for number, space in enumerate(pooled.spaces) if space.capacity_bytes is not None]
     has_costs = any(space.cost_per_byte for space in pooled.spaces)
     entries = len(limited) * sum(last - first for spans in sections.spans for first, last, _ in spans)
-    if not limited or not has_costs or not len(pooled) or entries > SETTINGS.most_entries:
+    if not limited or not has_costs or not len(pooled) or entries > _MOST_ENTRIES:
         return CostBound(cheapest, {})
     bound = CostBound(0, _prices(pooled, sections, limited))
     return CostBound(max(cheapest, _lagrange(pooled, sections, bound)), bound.prices)
 
 
 def _prices(pooled: PooledProblem, sections: SectionLoads, limited: list[int]) -> dict[int, list[int]]:
-    """By space, the price of a byte in each section, times 2**PRICE_SHIFT; empty where the solver has none."""
+    """By space, the price of a byte in each section, times 2**20; empty where the solver has none."""
     pairs = [(index, space) for index, choices in enumerate(pooled.choices) for space in choices]
     largest = max(1, *(b.nbytes for b in pooled.problem.buffers))
     dearest = max(1, *(max(costs) for costs in pooled.costs))
@@ -147,7 +149,7 @@ def _prices(pooled: PooledProblem, sections: SectionLoads, limited: list[int]) -
     )
     if found.multipliers is None:
         return {}
-    unit = dearest / largest * (1 << PRICE_SHIFT)
+    unit = dearest / largest * (1 << _PRICE_SHIFT)
     prices = [int(multiplier * unit) for multiplier in found.multipliers]
     return {space: prices[row : row + sections.count] for space, row in row_of.items()}
 
@@ -159,7 +161,7 @@ def _lagrange(pooled: PooledProblem, sections: SectionLoads, bound: CostBound) -
         total -= (pooled.spaces[space].capacity_bytes or 0) * sum(row)
     for index, choices in enumerate(pooled.choices):
         total += min(
-            (pooled.costs[index][space] << PRICE_SHIFT) + bound.price(sections, index, space)
+            (pooled.costs[index][space] << _PRICE_SHIFT) + bound.price(sections, index, space)
             for space in choices
         )
-    return -(-total >> PRICE_SHIFT)
+    return -(-total >> _PRICE_SHIFT)

@@ -15,9 +15,9 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.errors import UsageError, VerifyError
 from neaptide.frontends.dims.dynamic_dims import Dynamic, asked_range
 from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.serial import fingerprint
 from neaptide.ops import registry
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram

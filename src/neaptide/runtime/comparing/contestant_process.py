@@ -25,7 +25,7 @@ from neaptide.errors import NeaptideError, ProgramError, UsageError
 from neaptide.frontends.dims.dynamic_dims import Dynamic
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.graph import Graph
-from neaptide.ir.serial import fingerprint
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.movers.mover import SlowMemory
 from neaptide.planner.variants.processes.messages import read, write
 from neaptide.runtime.comparing.contestants import (

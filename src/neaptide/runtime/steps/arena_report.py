@@ -10,7 +10,7 @@ import numpy as np
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.of_shapes import CostOfShapes
-from neaptide.layout.pools.caching_allocator import caching_allocator_reserved
+from neaptide.layout.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import ANYWHERE
 from neaptide.ops import registry
 from neaptide.planner.points.instances import FIRST
