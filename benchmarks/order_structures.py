@@ -26,7 +26,7 @@ from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions import contraction
-from neaptide.schedule.order.regions.lattice import LatticeResult, Region, dominant_segments
+from neaptide.schedule.order.regions.dominant import LatticeResult, dominant_segments
 from neaptide.schedule.order.regions.parts import PartKind, kind_of, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.regions.segments import Segment
@@ -130,10 +130,10 @@ def _without_parts() -> Iterator[None]:
 
 def _reduction(problem: OrderProblem) -> Row:
     """One reduction of its own: its time, that within pumpkins, and that of phase split for the same pumpkins."""
-    pumpkins: list[Region] = []
+    pumpkins: list[Steps] = []
     inside_s = split_s = 0.0
 
-    def watched(region: Region, limit: int, guard: LimitGuard | None = None) -> LatticeResult:
+    def watched(region: Steps, limit: int, guard: LimitGuard | None = None) -> LatticeResult:
         nonlocal inside_s
         began = time.process_time()
         result = dominant_segments(region, limit, guard)
@@ -144,7 +144,11 @@ def _reduction(problem: OrderProblem) -> Row:
 
     began = time.process_time()
     with patch.object(contraction, "dominant_segments", watched):
-        reduce(problem, Limits(time_s=30.0), region_states=_MOST_STATES if problem.op_count < 500 else 5000)
+        reduce(
+            to_steps(problem),
+            Limits(time_s=30.0),
+            region_states=_MOST_STATES if problem.op_count < 500 else 5000,
+        )
     reduce_s = time.process_time() - began
     too_many = 0
     for region in pumpkins:
@@ -163,9 +167,9 @@ def _reduction(problem: OrderProblem) -> Row:
     }
 
 
-def _as_pumpkin(region: Region) -> Pumpkin:
+def _as_pumpkin(region: Steps) -> Pumpkin:
     follower = {before[0]: item for item, before in enumerate(region.predecessors) if before}
-    ((nbytes, heads),) = region.couplings
+    ((nbytes, heads, _),) = region.couplings
     chains = []
     for head in heads:
         chain = [head]
@@ -179,17 +183,13 @@ def _trees(problem: OrderProblem) -> Row:
     """Ops in the in-trees and out-trees that share nothing with the rest, and that have a join or a fork in them."""
     steps = to_steps(problem)
     tied = {op for coupling in steps.couplings for op in coupling.ops}
-    after: list[set[int]] = [set() for _ in problem.ops]
-    for op, earlier in enumerate(steps.predecessors):
-        for other in earlier:
-            after[other].add(op)
-    inward = _tree_ops(range(problem.op_count), steps.predecessors, after, tied)
-    outward = _tree_ops(range(problem.op_count - 1, -1, -1), after, steps.predecessors, tied)
+    inward = _tree_ops(range(problem.op_count), steps.predecessors, steps.successors, tied)
+    outward = _tree_ops(range(problem.op_count - 1, -1, -1), steps.successors, steps.predecessors, tied)
     return {"tree_ops": len(inward | outward), "largest_tree_ops": max(_largest(inward, steps), 0)}
 
 
 def _tree_ops(
-    order: Sequence[int], below: Sequence[set[int]], above: Sequence[set[int]], tied: set[int]
+    order: Sequence[int], below: Sequence[Sequence[int]], above: Sequence[Sequence[int]], tied: set[int]
 ) -> set[int]:
     """Ops all of whose descendants on one side form a tree with a fork in it."""
     size, joins = {}, {}

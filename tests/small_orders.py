@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 
+from neaptide.schedule.order import steps
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.regions.lattice import Region, level_of
 from neaptide.schedule.order.regions.segments import Segment
-from neaptide.schedule.order.steps import to_steps
-from neaptide_peers.structures.stretches import play
+from neaptide.schedule.order.steps import Coupling, Steps
 
 
 def random_problem(
@@ -90,38 +89,38 @@ def best_peak(problem: OrderProblem) -> int:
 
 def profile_of(problem: OrderProblem, order: Sequence[int]) -> list[int]:
     """Valley, hill, ..., valley of an order."""
-    levels, hills = play(to_steps(problem), order)
-    points = [levels[0]]
-    for hill, level in zip(hills, levels[1:], strict=True):
+    played = steps.profile(steps.to_steps(problem), order)
+    points = [played.between[0]]
+    for hill, level in zip(played.bytes_at, played.between[1:], strict=True):
         points += (hill, level)
     return points
 
 
 def random_chain(rng: random.Random, length: int, first: int = 0) -> list[Segment]:
     """Steps whose ops count up."""
-    steps = []
+    chain = []
     for index in range(length):
         delta = rng.randint(-9, 9)
-        steps.append(Segment(max(0, delta) + rng.choice([0, rng.randint(0, 12)]), delta, first + index))
-    return steps
+        chain.append(Segment(max(0, delta) + rng.choice([0, rng.randint(0, 12)]), delta, first + index))
+    return chain
 
 
-def random_region(rng: random.Random, count: int) -> Region:
+def random_region(rng: random.Random, count: int) -> Steps:
     before = tuple(tuple(j for j in range(i) if rng.random() < 0.3) for i in range(count))
     couplings = tuple(
-        (rng.randint(0, 9), tuple(sorted(rng.sample(range(count), rng.randint(2, count)))))
+        Coupling(rng.randint(0, 9), tuple(sorted(rng.sample(range(count), rng.randint(2, count)))))
         for _ in range(rng.randint(0, 3) if count > 1 else 0)
     )
     delta = tuple(rng.randint(-9, 9) for _ in range(count))
     rise = tuple(max(0, change) + rng.choice([0, rng.randint(0, 12)]) for change in delta)
-    return Region(rise, delta, before, couplings)
+    return Steps(rise, delta, before, couplings)
 
 
-def levels_of(region: Region, order: Sequence[int]) -> list[int]:
+def levels_of(region: Steps, order: Sequence[int]) -> list[int]:
     """Valleys and hills of an order of a region's items, from 0."""
     points = [0]
     for length, item in enumerate(order, start=1):
-        points += (points[-1] + region.rise[item], level_of(region, set(order[:length])))
+        points += (points[-1] + region.rise[item], region.bytes_after(set(order[:length])))
     return points
 
 

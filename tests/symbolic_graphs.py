@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
-from neaptide.schedule.order.evaluate import DownsetState
+from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.steps import to_steps
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr, maximum
 from strategies import graphs
@@ -48,7 +49,7 @@ def symbolic_graphs(draw: st.DrawFn, max_nodes: int = 14) -> Graph:
 @st.composite
 def problem_orders(draw: st.DrawFn, structure: OrderProblem) -> tuple[int, ...]:
     """A random legal order of an ordering problem. A view stays where it is beside mutations of its storage."""
-    state = DownsetState(structure)
+    state = DownsetState(to_steps(structure))
     while state.ready:
         state.run(draw(st.sampled_from(sorted(state.ready))))
     return state.order()

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from neaptide.errors import VerifyError
-from neaptide.schedule.order.evaluate import DownsetState
+from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.search.improve import bytes_between
+from neaptide.schedule.order.steps import to_steps
+from neaptide_peers.orders.windows import bytes_between
 
 
 def adapted_order(problem: OrderProblem, old_order: Sequence[int], *, early: bool = False) -> tuple[int, ...]:
@@ -51,7 +52,7 @@ def adapted_order(problem: OrderProblem, old_order: Sequence[int], *, early: boo
         place[op] = position
     if all(place[b] < place[op] for op, before in enumerate(problem.predecessors) for b in before):
         return order
-    state = DownsetState(problem)
+    state = DownsetState(to_steps(problem))
     heap = [(rank[op], op) for op in state.ready]
     heapify(heap)
     while heap:

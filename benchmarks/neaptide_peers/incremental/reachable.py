@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.bounds.cuts import inverse
 from neaptide.schedule.order.bounds.lower import hill_bound
-from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.steps import Steps
 
 
 def reachable_below(
-    problem: OrderProblem,
     peak_bytes: int,
     way: Sequence[tuple[int, int]],
     *,
@@ -28,7 +25,6 @@ def reachable_below(
     large as it gets. That holds from whatever set it starts.
 
     Args:
-        problem: storages and ops.
         peak_bytes: of the order that is to be proved best.
         way: ops of an order with their hills, in the order in which they are placed (reversed: last one first). Along
             it what stays below the peak is reached without a cut.
@@ -37,12 +33,11 @@ def reachable_below(
         guard: one unit of work per cut.
         reverse: from the end backwards.
     """
-    successors = inverse(steps.predecessors)
-    blockers: Sequence[Iterable[int]] = successors if reverse else steps.predecessors
-    followers: Sequence[Iterable[int]] = steps.predecessors if reverse else successors
+    blockers = steps.successors if reverse else steps.predecessors
+    followers = steps.predecessors if reverse else steps.successors
     inside = _closed(seed, blockers)
     followed = _follow(way, 0, peak_bytes, inside)
-    outside = dict.fromkeys(op for op in range(problem.op_count) if op not in inside)
+    outside = dict.fromkeys(op for op in range(steps.op_count) if op not in inside)
     edge = [op for op in outside if inside.issuperset(blockers[op])]
     passed: set[int] = set()  # of the edge, since the set last grew
     while outside:
@@ -53,9 +48,9 @@ def reachable_below(
             return None
         if reverse:
             kept = [other for other in outside if other != op]
-            hill = hill_bound(problem, steps, op, include=kept, successors=successors)
+            hill = hill_bound(steps, op, include=kept)
         else:
-            hill = hill_bound(problem, steps, op, exclude=outside, successors=successors)
+            hill = hill_bound(steps, op, exclude=outside)
         passed.add(op)
         if hill < peak_bytes:
             inside.add(op)

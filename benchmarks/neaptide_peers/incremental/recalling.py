@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
+from neaptide.schedule.order.portfolio import FIRST_STATES
 from neaptide.schedule.order.search.downsets import WIDE, SearchEnd
-from neaptide.schedule.order.search.free_moves import SearchState, close
-from neaptide.schedule.order.settings import DEFAULT
+from neaptide.schedule.order.search.lattice import Lattice, Ready, SearchState, close
 
 Recall: TypeAlias = Callable[[int, int], int]
 """From the ops left in a state and its bytes to a bound of the hills on every way on from it; 0 knows nothing."""
@@ -147,7 +146,7 @@ def take_turns(
         states: of each.
         alone: states that the first one has to itself before the others begin.
     """
-    first = DEFAULT.first_states
+    first = FIRST_STATES
     turn = max(first, alone)
     while guard.check_now() is None and any(search.states < states for search in searches):
         for search in searches:

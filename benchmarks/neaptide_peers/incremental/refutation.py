@@ -39,9 +39,8 @@ class Refutation:
     states: int
 
 
-def refutation_of(search: RecallingSearch) -> Refutation:
+def refutation_of(problem: OrderProblem, search: RecallingSearch) -> Refutation:
     """What a search knows that has ended without an order, and had nothing to recall."""
-    problem = search.lattice.problem
     dead = search.dead()
     every = (1 << problem.op_count) - 1
     left_in_all = every

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.schedule.order.bounds.lower import cut_bound, hill_bound
+from neaptide.schedule.order.bounds.lower import cut_bound, hill_bound, per_op_bound
 from neaptide.schedule.order.evaluate import OrderProfile, evaluate_order
-from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.improve import improve_peak, solve_window
-from neaptide.schedule.order.settings import OrderSettings
-from neaptide.schedule.order.steps import Steps, to_steps
+from neaptide.schedule.order.search.lattice import Lattice
+from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.incremental.adapted_order import adapted_order, stretch
 from neaptide_peers.incremental.carried import carried_bound
 from neaptide_peers.incremental.edit import Edit
@@ -86,7 +85,7 @@ class _Rescheduling:
         self.lower = 0
         self.bound_by = "nothing"
         self.solved = (0, 0)
-        self.steps: Steps | None = None
+        self.steps = to_steps(self.problem)
         self.cut: set[int] = set()
 
     @property
@@ -116,7 +115,8 @@ class _Rescheduling:
         if self.peak > self.lower and self.proof_states:
             self._search()
         if self.peak > self.lower:
-            bound = cut_bound(self.problem, self.order, floor=self.lower, guard=self.guard)
+            floor = max(self.lower, per_op_bound(self.problem))
+            bound = cut_bound(self.steps, self.order, floor=floor, guard=self.guard)
             self._raise_to(bound.nbytes, "a cut")
         start, end = self.solved
         decided_by = self.bound_by if self.peak <= self.lower else "nothing"
@@ -145,8 +145,7 @@ class _Rescheduling:
         if op is None or op in self.cut or self.guard.exhausted() is not None:
             return
         self.cut.add(op)
-        self.steps = self.steps or to_steps(self.problem)
-        self._raise_to(hill_bound(self.problem, self.steps, op), "a cut")
+        self._raise_to(hill_bound(self.steps, op), "a cut")
 
     def _solve(self, most_ops: int) -> None:
         """Order the stretch around the edit anew, if the peak lies in it, down to the highest hill outside it."""
@@ -157,14 +156,13 @@ class _Rescheduling:
         self.solved = (start, end)
         outside = max((*hills[:start], *hills[end:]), default=0)
         found = solve_window(
-            self.problem,
+            self.steps,
             self.order,
-            start,
-            end,
+            (start, end),
             guard=self.guard,
             lower_bytes=max(self.lower, outside, self.before.peak_bytes),
             upper_bytes=self.peak,
-            settings=OrderSettings(window_states=SETTINGS.window_states),
+            states=SETTINGS.window_states,
         )
         self._take(found)
 
@@ -175,11 +173,11 @@ class _Rescheduling:
         enough = self.before.peak_bytes if before > self.before.peak_bytes else 0
         lower = max(self.lower, enough)
         found = improve_peak(
-            self.problem,
+            self.steps,
             self.order,
             guard=self.guard,
             lower_bytes=lower,
-            settings=OrderSettings(window_states=SETTINGS.window_states // 2),
+            states=SETTINGS.window_states // 2,
         )
         self._take(found)
         return self.peak < before
@@ -189,7 +187,6 @@ class _Rescheduling:
         if self.peak <= self.lower:
             return
         old = self.before.refutation
-        self.steps = self.steps or to_steps(self.problem)
         way = list(zip(self.order, self.profile.bytes_at, strict=True))
         for reverse in (False, True) if old is None or old.dead else (old.reverse,):
             seed: list[int] = []
@@ -197,7 +194,6 @@ class _Rescheduling:
                 ops = (now for op, now in enumerate(self.edit.now_at) if old.placed >> op & 1)
                 seed = [now for now in ops if now is not None]
             inside = reachable_below(
-                self.problem,
                 self.peak,
                 way[::-1] if reverse else way,
                 seed=seed,
@@ -214,7 +210,7 @@ class _Rescheduling:
         old = self.before.refutation
         known = None if old is None or not old.dead else recall(old, self.edit)
         first = old is not None and old.reverse
-        lattices = {first: Lattice(self.problem, reverse=first)}
+        lattices = {first: Lattice(self.steps, reverse=first)}
         decisions = 0
         while self.peak > self.lower:
             # From a bound that was met before, the level rises no more than it must; else start below the peak.
@@ -224,7 +220,7 @@ class _Rescheduling:
             searches = []
             for reverse in (first, not first):
                 if reverse not in lattices:
-                    lattices[reverse] = Lattice(self.problem, reverse=reverse)
+                    lattices[reverse] = Lattice(self.steps, reverse=reverse)
                 searches.append(
                     RecallingSearch(
                         lattices[reverse],

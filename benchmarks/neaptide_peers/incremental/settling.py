@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.bounds.lower import cut_bound, op_bounds
+from neaptide.schedule.order.bounds.lower import cut_bound, op_bounds, per_op_bound
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import SearchEnd
+from neaptide.schedule.order.search.lattice import Lattice, mask_of
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.incremental.reachable import reachable_below
 from neaptide_peers.incremental.recalling import RecallingSearch, take_turns
@@ -65,7 +65,7 @@ def settle(
     """
     guard = LimitGuard(limits or Limits())
     peak = evaluate_order(problem, order).peak_bytes
-    cut = cut_bound(problem, order, guard=guard)
+    cut = cut_bound(to_steps(problem), order, floor=per_op_bound(problem), guard=guard)
     witness, refutation = None, None
     if cut.nbytes >= peak:
         bounds = op_bounds(problem)
@@ -82,7 +82,7 @@ def _by_cuts(problem: OrderProblem, order: Sequence[int], peak: int, guard: Limi
     hills = evaluate_order(problem, order).bytes_at
     for reverse in (False, True):
         way = list(zip(order, hills, strict=True))[:: -1 if reverse else 1]
-        inside = reachable_below(problem, peak, way, steps=steps, guard=guard, reverse=reverse)
+        inside = reachable_below(peak, way, steps=steps, guard=guard, reverse=reverse)
         if inside is not None:
             return Refutation(problem, peak, reverse, mask_of(sorted(inside)), {}, 0)
     return None
@@ -90,8 +90,8 @@ def _by_cuts(problem: OrderProblem, order: Sequence[int], peak: int, guard: Limi
 
 def _by_search(problem: OrderProblem, peak: int, guard: LimitGuard, states: int) -> Refutation | None:
     searches = [
-        RecallingSearch(Lattice(problem, reverse=reverse), lower_bytes=peak - 1, upper_bytes=peak)
+        RecallingSearch(Lattice(to_steps(problem), reverse=reverse), lower_bytes=peak - 1, upper_bytes=peak)
         for reverse in (False, True)
     ]
     done = take_turns(searches, guard, states)
-    return refutation_of(done) if done is not None and done.end is SearchEnd.NONE_BELOW else None
+    return refutation_of(problem, done) if done is not None and done.end is SearchEnd.NONE_BELOW else None

@@ -16,14 +16,12 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.merge import merge_independent
-from neaptide.schedule.order.regions.segments import Segment, canonical, flatten
-from neaptide.schedule.order.search.bitset_lattice import closures, mask_of
-from neaptide.schedule.order.search.improve import bytes_between
-from neaptide.schedule.order.search.windows import window_problem
+from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, merge_independent
+from neaptide.schedule.order.search.lattice import mask_of
 from neaptide.schedule.problem import StepProblem
 from neaptide_peers.magis.executions import executions_problem
 from neaptide_peers.orders.serenity_dp import downset_dp
+from neaptide_peers.orders.windows import bytes_between, closures, window_problem
 
 LONGEST_EXTENSION: Final = 20
 FEW_OPS: Final = 10

@@ -14,9 +14,12 @@ from typing import Final, TypeAlias
 
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.search.bitset_lattice import Lattice, closures, mask_of
+from neaptide.schedule.order.search.lattice import mask_of
+from neaptide.schedule.order.sharing import created_bytes
+from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.cp_sat.builder import CpModelBuilder
 from neaptide_peers.cp_sat.model import CpModel, Linear, value_of
+from neaptide_peers.orders.windows import closures
 
 _Sum: TypeAlias = list[tuple[int, Linear]]  # multiples of expressions
 
@@ -64,12 +67,19 @@ class _Writer:
         self.count = problem.op_count
         self.builder = CpModelBuilder()
         self.place = {op: position for position, op in enumerate(hint)}
-        self.lattice = Lattice(
-            problem
-        )  # for workspace less what is taken over in every order, and other takeovers
         self.before, self.after = closures(problem)
-        sizes = [storage.nbytes for storage in problem.storages] + self.lattice.extra
-        self.unit = gcd(*sizes, *(p.nbytes for pairs in self.lattice.takeovers for _, p in pairs)) or 1
+        steps = to_steps(problem)
+        # Workspace less what is taken over in every order; and the other takeovers.
+        self.extra = [rise - created_bytes(problem, op) for op, rise in enumerate(steps.rise)]
+        self.takeovers = {
+            op: [
+                (() if c is None else tuple(x for x in steps.couplings[c].ops if x != op), pair)
+                for c, pair in pairs
+            ]
+            for op, pairs in steps.takeovers.items()
+        }
+        sizes = [storage.nbytes for storage in problem.storages] + self.extra
+        self.unit = gcd(*sizes, *(p.nbytes for pairs in self.takeovers.values() for _, p in pairs)) or 1
         self.done = [self._done(op) for op in range(self.count)]
 
     def write(self, lower_bytes: int, upper_bytes: int) -> int:
@@ -119,9 +129,9 @@ class _Writer:
                 last = [op for op in accessors if not self.after[op] & mask]
                 terms.append((-size, self._all_done(last, t - 1)))
         for op in range(self.count):
-            extra = self.lattice.extra[op] // self.unit
+            extra = self.extra[op] // self.unit
             terms += [(extra * sign, expression) for sign, expression in self._running(op, t)]
-            if self.lattice.takeovers[op] and self._may_run(op, t):
+            if op in self.takeovers and self._may_run(op, t):
                 terms += self._savings(op, t)
         return terms
 
@@ -151,9 +161,8 @@ class _Writer:
         """What takeovers that hang on the order save at a position; each storage takes part once."""
         terms: _Sum = []
         rivals: dict[tuple[str, int], list[Linear]] = {}
-        pairs = self.lattice.takeovers[op]
-        for others, pair in pairs:
-            waiting = [other for other in range(self.count) if others >> other & 1]
+        pairs = self.takeovers[op]
+        for waiting, pair in pairs:
             is_last = self._all_done(waiting, t - 1)
             if is_last == _NO:
                 continue

@@ -8,15 +8,16 @@ from typing import Final
 
 from neaptide.errors import VerifyError
 from neaptide.outcome import LimitGuard, Limits, Outcome, Stopwatch, Termination, TerminationReason
-from neaptide.schedule.order.bounds.lower import cut_bound
+from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import FoundOrder
-from neaptide.schedule.order.search.bitset_lattice import mask_of
 from neaptide.schedule.order.search.improve import window_at
-from neaptide.schedule.order.search.windows import window_problem
+from neaptide.schedule.order.search.lattice import mask_of
+from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.cp_sat.solve import WORK_PER_SECOND, CpSatSession
 from neaptide_peers.orders.cp_model import order_model
+from neaptide_peers.orders.windows import bytes_between, window_problem
 
 _REACHES: Final = (4, 9, 19)  # ops on either side of the peak: 39 in all are still proved, most of the time
 _MOST_WORK: Final = 2 * WORK_PER_SECOND  # for one window of many: some seconds
@@ -82,7 +83,7 @@ def find_order(
             if profile.peak_position is None or profile.peak_bytes <= lower_bytes:
                 return FoundOrder(current)
             for reach in _REACHES:
-                window = window_at(problem, current, profile.peak_position, reach)
+                window = window_at(bytes_between(problem, current), profile.peak_position, reach)
                 work = _MOST_WORK
                 if guard.limits.work is not None:
                     work = min(work, guard.limits.work - guard.work)
@@ -114,7 +115,12 @@ def _solve_window(
     ops = given[start:end]
     inner = window_problem(problem, mask_of(given[:start]), ops)
     peak = evaluate_order(inner, range(len(ops))).peak_bytes
-    bound = cut_bound(inner, range(len(ops)), guard=LimitGuard(Limits())).nbytes if ops else peak
+    floor = per_op_bound(inner)
+    bound = (
+        cut_bound(to_steps(inner), range(len(ops)), floor=floor, guard=LimitGuard(Limits())).nbytes
+        if ops
+        else peak
+    )
     if peak <= bound:
         return Outcome(given, Termination(TerminationReason.OPTIMAL, best=peak, bound=peak), watch.seconds())
     modelled = order_model(inner, lower_bytes=bound, hint=range(len(ops)))

@@ -14,19 +14,18 @@ from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import FoundOrder
-from neaptide.schedule.order.search.bitset_lattice import Lattice, closures, mask_of
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.improve import improve_peak
-from neaptide.schedule.order.search.windows import window_problem
-from neaptide.schedule.order.settings import OrderSettings
+from neaptide.schedule.order.search.lattice import Lattice, mask_of
+from neaptide.schedule.order.steps import to_steps
 from neaptide.units import format_bytes
 from neaptide_peers.orders.block_tree import Block, blocks, cut_to_size
 from neaptide_peers.orders.lists import ALL_LISTS
 from neaptide_peers.orders.macros import expand, macro_problem
+from neaptide_peers.orders.windows import closures, window_problem
 
 _LARGEST_BLOCK: Final = 64
 _LEAF_STATES: Final = 400
-_LEAF: Final = OrderSettings(window_states=_LEAF_STATES)
 _IDLE_ROUNDS: Final = 3  # without a lower peak; then all blocks are taken apart at once
 _ROUND_STATES: Final = 1000
 
@@ -115,6 +114,7 @@ class _Hierarchy:
         self.guard = guard
         self.lower = lower_bytes
         self.before, _ = closures(problem)
+        self.steps = to_steps(problem)
         self.leaves: dict[tuple[int, int], tuple[int, ...]] = {}
         self.order = tuple(range(problem.op_count))
         self.peak = evaluate_order(problem, self.order).peak_bytes
@@ -127,13 +127,14 @@ class _Hierarchy:
         """
         runs = [self._leaf(block) for block in groups]
         coarse = macro_problem(self.problem, runs)
+        steps = to_steps(coarse)
         for method in ALL_LISTS.values():
             self._offer(expand(runs, method(coarse)))
         lower = self.lower
         for reverse in (False, True):
             if self.peak <= lower:
                 break
-            search = DownsetSearch(Lattice(coarse, reverse=reverse), lower_bytes=lower, upper_bytes=self.peak)
+            search = DownsetSearch(Lattice(steps, reverse=reverse), lower_bytes=lower, upper_bytes=self.peak)
             end = search.advance(self.guard, states)
             lower = search.lower_bytes
             if search.order is not None:
@@ -141,7 +142,7 @@ class _Hierarchy:
             if end is not SearchEnd.OPEN:
                 break
         polished = improve_peak(
-            self.problem, self.order, guard=self.guard, lower_bytes=self.lower, settings=_LEAF
+            self.steps, self.order, guard=self.guard, lower_bytes=self.lower, states=_LEAF_STATES
         )
         self._offer(polished)
         self.rounds.append(Round(len(groups), self.peak))
@@ -188,7 +189,7 @@ class _Hierarchy:
             candidates = [method(inner) for method in ALL_LISTS.values()]
             best = min(candidates, key=lambda order: evaluate_order(inner, order).peak_bytes)
             search = DownsetSearch(
-                Lattice(inner), lower_bytes=0, upper_bytes=evaluate_order(inner, best).peak_bytes
+                Lattice(to_steps(inner)), lower_bytes=0, upper_bytes=evaluate_order(inner, best).peak_bytes
             )
             search.advance(self.guard, _LEAF_STATES)
             found = best if search.order is None else search.order

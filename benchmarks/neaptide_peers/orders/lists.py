@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
-from neaptide.schedule.order.evaluate import DownsetState
-from neaptide.schedule.order.heuristics import LIST_METHODS, ListMethod, Order, order_by_priority
+from neaptide.schedule.order.heuristics import (
+    LIST_METHODS,
+    DownsetState,
+    ListMethod,
+    Order,
+    order_by_priority,
+)
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.sharing import created_bytes
+from neaptide.schedule.order.steps import to_steps
+
+_OfProblem: TypeAlias = Callable[[OrderProblem], Order]
 
 
 def reverse_post_order(problem: OrderProblem) -> Order:
@@ -39,10 +48,9 @@ def xla_dfs(problem: OrderProblem) -> Order:
     """
     extra_users = [0] * problem.op_count
     totals = [0] * problem.op_count
-    state = DownsetState(problem)
     met = 0
     for op in range(problem.op_count):
-        own = state.alloc(op)
+        own = created_bytes(problem, op)
         met += own
         before = problem.predecessors[op]
         extra = max(0, len(problem.successors[op]) - 1)
@@ -61,21 +69,21 @@ def xla_list(problem: OrderProblem) -> Order:
 
     It ignores what an op needs while it runs.
     """
-    state = DownsetState(problem)
+    state = DownsetState(to_steps(problem))
 
     def priority(op: int) -> tuple[int, int, int]:
-        return state.alloc(op) - state.dying(op), -len(problem.successors[op]), op
+        return state.growth(op), -len(problem.successors[op]), op
 
     return order_by_priority(state, priority)
 
 
 def forward_list(problem: OrderProblem) -> Order:
     """Always the ready op with the least growth, the later one among equals: the mirror image of `backward_list`."""
-    state = DownsetState(problem)
-    return order_by_priority(state, lambda op: (state.alloc(op) - state.dying(op), op))
+    state = DownsetState(to_steps(problem))
+    return order_by_priority(state, lambda op: (state.growth(op), op))
 
 
-LISTS: Final[Mapping[str, ListMethod]] = MappingProxyType(
+LISTS: Final[Mapping[str, _OfProblem]] = MappingProxyType(
     {
         "reverse_post_order": reverse_post_order,
         "xla_list": xla_list,
@@ -85,7 +93,15 @@ LISTS: Final[Mapping[str, ListMethod]] = MappingProxyType(
     }
 )
 """As `neaptide.named_peers.LISTS` names them."""
-ALL_LISTS: Final[Mapping[str, ListMethod]] = MappingProxyType({**LIST_METHODS, **LISTS})
+
+
+def _of_problem(method: ListMethod) -> _OfProblem:
+    return lambda problem: method(to_steps(problem))
+
+
+ALL_LISTS: Final[Mapping[str, _OfProblem]] = MappingProxyType(
+    {**{name: _of_problem(method) for name, method in LIST_METHODS.items()}, **LISTS}
+)
 """With those of the default, to compare."""
 
 

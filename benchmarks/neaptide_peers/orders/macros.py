@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neaptide.schedule.order.problem import OrderOp, OrderProblem
-from neaptide.schedule.order.search.bitset_lattice import mask_of
+from neaptide.schedule.order.search.lattice import mask_of
 from neaptide.schedule.order.sharing import is_created_by, shared_bytes, takeovers, touched
 
 

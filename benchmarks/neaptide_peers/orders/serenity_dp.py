@@ -8,7 +8,8 @@ from typing import Final
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import FoundOrder
-from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
+from neaptide.schedule.order.search.lattice import Lattice, Ready
+from neaptide.schedule.order.steps import to_steps
 
 _MOST_STATES: Final = 300_000  # beside other methods
 
@@ -49,7 +50,7 @@ def downset_dp(
     Returns:
         An order with the lowest peak; None when a limit was hit or every order reaches `upper_bytes`.
     """
-    lattice = Lattice(problem)
+    lattice = Lattice(to_steps(problem))
     layer: dict[int, tuple[int, int, Ready]] = {
         lattice.left: (lattice.start_bytes, lattice.start_bytes, lattice.ready)
     }

@@ -14,12 +14,11 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.schedule.order.bounds.lower import per_op_bound
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.order.portfolio import LARGE_REGION_STATES, best_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.reduce import reduce
+from neaptide.schedule.order.regions.reduce import REGION_STATES, reduce
 from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.result import OrderResult
-from neaptide.schedule.order.settings import DEFAULT
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.structures.dominant import OracleStopped, dominant
 from neaptide_peers.structures.pumpkins import order_pumpkin, pumpkin_of
@@ -49,7 +48,7 @@ def series_parallel_order(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
-    region_states: int = DEFAULT.region_states,
+    region_states: int = REGION_STATES,
 ) -> Outcome[Order]:
     """Best order of a series-parallel problem.
 
@@ -73,15 +72,12 @@ def series_parallel_order(
     if not steps.couplings:
         order = tuple(op for segment in composed.segments for op in flatten(segment.ops))
         return _proved(problem, guard, order, f"{kind}, a buffer per edge")
-    reduced = reduce(problem, guard.limits, region_states=region_states, interrupt=interrupt)
+    reduced = reduce(steps, guard.limits, region_states=region_states, interrupt=interrupt)
     guard.exhausted(reduced.stats.states)
-    order = reduced.expand(range(reduced.problem.op_count))
+    order = reduced.expand(range(reduced.steps.op_count))
     if reduced.is_solved:
         return _proved(problem, guard, order, f"{kind}, shared storages")
-    skipped = reduced.stats.skipped
-    why = (
-        f"a region of {len(skipped[0].ops)} ops stays: {skipped[0].reason}" if skipped else "a limit was met"
-    )
+    why = f"regions stay: more than {region_states} downsets" if reduced.stats.skipped else "a limit was met"
     peak = evaluate_order(problem, order).peak_bytes
     return guard.finish(order, best=peak, bound=per_op_bound(problem), detail=f"{kind}; {why}")
 
@@ -91,7 +87,7 @@ def pumpkin_order(
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
     *,
-    state_limit: int = DEFAULT.large_region_states,
+    state_limit: int = LARGE_REGION_STATES,
 ) -> Outcome[Order]:
     """Best order of a pumpkin: over downsets, or by phase split where that is smaller.
 

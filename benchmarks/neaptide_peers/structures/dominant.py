@@ -14,7 +14,7 @@ from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.segments import Segment, canonical
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.structures.refusal import refuse_pins
-from neaptide_peers.structures.stretches import play, restrict
+from neaptide_peers.structures.stretches import restrict
 
 Oracle = Callable[[OrderProblem], Sequence[int]]
 """Gives an order with the lowest peak there is. Without one within its limits it raises `OracleStopped`."""
@@ -100,7 +100,7 @@ class _Construction:
         return Segment(peak - lowest, level - lowest, tuple(path)), here.difference(path)
 
     def _level(self, downset: frozenset[int]) -> int:
-        return play(self._steps, sorted(downset))[0][-1]
+        return self._steps.bytes_after(downset)
 
     def _best(self, ran: frozenset[int], until: frozenset[int]) -> tuple[list[int], int]:
         part, ops = restrict(self._region, ran, until)

@@ -14,11 +14,17 @@ from itertools import product
 from math import prod
 
 from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.bounds.lower import hill_bound
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
-from neaptide.schedule.order.regions.merge import merge_independent
-from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, peak_rise
-from neaptide.schedule.order.steps import to_steps
+from neaptide.schedule.order.regions.dominant import dominant_segments
+from neaptide.schedule.order.regions.segments import (
+    Segment,
+    canonical,
+    flatten,
+    merge_independent,
+    peak_rise,
+)
+from neaptide.schedule.order.steps import Coupling, Steps, to_steps
 from neaptide_peers.structures.refusal import Refusal, refuse_pins
 
 
@@ -95,7 +101,6 @@ def pumpkin_of(problem: OrderProblem) -> WholePumpkin:
         if op not in ends and (len(earlier) != 1 or len(later) > 1):
             raise Refusal(f"op {names[op]} has several ops before it or behind it: it is in no chain")
     for coupling in steps.couplings:
-        assert coupling.storage is not None
         if list(coupling.ops) != heads:
             raise Refusal(
                 f"storage {problem.storages[coupling.storage].name} may be used last by {names[coupling.ops[0]]} or "
@@ -147,10 +152,10 @@ def order_pumpkin(pumpkin: Pumpkin, state_limit: int, guard: LimitGuard | None =
     reason = f"{len(pumpkin.chains)} chains: more than {state_limit} downsets"
     if stop is not None:
         reason = f"{len(pumpkin.chains)} chains: stopped by the {stop} limit"
-    return PumpkinOrder(None, peak_bound(region), result.states, reason)
+    return PumpkinOrder(None, _peak_bound(region), result.states, reason)
 
 
-def pumpkin_region(pumpkin: Pumpkin) -> tuple[Region, list[Segment]]:
+def pumpkin_region(pumpkin: Pumpkin) -> tuple[Steps, list[Segment]]:
     """A pumpkin as a region, and its steps by item. What follows the first step of each chain is canonical there."""
     steps: list[Segment] = []
     before: list[tuple[int, ...]] = []
@@ -163,8 +168,14 @@ def pumpkin_region(pumpkin: Pumpkin) -> tuple[Region, list[Segment]]:
     rise, delta = tuple(step.rise for step in steps), tuple(step.delta for step in steps)
     if len(heads) == 1:
         delta = (delta[0] - pumpkin.shared_bytes, *delta[1:])
-        return Region(rise, delta, tuple(before)), steps
-    return Region(rise, delta, tuple(before), ((pumpkin.shared_bytes, tuple(heads)),)), steps
+        return Steps(rise, delta, tuple(before)), steps
+    return Steps(rise, delta, tuple(before), (Coupling(pumpkin.shared_bytes, tuple(heads)),)), steps
+
+
+def _peak_bound(region: Steps, cuts: int = 8) -> int:
+    """Bytes above its start that no schedule of a region can do without: a cut for each of the highest items."""
+    highest = sorted(range(region.op_count), key=lambda item: -region.rise[item])[:cuts]
+    return max((0, *(hill_bound(region, item) for item in highest)))
 
 
 def order_by_phase_split(pumpkin: Pumpkin, *, everywhere: bool = False) -> PumpkinOrder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.sharing import takeovers
 from neaptide.schedule.order.steps import Steps
 
 
@@ -17,11 +16,8 @@ def refuse_pins(problem: OrderProblem, steps: Steps) -> None:
     Raises:
         Refusal: names the first such op.
     """
-    shared = {coupling.storage for coupling in steps.couplings}
-    for coupling in steps.couplings:
-        op = coupling.ops[0]
-        if coupling.is_pin and any(pair.read in shared for pair in takeovers(problem, op)):
-            raise Refusal(f"op {problem.ops[op].name} works in place on an operand with several last readers")
+    for op in steps.takeovers:
+        raise Refusal(f"op {problem.ops[op].name} works in place on an operand with several last readers")
 
 
 def refuse_couplings(problem: OrderProblem, steps: Steps) -> None:
@@ -32,7 +28,6 @@ def refuse_couplings(problem: OrderProblem, steps: Steps) -> None:
     """
     refuse_pins(problem, steps)
     for coupling in steps.couplings:
-        assert coupling.storage is not None
         first, second = (problem.ops[op].name for op in coupling.ops[:2])
         raise Refusal(
             f"storage {problem.storages[coupling.storage].name} is shared: either {first} or {second} may use it last"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.merge import merge_independent
-from neaptide.schedule.order.regions.segments import Segment, canonical
+from neaptide.schedule.order.regions.segments import Segment, canonical, merge_independent
 from neaptide.schedule.order.steps import Steps
 from neaptide_peers.structures.refusal import Refusal
 

@@ -1,11 +1,8 @@
-"""The problem between two downsets of another one, and bytes along an order."""
+"""The problem between two downsets of another one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.steps import Steps
 
 
 def restrict(
@@ -49,23 +46,3 @@ def restrict(
             )
         )
     return OrderProblem(tuple(storages), tuple(records), problem.name), ops
-
-
-def play(steps: Steps, order: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Bytes before each op of an order, with those at the end, and while each runs."""
-    waiting = [len(coupling.ops) for coupling in steps.couplings]
-    mine: dict[int, list[int]] = {}
-    for index, coupling in enumerate(steps.couplings):
-        for op in coupling.ops:
-            mine.setdefault(op, []).append(index)
-    level = steps.start_bytes
-    levels, hills = [level], []
-    for op in order:
-        hills.append(level + steps.rise[op])
-        level += steps.delta[op]
-        for index in mine.get(op, ()):
-            waiting[index] -= 1
-            if not waiting[index]:
-                level -= steps.couplings[index].nbytes
-        levels.append(level)
-    return levels, hills

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import SearchEnd
+from neaptide.schedule.order.search.lattice import Lattice, mask_of
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.incremental.correspondence import Correspondence
 from neaptide_peers.incremental.reachable import reachable_below
@@ -22,7 +22,7 @@ MANY = 10**6
 
 def search(problem, reverse, lower, upper, known=None):
     found = RecallingSearch(
-        Lattice(problem, reverse=reverse), lower_bytes=lower, upper_bytes=upper, recall=known
+        Lattice(to_steps(problem), reverse=reverse), lower_bytes=lower, upper_bytes=upper, recall=known
     )
     found.advance(LimitGuard(Limits()), MANY)
     return found
@@ -55,7 +55,7 @@ def test_search_agrees_with_brute_force(seed, n, in_place, mutation, reverse):
 def test_an_old_search_says_nothing_false_about_an_edit(seed, n, kind, in_place, mutation, reverse):
     problem, edit = case(seed, n, kind, in_place, mutation)
     best, then = lowest_peak(problem), lowest_peak(edit.problem)
-    refutation = refutation_of(search(problem, reverse, best - 1, best))
+    refutation = refutation_of(problem, search(problem, reverse, best - 1, best))
     assert unseen_bound(refutation, edit) <= then
     known = recall(refutation, edit)
     for lower in (0, then - 1, then):
@@ -74,8 +74,8 @@ def test_a_set_that_no_order_leaves(seed, n, kind, in_place, mutation, reverse):
     way = list(zip(order, hills, strict=True))[:: -1 if reverse else 1]
     steps = to_steps(problem)
     guard = LimitGuard(Limits())
-    assert reachable_below(problem, best + 1, way, steps=steps, guard=guard, reverse=reverse) is None
-    inside = reachable_below(problem, best, way, steps=steps, guard=guard, reverse=reverse)
+    assert reachable_below(best + 1, way, steps=steps, guard=guard, reverse=reverse) is None
+    inside = reachable_below(best, way, steps=steps, guard=guard, reverse=reverse)
     assume(inside is not None)
     refutation = Refutation(problem, best, reverse, mask_of(sorted(inside)), {}, 0)
     assert unseen_bound(refutation, edit) <= then

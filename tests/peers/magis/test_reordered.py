@@ -18,7 +18,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
 from neaptide.schedule.order.from_step import step_order_problem
-from neaptide.schedule.order.search.bitset_lattice import closures
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry
@@ -32,6 +31,7 @@ from neaptide_peers.magis.reordered import (
     components,
     interval,
 )
+from neaptide_peers.orders.windows import closures
 from small_orders import best_peak, from_edges, random_problem
 from strategies import graphs, node_orders
 

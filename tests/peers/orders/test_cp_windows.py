@@ -8,12 +8,12 @@ from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.search.bitset_lattice import mask_of
-from neaptide.schedule.order.search.windows import window_problem
+from neaptide.schedule.order.search.lattice import mask_of
 from neaptide_peers.cp_sat import process
 from neaptide_peers.cp_sat.solve import solve_all
 from neaptide_peers.orders.cp_model import order_model
 from neaptide_peers.orders.cp_windows import find_order, solve_window_with_cp
+from neaptide_peers.orders.windows import window_problem
 from schedule.order.order_problems import all_orders, brute_force, literal_bytes, random_problem
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.heuristics import DownsetState
+from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.orders.block_tree import blocks, cut_to_size, post_dominators
 from neaptide_peers.orders.hierarchical import hierarchical_order
 from neaptide_peers.orders.macros import expand, macro_problem
@@ -54,7 +56,7 @@ def test_coarse_peaks_are_never_below_what_they_stand_for(problem, most, seed):
     groups = [part.members() for part in cut_to_size(blocks(problem), most)]
     coarse = macro_problem(problem, groups)
     rng = random.Random(seed)
-    state = DownsetState(coarse)
+    state = DownsetState(to_steps(coarse))
     while state.ready:
         state.run(rng.choice(list(state.ready)))
     order = expand(groups, state.order())

@@ -4,11 +4,12 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
-from neaptide.schedule.order.heuristics import lpmf
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.heuristics import DownsetState, lpmf
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.search.beam import beam_order
-from neaptide.schedule.order.search.bitset_lattice import Lattice
+from neaptide.schedule.order.search.downsets import beam_order
+from neaptide.schedule.order.search.lattice import Lattice
+from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.orders.lists import ALL_LISTS, xla_list
 from schedule.order.order_problems import brute_force, random_problem
 
@@ -29,17 +30,18 @@ def test_lists_give_legal_orders_again_and_again_the_same(name, problem):
 @given(problems)
 @settings(max_examples=80, deadline=None)
 def test_lpmf_equals_its_rule_by_exhaustive_choice(problem):
-    state = DownsetState(problem)
+    steps = to_steps(problem)
+    state = DownsetState(steps)
     peak = state.bytes
     while state.ready:
 
         def need(op):
-            return state.bytes + state.alloc(op) + problem.ops[op].workspace
+            return state.bytes + steps.rise[op]
 
-        op = min(state.ready, key=lambda op: (max(need(op), peak), state.alloc(op) - state.dying(op), op))
+        op = min(state.ready, key=lambda op: (max(need(op), peak), state.growth(op), op))
         peak = max(peak, need(op))
         state.run(op)
-    assert lpmf(problem) == state.order()
+    assert lpmf(steps) == state.order()
 
 
 def test_xla_list_ignores_what_an_op_needs_while_it_runs():
@@ -62,7 +64,7 @@ def test_xla_list_ignores_what_an_op_needs_while_it_runs():
 @settings(max_examples=examples(120), deadline=None)
 def test_wide_beam_is_exact_and_a_narrow_one_never_below(problem, reverse):
     best = brute_force(problem)
-    lattice = Lattice(problem, reverse=reverse)
+    lattice = Lattice(to_steps(problem), reverse=reverse)
     for width in (1, 10**6):
         order = beam_order(lattice, width, level=0, upper_bytes=10**9, guard=LimitGuard(Limits()))
         assert order is not None

@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.steps import to_steps
-from neaptide_peers.structures.stretches import (
-    play,
-    restrict,
-)
+from neaptide_peers.structures.stretches import restrict
 from small_orders import all_orders, profile_of, random_problem
 
 seeds = st.integers(0, 2**32)
@@ -33,10 +29,3 @@ def test_parts_of_an_order_have_the_bytes_of_the_whole(seed: int) -> None:
     whole = evaluate_order(problem, order).bytes_at
     assert evaluate_order(part, inner).bytes_at == whole[cuts[0] : cuts[1]]
     assert tuple(profile_of(problem, order)[1::2]) == whole
-
-
-def test_play_ends_at_what_is_kept() -> None:
-    problem = problem_of(11)
-    levels, hills = play(to_steps(problem), range(problem.op_count))
-    assert max(hills) == evaluate_order(problem, range(problem.op_count)).peak_bytes
-    assert len(levels) == problem.op_count + 1

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.errors import VerifyError
-from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.search.lattice import Lattice
 from neaptide.schedule.order.sharing import Takeover, shared_bytes
+from neaptide.schedule.order.steps import profile, to_steps
 from schedule.order.order_problems import all_orders, literal_bytes, random_problem
 
 problems = st.builds(
@@ -29,23 +32,36 @@ def test_bytes_equal_the_words_of_the_form_for_every_order(problem):
 
 @given(problems, st.booleans(), st.integers(0, 99))
 @settings(max_examples=examples(150), deadline=None)
-def test_moving_state_agrees_with_the_evaluator(problem, reverse, seed):
+def test_steps_states_and_lattices_agree_with_the_judge(problem, reverse, seed):
     rng = random.Random(seed)
-    state = DownsetState(problem, reverse=reverse)
-    hills = []
+    steps = to_steps(problem)
+    state, lattice = DownsetState(steps, reverse=reverse), Lattice(steps, reverse=reverse)
+    left, nbytes, hills, levels = lattice.left, lattice.start_bytes, [], [state.bytes]
     while state.ready:
-        for op in list(state.ready):
-            before = (state.bytes, dict.fromkeys(sorted(state.ready)), state.hill(op))
-            state.run(op)
-            assert state.undo() == op
-            assert before == (state.bytes, dict.fromkeys(sorted(state.ready)), state.hill(op))
         op = rng.choice(list(state.ready))
-        hills.append(state.hill(op))
-        expected = state.after(op)
+        hill, nbytes = lattice.move(left, nbytes, op)
+        left &= ~(1 << op)
         state.run(op)
-        assert state.bytes == expected
-    expected_hills = list(evaluate_order(problem, state.order()).bytes_at)
-    assert (hills[::-1] if reverse else hills) == expected_hills
+        assert state.bytes == nbytes
+        hills.append(hill)
+        levels.append(nbytes)
+    played, judged = profile(steps, state.order()), evaluate_order(problem, state.order())
+    assert played.bytes_at == judged.bytes_at
+    assert (played.peak_bytes, played.peak_position) == (judged.peak_bytes, judged.peak_position)
+    turn = -1 if reverse else 1
+    assert (tuple(hills[::turn]), tuple(levels[::turn])) == (played.bytes_at, played.between)
+    assert all(steps.bytes_after(state.order()[:k]) == level for k, level in enumerate(played.between))
+    start, end = sorted(rng.choices(range(len(hills) + 1), k=2))
+    inner = steps.window(state.order()[:start], state.order()[start:end])
+    part = profile(inner, range(end - start))
+    assert (part.bytes_at, part.between) == (judged.bytes_at[start:end], played.between[start : end + 1])
+    if end - start > 1:
+        again = profile(inner.window((0,), range(1, end - start)), range(end - start - 1))
+        assert again.bytes_at == judged.bytes_at[start + 1 : end]
+    relaxed = steps.window(state.order()[:start], state.order()[start:end], relaxed=True)
+    assert all(
+        a <= b for a, b in zip(profile(relaxed, range(end - start)).bytes_at, part.bytes_at, strict=True)
+    )
 
 
 def test_order_that_is_no_order_is_refused_by_name():

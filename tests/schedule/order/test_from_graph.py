@@ -7,8 +7,10 @@ from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
-from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_graph import order_problem
+from neaptide.schedule.order.heuristics import DownsetState
+from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus.random_graphs import random_graph
 
 
@@ -20,7 +22,7 @@ def test_bytes_equal_the_reference_for_random_orders(seed, n, choice):
     workspace = {node.id: rng.randint(0, 300) for node in graph.nodes if rng.random() < 0.3}
     sizes = {storage.id: rng.randint(1, 500) for storage in graph.storages if rng.random() < 0.3}
     problem = order_problem(graph, workspace=workspace, storage_bytes=sizes)
-    state = DownsetState(problem)
+    state = DownsetState(to_steps(problem))
     while state.ready:
         state.run(rng.choice(list(state.ready)))
     for order in (range(n), state.order()):

@@ -5,8 +5,10 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_step import step_order_problem
+from neaptide.schedule.order.heuristics import DownsetState
+from neaptide.schedule.order.steps import to_steps
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry
@@ -19,7 +21,7 @@ def test_peaks_of_random_orders_are_those_of_the_step(seed, n, choice):
     draw = random.Random(choice)
     workspace = {node.id: draw.randint(0, 300) for node in graph.nodes if draw.random() < 0.3}
     step = compile_problem(graph, toy_registry(), workspace=workspace)
-    state = DownsetState(step_order_problem(step))
+    state = DownsetState(to_steps(step_order_problem(step)))
     while state.ready:
         state.run(draw.choice(list(state.ready)))
     order = state.order()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.errors import UsageError
 from neaptide.named_peers import STRUCTURES
-from neaptide.outcome import LimitGuard, Limits, TerminationReason
+from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order import portfolio
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
@@ -16,7 +16,7 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import PartKind, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.result import Certificate
-from neaptide.schedule.order.settings import DEFAULT
+from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus.series_parallel import in_tree, pumpkin, series_parallel
 from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
 from schedule.order.order_problems import brute_force, random_problem
@@ -94,10 +94,10 @@ def test_unknown_method_and_empty_problem():
 def test_regions_given_up_on_are_reduced_with_a_higher_limit():
     """What the second reduction leaves stands for orders of the problem itself, and proves the same peak."""
     problem = from_mapping(pumpkin(6, 120, 0))
-    run = portfolio._Portfolio(problem, LimitGuard(Limits()), None, None, frozenset())
+    run = portfolio._Portfolio(problem, Limits(), None, is_named=False)
     run._reduce(5)
     assert run.last_reduction is not None
-    assert run.last_reduction.skipped
+    assert run.last_reduction.stats.skipped
     assert not run.exhausted
     run._reduce(200_000)
     assert run.reduced is not None
@@ -111,8 +111,8 @@ def test_regions_given_up_on_are_reduced_with_a_higher_limit():
 def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch):
     done = []
 
-    def spy(problem, limits, **options):
-        reduced = reduce(problem, limits, **options)
+    def spy(steps, limits, **options):
+        reduced = reduce(steps, limits, **options)
         done.append((options["region_states"], reduced.is_solved))
         return reduced
 
@@ -122,7 +122,7 @@ def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch)
     assert result.certificate.is_optimal
     assert result.peak_bytes == gadget.threshold_bytes
     assert [solved for _, solved in done] == [False, False, True]
-    assert done[-1] == (DEFAULT.large_region_states, True)
+    assert done[-1] == (portfolio.LARGE_REGION_STATES, True)
 
 
 @together(("degree", "seed"), [(3, 0), (5, 0), (5, 1)])
@@ -137,13 +137,13 @@ def test_interrupt_while_a_region_is_searched():
     stop = threading.Event()
     problem = from_mapping(pumpkin(9, 400, 0))
     threading.Timer(0.01, stop.set).start()
-    found = reduce(problem, region_states=10**9, interrupt=stop)
-    assert found.stats.limit in {None, "interrupt"}
-    assert problem.is_order(found.expand(range(found.problem.op_count)))
+    found = reduce(to_steps(problem), region_states=10**9, interrupt=stop)
+    assert found.limit in {None, "interrupt"}
+    assert problem.is_order(found.expand(range(found.steps.op_count)))
     stop.set()
-    again = reduce(problem, region_states=10**9, interrupt=stop)
-    assert again.stats.limit == "interrupt"
-    assert again.problem.op_count == problem.op_count
+    again = reduce(to_steps(problem), region_states=10**9, interrupt=stop)
+    assert again.limit == "interrupt"
+    assert again.steps.op_count == problem.op_count
 
 
 @together(

@@ -7,7 +7,9 @@ from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
-from neaptide.schedule.order.evaluate import DownsetState, evaluate_order
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.heuristics import DownsetState
+from neaptide.schedule.order.steps import to_steps
 from neaptide.schedule.symbolic.candidates import SampledPeaks, spliced
 from neaptide.schedule.symbolic.lists import list_order
 from neaptide.schedule.symbolic.peaks import largest, peak_of_order, symbolic_bytes_at
@@ -35,12 +37,13 @@ def test_live_bytes_and_peak_are_those_of_every_shape(data):
 def test_impacts_are_those_of_the_integer_state(graph, reverse, data):
     problem = symbolic_problem(graph, device="cpu")
     shape = data.draw(st.sampled_from(shapes_of(graph)))
-    state, numbers = SymbolicState(problem, reverse=reverse), DownsetState(problem.at(shape), reverse=reverse)
+    state = SymbolicState(problem, reverse=reverse)
+    numbers = DownsetState(to_steps(problem.at(shape)), reverse=reverse)
     while state.ready:
         assert list(state.ready) == list(numbers.ready)
         for op in state.ready:
             impact = problem.store.expression(state.allocated_minus_freed(op)).evaluate(shape)
-            assert impact == numbers.alloc(op) - numbers.dying(op)
+            assert impact == numbers.growth(op)
         op = data.draw(st.sampled_from(list(state.ready)))
         state.place(op)
         numbers.run(op)

@@ -7,51 +7,107 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from neaptide.schedule.order.evaluate import DownsetState
-from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.steps import Steps
 
 Order: TypeAlias = tuple[int, ...]
 
 
-def program_order(problem: OrderProblem) -> Order:
+class DownsetState:
+    """What has run so far, and what each ready op would do.
+
+    Forwards it starts with nothing run. Reversed it starts at the end, and running an op means that it is the last
+    of what is still to be placed. A move costs amortised O(couplings of the op).
+
+    Attributes:
+        bytes: between ops, at this moment.
+        ready: ops that may run now, as keys in the order in which they became ready.
+        taken: ops run so far, in the order in which they were run.
+    """
+
+    def __init__(self, steps: Steps, *, reverse: bool = False) -> None:
+        self.steps = steps
+        self.reverse = reverse
+        self.taken: list[int] = []
+        count = steps.op_count
+        self.bytes = steps.bytes_after(range(count)) if reverse else steps.start_bytes
+        # Forwards the last candidate of a coupling frees it; reversed, the first that is placed.
+        self._freed = [0] * count
+        self._ties: list[list[int]] = [[] for _ in range(count)]
+        self._open = [len(coupling.ops) for coupling in steps.couplings]
+        self._open_sum = [sum(coupling.ops) for coupling in steps.couplings]  # which names the last one
+        for index, coupling in enumerate(steps.couplings):
+            for op in coupling.ops:
+                self._ties[op].append(index)
+                self._freed[op] += coupling.nbytes if reverse else 0
+        self._blockers = [len(x) for x in (steps.successors if reverse else steps.predecessors)]
+        self._follow = steps.predecessors if reverse else steps.successors
+        indices = range(count)
+        self.ready: dict[int, None] = {
+            op: None for op in (reversed(indices) if reverse else indices) if not self._blockers[op]
+        }
+
+    def growth(self, op: int) -> int:
+        """Bytes after an op less bytes before it, in program time, if it is placed now."""
+        return self.steps.delta[op] - self._freed[op]
+
+    def run(self, op: int) -> tuple[int, ...]:
+        """Place a ready op. Returns the ops, ready or not, whose `growth` has changed."""
+        self.bytes += -self.growth(op) if self.reverse else self.growth(op)
+        del self.ready[op]
+        self.taken.append(op)
+        changed: list[int] = []
+        for index in self._ties[op]:
+            coupling = self.steps.couplings[index]
+            if self.reverse and self._open[index] == len(coupling.ops):
+                others = [other for other in coupling.ops if other != op]
+                changed += others
+                for other in others:
+                    self._freed[other] -= coupling.nbytes
+            self._open[index] -= 1
+            self._open_sum[index] -= op
+            if not self.reverse and self._open[index] == 1:
+                last = self._open_sum[index]
+                self._freed[last] += coupling.nbytes
+                changed.append(last)
+        for other in self._follow[op]:
+            self._blockers[other] -= 1
+            if not self._blockers[other]:
+                self.ready[other] = None
+        return tuple(changed)
+
+    def order(self) -> Order:
+        """The ops taken so far, in program time."""
+        return tuple(reversed(self.taken)) if self.reverse else tuple(self.taken)
+
+
+def program_order(steps: Steps) -> Order:
     """The order of the list: the baseline."""
-    return tuple(range(problem.op_count))
+    return tuple(range(steps.op_count))
 
 
-def backward_list(problem: OrderProblem) -> Order:
+def backward_list(steps: Steps) -> Order:
     """From the end back: always the op whose placement here holds least before it, as BladeDISC++ does.
 
     Placed last of what is left, an op's results need not be there before it, and its operands must be. Ties go to
     the op whose operands live least long, that is to the later one in the list.
     """
-    state = DownsetState(problem, reverse=True)
-
-    def priority(op: int) -> tuple[int, int]:
-        return state.dying(op) - state.alloc(op), -op
-
-    return order_by_priority(state, priority)
+    state = DownsetState(steps, reverse=True)
+    return order_by_priority(state, lambda op: (-state.growth(op), -op))
 
 
-def lpmf(problem: OrderProblem) -> Order:
+def lpmf(steps: Steps) -> Order:
     """Inductor's LPMF: of the ready ops that keep below the peak so far the least growth, else the least allocation.
 
-    Least Peak Memory First of `torch/_inductor/memory.py`; growth counts what the op frees, in-place saving is not
-    known to it. O(n log n) where most ready ops fit, O(n x width) at worst.
+    Least Peak Memory First of `torch/_inductor/memory.py`; growth counts what the op frees, a takeover that depends on
+    the order is not known to it. O(n log n) where most ready ops fit, O(n x width) at worst.
     """
-    state = DownsetState(problem)
+    state = DownsetState(steps)
+    need = steps.rise
     peak = state.bytes
-    growths: list[tuple[int, int]] = []
-    needs: list[tuple[int, int]] = []
-
-    def need(op: int) -> int:
-        return state.alloc(op) + problem.ops[op].workspace
-
-    def offer(op: int) -> None:
-        heapq.heappush(growths, (state.alloc(op) - state.dying(op), op))
-
-    for op in state.ready:
-        offer(op)
-        heapq.heappush(needs, (need(op), op))
+    growths: list[tuple[int, int]] = [(state.growth(op), op) for op in state.ready]
+    needs: list[tuple[int, int]] = [(need[op], op) for op in state.ready]
+    heapq.heapify(growths)
+    heapq.heapify(needs)
     while state.ready:
         while needs[0][1] not in state.ready:
             heapq.heappop(needs)
@@ -63,34 +119,31 @@ def lpmf(problem: OrderProblem) -> Order:
                 entry = heapq.heappop(needs)
                 if entry[1] in state.ready:
                     tied.append(entry)
-            chosen = min((state.alloc(op) - state.dying(op), op) for _, op in tied)[1]
+            chosen = min((state.growth(op), op) for _, op in tied)[1]
             for entry in tied:
                 heapq.heappush(needs, entry)
         else:
-            chosen = _first_that_fits(state, growths, need, peak - state.bytes)
-        peak = max(peak, state.bytes + need(chosen))
+            chosen = _first_that_fits(state, growths, peak - state.bytes)
+        peak = max(peak, state.bytes + need[chosen])
         ready_before = len(state.ready)
         changed = state.run(chosen)
-        fresh = list(state.ready)[ready_before - 1 :]
-        for op in fresh:
-            offer(op)
-            heapq.heappush(needs, (need(op), op))
+        for op in list(state.ready)[ready_before - 1 :]:
+            heapq.heappush(growths, (state.growth(op), op))
+            heapq.heappush(needs, (need[op], op))
         for op in changed:
             if op in state.ready:
-                offer(op)
+                heapq.heappush(growths, (state.growth(op), op))
     return state.order()
 
 
-def _first_that_fits(
-    state: DownsetState, growths: list[tuple[int, int]], need: Callable[[int], int], room: int
-) -> int:
+def _first_that_fits(state: DownsetState, growths: list[tuple[int, int]], room: int) -> int:
     """The ready op with the least growth among those that fit; outdated entries are dropped on the way."""
     aside = []
     while True:
         growth, op = heapq.heappop(growths)
-        if op not in state.ready or growth != state.alloc(op) - state.dying(op):
+        if op not in state.ready or growth != state.growth(op):
             continue
-        if need(op) <= room:
+        if state.steps.rise[op] <= room:
             break
         aside.append((growth, op))
     for entry in aside:
@@ -116,7 +169,7 @@ def order_by_priority(state: DownsetState, priority: Callable[[int], tuple[int, 
     return state.order()
 
 
-ListMethod: TypeAlias = Callable[[OrderProblem], Order]
+ListMethod: TypeAlias = Callable[[Steps], Order]
 LIST_METHODS: Final[Mapping[str, ListMethod]] = MappingProxyType(
     {"program_order": program_order, "backward_list": backward_list, "lpmf": lpmf}
 )

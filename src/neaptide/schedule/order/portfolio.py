@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from neaptide.errors import UsageError
 from neaptide.named_peers import CP_WINDOWS, LISTS, ORDERS, STRUCTURES, peer
 from neaptide.outcome import LimitGuard, Limits, Outcome, left_out
-from neaptide.schedule.order.bounds.escape import escape_bound
-from neaptide.schedule.order.bounds.lower import cut_bound, per_op_bound, sub_problem_bound
+from neaptide.schedule.order.bounds.lower import cut_bound, escape_bound, per_op_bound, sub_problem_bound
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.heuristics import LIST_METHODS, ListMethod, program_order
+from neaptide.schedule.order.heuristics import LIST_METHODS, Order, program_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import SolvedPart
-from neaptide.schedule.order.regions.reduce import Reduced, ReductionStats, reduce
+from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, reduce
 from neaptide.schedule.order.result import Certificate, FoundOrder, MethodResult, OrderResult
-from neaptide.schedule.order.search.beam import beam_order
-from neaptide.schedule.order.search.bitset_lattice import Lattice
-from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
+from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd, beam_order
 from neaptide.schedule.order.search.improve import improve_peak
-from neaptide.schedule.order.settings import DEFAULT, OrderSettings
+from neaptide.schedule.order.search.lattice import Lattice
+from neaptide.schedule.order.steps import Steps, profile, to_steps
 
-_ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})  # those that need closures
+FIRST_STATES: Final = 300
+"""Downsets of one region in the first reduction, and of the first turn of an exact search, each turn of which has half as many
+again as the last. Bounds prove most of what is wider (`benchmarks/order_structures.py`)."""
+LARGE_REGION_STATES: Final = 10 * REGION_STATES
+"""Downsets of one region where an exact search has not ended soon: a second or two."""
+_MOST_STATES: Final = 1_000_000  # of an exact search: about a gigabyte
+_EARLY_STATES: Final = 10_000  # of it, in each direction, before wide regions are reduced
+_BEAM_WIDTHS: Final = (1, 8)
+_BITSET_OPS: Final = 30_000  # of the largest problem for methods on bitsets
+_QUICK_OPS: Final = 5_000  # of the largest problem that is reduced before it is ordered by a list
+
+_ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})
 _FIRST_LISTS: Final = tuple(name for name in LIST_METHODS if name != "program_order")
 _BOUND: Final = "bound"  # computed whatever methods are named
+STAGES: Final = (*_FIRST_LISTS, _BOUND, "reduction", "windows", "beam", "exact")
+"""What the default tries beside program order."""
+ALL: Final = "all"
+METHODS: Final[tuple[str, ...]] = (
+    *LIST_METHODS,
+    *LISTS,
+    *STRUCTURES,
+    "reduction",
+    "windows",
+    "beam",
+    *(name for name in ORDERS if name != CP_WINDOWS),
+    "exact",
+)
 
 
 def best_order(
@@ -37,7 +60,6 @@ def best_order(
     *,
     methods: Sequence[str] | None = None,
     without: Collection[str] = (),
-    settings: OrderSettings = DEFAULT,
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
@@ -54,7 +76,6 @@ def best_order(
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
             there. `cp_windows`, CP-SAT on windows around the peak, runs only by name: it needs OR-tools.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.
-        settings: how far each method goes.
 
     Raises:
         UsageError: for an unknown method.
@@ -62,8 +83,16 @@ def best_order(
     """
     if methods is not None and ALL in methods:
         methods = METHODS
-    guard = LimitGuard(limits or Limits(), interrupt)
-    return _Portfolio(problem, guard, interrupt, methods, left_out(without, STAGES), settings).solve()
+    for name in methods or ():
+        if name not in (*METHODS, CP_WINDOWS):
+            raise UsageError(
+                f"there is no ordering method {name!r}",
+                next_step=f"choose from {', '.join((*METHODS, CP_WINDOWS))}, or {ALL}",
+            )
+    search = _Portfolio(problem, limits or Limits(), interrupt, is_named=methods is not None)
+    if methods is None:
+        return search.solve(search.default_plan(), left_out(without, STAGES))
+    return search.solve([entry for entry in search.named_plan() if entry[0] in (*methods, _BOUND)])
 
 
 class FindOrder(Protocol):
@@ -79,195 +108,109 @@ class Structure(Protocol):
 
     def __call__(
         self, problem: OrderProblem, limits: Limits, interrupt: threading.Event | None
-    ) -> Outcome[tuple[int, ...]]: ...
+    ) -> Outcome[Order]: ...
+
+
+_Plan: TypeAlias = list[tuple[str, Callable[[], int | None]]]
 
 
 class _Portfolio:
+    """One search: methods return the peak of what they have found, and offer it.
+
+    Named methods are compared as they are, on the problem as it is, though another has the proof already.
+    """
+
     def __init__(
-        self,
-        problem: OrderProblem,
-        guard: LimitGuard,
-        interrupt: threading.Event | None,
-        methods: Sequence[str] | None,
-        without: frozenset[str],
-        settings: OrderSettings = DEFAULT,
+        self, problem: OrderProblem, limits: Limits, interrupt: threading.Event | None, *, is_named: bool
     ) -> None:
-        for name in methods or ():
-            if name not in (*METHODS, CP_WINDOWS):
-                raise UsageError(
-                    f"there is no ordering method {name!r}",
-                    next_step=f"choose from {', '.join((*METHODS, CP_WINDOWS))}, or {ALL}",
-                )
         self.problem = problem
-        self.guard = guard
+        self.guard = LimitGuard(limits, interrupt)
         self.interrupt = interrupt
-        self.wanted = methods
-        self.without = without
-        self.settings = settings
+        self.is_named = is_named
         self.results: dict[str, MethodResult] = {}
+        self.notes: dict[str, str] = {}  # what a peer says besides, by name
         self.order = tuple(range(problem.op_count))
-        profile = evaluate_order(problem, self.order)
-        self.peak, self.byte_steps = profile.peak_bytes, sum(profile.bytes_at)
+        judged = evaluate_order(problem, self.order)
+        self.peak, self.byte_steps = judged.peak_bytes, sum(judged.bytes_at)
         self.lower = per_op_bound(problem)
         self.exhausted = False
-        # What is searched: the problem itself, or what exact reductions leave of it; with an order of that.
-        self.core = problem
-        self.core_order, self.core_peak = self.order, self.peak
-        self.reduced: Reduced | None = None
-        self.last_reduction: ReductionStats | None = None
         self.parts: list[SolvedPart] = []
+        self.reduced: Reduced | None = None
+        self.last_reduction: Reduced | None = None
+        self._search_in(to_steps(problem), self.order, self.peak)
+
+    def _search_in(self, core: Steps, order: Order, peak: int) -> None:
+        """What is searched from now on: the problem itself, or what exact reductions leave of it; with an order of that."""
+        self.core, self.core_order, self.core_peak = core, order, peak
         self.lattices: dict[bool, Lattice] = {}
         self.searches: list[DownsetSearch] = []
         self.has_sub_problem_bound = False
         self.escaped: set[bool] = set()  # directions
 
-    def solve(self) -> Outcome[OrderResult]:
-        self._list("program_order")
-        for name, step in self._plan():
-            # Named methods are compared as they are, on the problem as it is, though another has the proof already.
-            is_open = not self._is_proved() and name not in self.without
-            is_due = is_open if self.wanted is None else name in (*self.wanted, _BOUND)
-            fits = name not in _ON_BITSETS or self.core.op_count <= self.settings.bitset_ops
-            if is_due and fits and self._goes_on():
-                step()
-        return self._finish()
-
-    def _plan(self) -> list[tuple[str, Callable[[], None]]]:
-        """All that may be done, by method, cheap things first. What is done twice has learnt something in between."""
-        if self.wanted is not None:
-            lists = [(name, partial(self._list, name)) for name in (*_FIRST_LISTS, *LISTS)]
-            reduction = ("reduction", partial(self._reduce, self.settings.region_states))
-            bounds = [(_BOUND, self._cut_bound), (_BOUND, self._escape_bound)]
-            return [*lists, *bounds, *self._structures(), reduction, *self._searches()]
-        quick = ("reduction", partial(self._reduce, self.settings.first_states))
+    def default_plan(self) -> _Plan:
+        """All that may be done, cheap things first. What is done twice has learnt something in between."""
+        quick = ("reduction", partial(self._reduce, FIRST_STATES))
         first = [(name, partial(self._list, name)) for name in _FIRST_LISTS]
-        is_quick = self.problem.op_count <= self.settings.quick_ops
+        is_quick = self.problem.op_count <= _QUICK_OPS
+        proof = (_BOUND, partial(self._cut_bound, only_proof=True))
+        escape = (_BOUND, self._escape_bound)
         return [
-            (_BOUND, partial(self._cut_bound, only_proof=True)),
+            proof,
             *([quick, *first] if is_quick else [*first, quick]),
-            (_BOUND, partial(self._cut_bound, only_proof=True)),
-            (_BOUND, self._escape_bound),
-            ("reduction", partial(self._reduce, self.settings.region_states)),
-            *self._searches(),
+            proof,
+            escape,
+            ("reduction", partial(self._reduce, REGION_STATES)),
+            ("windows", self._windows),
+            escape,
+            ("beam", self._beams),
+            ("exact", partial(self._exact, _EARLY_STATES)),
+            ("reduction", partial(self._reduce, LARGE_REGION_STATES)),
+            ("exact", partial(self._exact, _MOST_STATES)),
         ]
 
-    def _searches(self) -> list[tuple[str, Callable[[], None]]]:
-        windows, beam = ("windows", self._windows), ("beam", self._beams)
-        turns = (self.settings.early_states, self.settings.most_states)
-        first, last = [("exact", partial(self._exact, states)) for states in turns]
-        if self.wanted is not None:
-            peers = [(name, partial(self._peer, name)) for name in ORDERS]
-            return [windows, beam, *peers, first, last]
-        bound = (_BOUND, self._escape_bound)
-        large = ("reduction", partial(self._reduce, self.settings.large_region_states))
-        return [windows, bound, beam, first, large, last]
+    def named_plan(self) -> _Plan:
+        return [
+            *((name, partial(self._list, name)) for name in (*_FIRST_LISTS, *LISTS)),
+            (_BOUND, self._cut_bound),
+            (_BOUND, self._escape_bound),
+            *((name, partial(self._structure, name)) for name in STRUCTURES),
+            ("reduction", partial(self._reduce, REGION_STATES)),
+            ("windows", self._windows),
+            ("beam", self._beams),
+            *((name, partial(self._peer, name)) for name in ORDERS),
+            ("exact", partial(self._exact, _EARLY_STATES)),
+            ("exact", partial(self._exact, _MOST_STATES)),
+        ]
 
-    def _structures(self) -> list[tuple[str, Callable[[], None]]]:
-        """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
-        return [(name, partial(self._structure, name)) for name in STRUCTURES]
+    def solve(self, plan: _Plan, without: Collection[str] = ()) -> Outcome[OrderResult]:
+        self._run("program_order", lambda: self.peak)
+        for name, method in plan:
+            fits = name not in _ON_BITSETS or self.core.op_count <= _BITSET_OPS
+            if fits and name not in without and not self._is_enough() and self._goes_on():
+                self._run(name, method)
+        return self._finish()
 
-    def _structure(self, name: str) -> None:
+    def _run(self, name: str, method: Callable[[], int | None]) -> None:
+        """Run a method, and note what it has reached and used."""
         before, work = self.guard.seconds(), self.guard.work
-        solve: Structure = peer("orders", "structures").STRUCTURES[name]
-        outcome = solve(self.problem, self._share().limits, self.interrupt)
-        self.guard.exhausted(outcome.work)
-        peak = self._offer(outcome.value, is_core=False)
-        self.exhausted = self.exhausted or outcome.termination.is_proved
-        self._note(name, peak, before, work)
-        self.results[name] = replace(self.results[name], note=outcome.termination.detail)
-
-    def _list(self, name: str) -> None:
-        method: ListMethod = (
-            LIST_METHODS[name] if name in LIST_METHODS else peer("orders", "lists").LISTS[name]
-        )
-        self._try(name, partial(method, self.problem), is_core=False)
-
-    def _peer(self, name: str) -> None:
-        inner = self._share()
-        find: FindOrder = peer("orders", name).find_order
-        notes = []
-
-        def search() -> tuple[int, ...] | None:
-            order, note = find(self.core, self.core_order, guard=inner, lower_bytes=self.lower)
-            notes.append(note)
-            return order
-
-        self._try(name, search, inner)
-        self.results[name] = replace(self.results[name], note=notes[-1])
-
-    def _cut_bound(self, *, only_proof: bool = False) -> None:
-        if self.peak > self.lower:
-            inner = self._share()
-            bound = cut_bound(
-                self.core,
-                self.core_order,
-                floor=self.lower,
-                guard=inner,
-                upper_bytes=self.peak,
-                only_proof=only_proof,
-            )
-            self.guard.exhausted(inner.work)
-            self.lower = max(self.lower, bound.nbytes)
-
-    def _escape_bound(self) -> None:
-        """In both directions, each to its end once for a core: what it comes to does not depend on the order."""
-        for reverse in (False, True):
-            if self.peak > self.lower and reverse not in self.escaped:
-                inner = self._share()
-                self.lower = escape_bound(
-                    self.core,
-                    self.core_order,
-                    floor=self.lower,
-                    upper_bytes=self.peak,
-                    guard=inner,
-                    reverse=reverse,
-                )
-                self.guard.exhausted(inner.work)
-                if inner.exhausted(0) is None:
-                    self.escaped.add(reverse)
-
-    def _reduce(self, region_states: int) -> None:
-        """Put exact reductions between the problem and the searches, or go on with regions left for their size."""
-        last = self.last_reduction
-        if last is not None and not last.skipped and last.limit is None:
+        peak = method()
+        if name == _BOUND:
             return
-        before, work = self.guard.seconds(), self.guard.work
-        limits = self._share().limits
-        sizes = () if self.reduced is None else tuple(map(len, self.reduced.contents))
-        reduced = reduce(
-            self.core, limits, region_states=region_states, interrupt=self.interrupt, sizes=sizes
+        old = self.results.get(name, MethodResult(None, 0.0))
+        known = [p for p in (peak, old.peak_bytes) if p is not None]
+        self.results[name] = MethodResult(
+            min(known, default=None),
+            old.seconds + self.guard.seconds() - before,
+            old.states + self.guard.work - work,
+            self.notes.get(name, ""),
         )
-        self.guard.exhausted(reduced.stats.states)
-        self.parts += reduced.stats.parts
-        self.last_reduction = reduced.stats
-        if self.reduced is not None:
-            reduced = replace(reduced, contents=tuple(map(self.reduced.expand, reduced.contents)))
-        peak = None
-        if reduced.problem.op_count < self.core.op_count or self.wanted is not None:
-            peak = self._adopt(reduced)
-        self.exhausted = self.exhausted or reduced.is_solved  # there is no other order
-        self._note("reduction", peak, before, work)
 
-    def _adopt(self, reduced: Reduced) -> int | None:
-        """Take the best list order of a reduced problem, and search that from now on. Returns its peak."""
-        best, least = program_order(reduced.problem), -1
-        for method in LIST_METHODS.values():
-            if reduced.is_solved or not self._goes_on():
-                break
-            order = method(reduced.problem)
-            highest = evaluate_order(reduced.problem, order).peak_bytes
-            if least < 0 or highest < least:
-                best, least = order, highest
-        peak = self._offer(reduced.expand(best), is_core=False)
-        if self.wanted is None:
-            self.core, self.core_order, self.reduced = reduced.problem, best, reduced
-            self.core_peak = self.peak if peak is None else peak
-            # What the searches and the bound know is about the old core.
-            self.lattices.clear()
-            self.searches.clear()
-            self.has_sub_problem_bound = False
-            self.escaped.clear()
-        return peak
+    @contextmanager
+    def _half(self) -> Iterator[LimitGuard]:
+        """Limits for a method that others come after: half of what is left of each; what it uses is charged to the whole."""
+        guard = LimitGuard(self.guard.left(2), self.interrupt)
+        yield guard
+        self.guard.exhausted(guard.work)
 
     def _goes_on(self) -> bool:
         return self.guard.exhausted(0) is None and self.guard.check_now() is None
@@ -275,141 +218,182 @@ class _Portfolio:
     def _is_proved(self) -> bool:
         return self.exhausted or self.peak <= self.lower
 
-    def _lattice(self, reverse: bool) -> Lattice:
+    def _is_enough(self) -> bool:
+        return self._is_proved() and not self.is_named
+
+    def _upper(self) -> int:
+        """Only orders below this are of use; where methods are compared, one as good as the best is, too."""
+        return self.peak + self.is_named
+
+    def _offer(self, order: Order | None, *, of_core: bool = True) -> int | None:
+        """Keep an order, of the core or of the problem, if it is better: by peak, then by byte-steps. Returns its peak."""
+        if order is None:
+            return None
+        whole = self.reduced.expand(order) if of_core and self.reduced else order
+        judged = evaluate_order(self.problem, whole)
+        peak = judged.peak_bytes
+        if of_core and peak < self.core_peak:
+            self.core_order, self.core_peak = order, peak
+        # Between orders of the same peak, shorter lifetimes decide.
+        byte_steps = sum(judged.bytes_at)
+        if (peak, byte_steps) < (self.peak, self.byte_steps):
+            self.order, self.peak, self.byte_steps = whole, peak, byte_steps
+        return peak
+
+    def _list(self, name: str) -> int | None:
+        if name in LIST_METHODS:
+            order = LIST_METHODS[name](to_steps(self.problem))
+        else:
+            order = peer("orders", "lists").LISTS[name](self.problem)
+        return self._offer(order, of_core=False)
+
+    def _structure(self, name: str) -> int | None:
+        """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
+        solve: Structure = peer("orders", "structures").STRUCTURES[name]
+        outcome = solve(self.problem, self.guard.left(2), self.interrupt)
+        self.guard.exhausted(outcome.work)
+        self.exhausted = self.exhausted or outcome.termination.is_proved
+        self.notes[name] = outcome.termination.detail
+        return self._offer(outcome.value)
+
+    def _peer(self, name: str) -> int | None:
+        find: FindOrder = peer("orders", name).find_order
+        with self._half() as guard:
+            order, note = find(self.problem, self.core_order, guard=guard, lower_bytes=self.lower)
+        self.notes[name] = note
+        return self._offer(order)
+
+    def _cut_bound(self, *, only_proof: bool = False) -> None:
+        if self.peak > self.lower:
+            with self._half() as guard:
+                bound = cut_bound(
+                    self.core,
+                    self.core_order,
+                    floor=self.lower,
+                    guard=guard,
+                    upper_bytes=self.peak,
+                    only_proof=only_proof,
+                )
+            self.lower = max(self.lower, bound.nbytes)
+
+    def _escape_bound(self) -> None:
+        """In both directions, each to its end once for a core: what it comes to does not depend on the order."""
+        for reverse in (False, True):
+            if self.peak > self.lower and reverse not in self.escaped:
+                with self._half() as guard:
+                    self.lower = escape_bound(
+                        self.core,
+                        self.core_order,
+                        floor=self.lower,
+                        upper_bytes=self.peak,
+                        guard=guard,
+                        reverse=reverse,
+                    )
+                if guard.exhausted(0) is None:
+                    self.escaped.add(reverse)
+
+    def _reduce(self, region_states: int) -> int | None:
+        """Put exact reductions between the problem and the searches, or go on with regions left for their size."""
+        last = self.last_reduction
+        if last is not None and not last.stats.skipped and last.limit is None:
+            return None
+        sizes = () if self.reduced is None else tuple(map(len, self.reduced.contents))
+        reduced = reduce(
+            self.core, self.guard.left(2), region_states=region_states, interrupt=self.interrupt, sizes=sizes
+        )
+        self.guard.exhausted(reduced.stats.states)
+        self.parts += reduced.stats.parts
+        self.last_reduction = reduced
+        if self.reduced is not None:
+            reduced = replace(reduced, contents=tuple(map(self.reduced.expand, reduced.contents)))
+        peak = None
+        if reduced.steps.op_count < self.core.op_count or self.is_named:
+            peak = self._adopt(reduced)
+        self.exhausted = self.exhausted or reduced.is_solved  # there is no other order
+        return peak
+
+    def _adopt(self, reduced: Reduced) -> int | None:
+        """Take the best list order of a reduced problem, and search that from now on. Returns its peak."""
+        best, least = program_order(reduced.steps), -1
+        for method in LIST_METHODS.values():
+            if reduced.is_solved or not self._goes_on():
+                break
+            order = method(reduced.steps)
+            highest = profile(reduced.steps, order).peak_bytes
+            if least < 0 or highest < least:
+                best, least = order, highest
+        peak = self._offer(reduced.expand(best), of_core=False)
+        if not self.is_named:
+            self.reduced = reduced
+            self._search_in(reduced.steps, best, self.peak if peak is None else peak)
+        return peak
+
+    def _lattice(self, *, reverse: bool) -> Lattice:
         if reverse not in self.lattices:
             self.lattices[reverse] = Lattice(self.core, reverse=reverse)
         return self.lattices[reverse]
 
-    def _offer(self, order: tuple[int, ...] | None, *, is_core: bool = True) -> int | None:
-        """Keep an order if it is better: by peak, then by byte-steps. Returns its peak.
+    def _windows(self) -> int | None:
+        with self._half() as guard:
+            order = improve_peak(self.core, self.core_order, guard=guard, lower_bytes=self.lower)
+        return self._offer(order)
 
-        Args:
-            order: of the core, or of the problem.
-            is_core: which of the two.
-        """
-        if order is None:
-            return None
-        core_order, order = order, self.reduced.expand(order) if is_core and self.reduced else order
-        profile = evaluate_order(self.problem, order)
-        peak = profile.peak_bytes
-        if is_core and peak < self.core_peak:
-            self.core_order, self.core_peak = core_order, peak
-        # Between orders of the same peak, shorter lifetimes decide.
-        steps = sum(profile.bytes_at)
-        if (peak, steps) < (self.peak, self.byte_steps):
-            self.order, self.peak, self.byte_steps = order, peak, steps
-        return peak
+    def _beams(self) -> int | None:
+        before, found = self.peak, []
+        with self._half() as guard:
+            for width in _BEAM_WIDTHS:
+                for reverse in (False, True):
+                    if self._is_proved() and (found or not self.is_named):
+                        break
+                    if guard.check_now() is not None:
+                        break
+                    lattice = self._lattice(reverse=reverse)
+                    order = beam_order(
+                        lattice, width, level=self.lower, upper_bytes=self._upper(), guard=guard
+                    )
+                    found.append(self._offer(order))
+        if not self.is_named and self.peak < before and not self._is_proved() and self._goes_on():
+            self._run("windows", self._windows)
+        return min((peak for peak in found if peak is not None), default=None)
 
-    def _try(
-        self,
-        name: str,
-        method: Callable[[], tuple[int, ...] | None],
-        inner: LimitGuard | None = None,
-        *,
-        is_core: bool = True,
-    ) -> None:
-        """Run a method; what it has used of its own limits is charged to the whole."""
-        before, work = self.guard.seconds(), self.guard.work
-        used = inner.work if inner is not None else 0
-        peak = self._offer(method(), is_core=is_core)
-        if inner is not None:
-            self.guard.exhausted(inner.work - used)
-        self._note(name, peak, before, work)
-
-    def _note(self, name: str, peak: int | None, before: float, work: int) -> None:
-        old = self.results.get(name)
-        known = [p for p in (peak, old.peak_bytes if old else None) if p is not None]
-        self.results[name] = MethodResult(
-            min(known) if known else None,
-            self.guard.seconds() - before + (old.seconds if old else 0.0),
-            self.guard.work - work + (old.states if old else 0),
-        )
-
-    def _beams(self) -> None:
-        inner = self._share()
-        before = self.peak
-        for width in self.settings.beam_widths:
-            for reverse in (False, True):
-                is_enough = self._is_proved() and (self.wanted is None or "beam" in self.results)
-                if is_enough or inner.check_now() is not None:
-                    break
-                beam = partial(
-                    beam_order,
-                    self._lattice(reverse),
-                    width,
-                    level=self.lower,
-                    upper_bytes=self.peak if self.wanted is None else self.peak + 1,
-                    guard=inner,
-                )
-                self._try("beam", beam, inner)
-        if self.wanted is None and self.peak < before and not self._is_proved() and self._goes_on():
-            self._windows()
-
-    def _windows(self) -> None:
-        inner = self._share()
-        improve = partial(
-            improve_peak,
-            self.core,
-            self.core_order,
-            guard=inner,
-            lower_bytes=self.lower,
-            settings=self.settings,
-        )
-        self._try("windows", improve, inner)
-
-    def _share(self) -> LimitGuard:
-        """Limits for a method that others come after: half of what is left of each."""
-        return LimitGuard(self.guard.left(2), self.interrupt)
-
-    def _exact(self, most_states: int) -> None:
+    def _exact(self, most_states: int) -> int | None:
         """Forwards and reversed in turn, each continuing where it stopped."""
-        # A named method runs though another has the proof already.
-        if self.exhausted and (self.wanted is None or "exact" in self.results):
-            return
-        before, work = self.guard.seconds(), self.guard.work
-        done = False
+        if self.exhausted and (not self.is_named or "exact" in self.results):
+            return None
         if not self.searches:
-            # Alone, the method has to come up with an order of its own; else only a better one is of use.
-            upper = self.peak if self.wanted is None else self.peak + 1
             self.searches = [
-                DownsetSearch(self._lattice(reverse), lower_bytes=self.lower, upper_bytes=upper)
+                DownsetSearch(
+                    self._lattice(reverse=reverse), lower_bytes=self.lower, upper_bytes=self._upper()
+                )
                 for reverse in (False, True)
             ]
-        turn = self.settings.first_states
-        found: int | None = None
+        turn = FIRST_STATES
         # Before the last turn, time is shared with the methods that follow.
-        shared = (
-            self._share() if most_states < self.settings.most_states and self.wanted is None else self.guard
-        )
-        while self._goes_on() and shared.check_now() is None and not done:
+        is_shared = most_states < _MOST_STATES and not self.is_named
+        shared = LimitGuard(self.guard.left(2), self.interrupt) if is_shared else self.guard
+        while self._goes_on() and shared.check_now() is None:
             for search in self.searches:
-                if self.wanted is None:
-                    search.upper_bytes = min(search.upper_bytes, self.peak)
+                search.upper_bytes = min(search.upper_bytes, self._upper())
                 end = search.advance(self.guard, turn)
                 self.lower = max(self.lower, min(search.lower_bytes, self.peak))
-                if end is SearchEnd.OPEN:
-                    continue
-                self.exhausted = done = True
-                if end is SearchEnd.FOUND:
-                    found = self._offer(search.order)
-                break
+                if end is not SearchEnd.OPEN:
+                    self.exhausted = True
+                    return self._offer(search.order)
             if all(search.states >= most_states for search in self.searches):
                 break
-            if not done and not self.has_sub_problem_bound:
+            if not self.has_sub_problem_bound:
                 self.has_sub_problem_bound = True
                 self.lower = sub_problem_bound(self.core, self.core_order, floor=self.lower, guard=self.guard)
-                if self.peak <= self.lower and self.wanted is None:
+                if self._is_enough():
                     break
             turn += turn // 2
-        self._note("exact", found, before, work)
+        return None
 
     def _finish(self) -> Outcome[OrderResult]:
         if self.exhausted:
             self.lower, certificate = self.peak, Certificate.EXHAUSTED
-        elif self.peak <= self.lower:
-            certificate = Certificate.MEETS_BOUND
         else:
-            certificate = Certificate.BOUND
+            certificate = Certificate.MEETS_BOUND if self.peak <= self.lower else Certificate.BOUND
         result = OrderResult(
             self.order,
             self.peak,
@@ -427,26 +411,3 @@ class _Portfolio:
             bound=self.lower,
             detail=str(certificate),
         )
-
-
-ALL: Final = "all"
-METHODS: Final[tuple[str, ...]] = (
-    *LIST_METHODS,
-    *LISTS,
-    *STRUCTURES,
-    "reduction",
-    "windows",
-    "beam",
-    *(name for name in ORDERS if name != CP_WINDOWS),
-    "exact",
-)
-
-STAGES: Final = (
-    *_FIRST_LISTS,
-    _BOUND,
-    "reduction",
-    "windows",
-    "beam",
-    "exact",
-)
-"""What the default tries beside program order."""

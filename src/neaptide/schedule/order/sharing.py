@@ -51,6 +51,12 @@ def is_created_by(problem: OrderProblem, storage: int, op: int) -> bool:
     return not problem.from_start[storage] and bool(accessors) and accessors[0] == op
 
 
+def created_bytes(problem: OrderProblem, op: int) -> int:
+    """Bytes that come into being at an operation."""
+    spots = touched(problem.ops[op])
+    return sum(problem.storages[s].nbytes for s in spots if is_created_by(problem, s, op))
+
+
 def touched(op: OrderOp) -> tuple[int, ...]:
     """Storages that an operation reads or writes, once each."""
     return tuple(dict.fromkeys((*op.reads, *op.writes)))

@@ -1,16 +1,19 @@
-"""An ordering problem as steps: what each op adds and takes away whatever runs around it, and what is left over.
+"""An ordering problem as every search sees it: what each op adds and takes away, whatever runs around it, and what is left over.
 
-A storage whose last accessor is the same in every order is freed at a fixed step, so it only adds to one step and
-takes from another. The rest are *couplings*: freed by whichever of several accessors happens to run last. Regions
-without a coupling to the outside may be scheduled on their own.
+A storage whose last accessor is the same in every order is freed at a fixed step, so it only adds to one step and takes from
+another. The rest are *couplings*: freed by whichever of several accessors happens to run last. Windows, regions and what a
+reduction leaves are steps as well.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
 
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.sharing import Takeover, is_created_by, shared_bytes, takeovers
+from neaptide.schedule.order.sharing import Takeover, created_bytes, shared_bytes, takeovers
 
 EXACT_REACH_OPS = 6000
 """Up to here who reaches whom is held in bit sets (n^2 bits); beyond, paths are looked for up to a limit."""
@@ -18,45 +21,189 @@ EXACT_REACH_OPS = 6000
 _VISIT_LIMIT = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Coupling:
-    """Bytes freed by the last of several ops.
+class Coupling(NamedTuple):
+    """Bytes freed by the last of several ops, at least two, ascending; none is known to precede another.
 
-    Attributes:
-        storage: which, in the problem; None for a pin: an op whose rise depends on the order (`in_place` of an operand
-            with several last readers), or that makes or frees what such an op shares. It stays as it is.
-        nbytes: its size; 0 for a pin.
-        ops: the candidates, ascending, at least two (one for a pin); none is known to precede another.
+    `storage` says which it is in the problem, for messages; -1 where there is none.
     """
 
-    storage: int | None
     nbytes: int
     ops: tuple[int, ...]
+    storage: int = -1
 
-    @property
-    def is_pin(self) -> bool:
-        return self.storage is None
+
+class MaybeTaken(NamedTuple):
+    """A takeover that an op makes if it frees a coupling; in every order where that is None."""
+
+    coupling: int | None
+    takeover: Takeover
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A problem, op by op.
+    """Ops with what they do to the bytes.
 
     Attributes:
-        rise: by op, highest bytes while it runs above those before it.
+        rise: by op, highest bytes while it runs above those before it, less what it takes over in every order.
         delta: by op, bytes after it less bytes before it, couplings left out.
+        predecessors: by op, direct ones, ascending, transitively reduced as far as `EXACT_REACH_OPS` allows.
+        couplings: storages without a fixed last accessor.
+        takeovers: of ops whose rise depends on the order, all of them; `rise` has none of those.
         start_bytes: what is there before the first op.
-        couplings: storages without a fixed last accessor, and pins.
-        freed_by: by storage, the op that frees it; None if nothing does or it is a coupling.
-        predecessors: by op, direct ones, transitively reduced as far as `EXACT_REACH_OPS` allows.
+        successors: the inverse of the predecessors.
     """
 
-    rise: list[int]
-    delta: list[int]
-    start_bytes: int
-    couplings: tuple[Coupling, ...]
-    freed_by: list[int | None]
-    predecessors: list[set[int]]
+    rise: tuple[int, ...]
+    delta: tuple[int, ...]
+    predecessors: tuple[tuple[int, ...], ...]
+    couplings: tuple[Coupling, ...] = ()
+    takeovers: Mapping[int, tuple[MaybeTaken, ...]] = field(default_factory=dict, hash=False)
+    start_bytes: int = 0
+    successors: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        after: list[list[int]] = [[] for _ in self.predecessors]
+        for op, earlier in enumerate(self.predecessors):
+            for other in earlier:
+                after[other].append(op)
+        object.__setattr__(self, "successors", tuple(map(tuple, after)))
+
+    @property
+    def op_count(self) -> int:
+        return len(self.rise)
+
+    def bytes_after(self, downset: Iterable[int]) -> int:
+        """Bytes between ops once a downset has run. O(size)."""
+        done = frozenset(downset)
+        freed = sum(coupling.nbytes for coupling in self.couplings if done.issuperset(coupling.ops))
+        return self.start_bytes + sum(self.delta[op] for op in done) - freed
+
+    def least_rise(self, op: int) -> int:
+        """The rise of an op with all takeovers made."""
+        return self.rise[op] - shared_bytes([maybe.takeover for maybe in self.takeovers.get(op, ())])
+
+    def window(self, done: Iterable[int], ops: Sequence[int], *, relaxed: bool = False) -> Steps:
+        """The steps of running some ops after all of `done` and before all others; op k is `ops[k]`. O(size).
+
+        Args:
+            done: a downset.
+            ops: in a legal order, so that `done` and they together are a downset again.
+            relaxed: count takeovers as made where the operand has readers after the window, so that hills are no
+                higher than in any order that runs some of those readers earlier.
+        """
+        before = frozenset(done)
+        position = {op: k for k, op in enumerate(ops)}
+        rise, delta = [self.rise[op] for op in ops], [self.delta[op] for op in ops]
+        couplings: list[Coupling] = []
+        fate: dict[int, int | None] = {}  # its number here, None where its one candidate frees it for sure
+        for index, (nbytes, candidates, storage) in enumerate(self.couplings):
+            inside = [position[op] for op in candidates if op in position]
+            if not inside or any(op not in position and op not in before for op in candidates):
+                continue
+            if len(inside) == 1:
+                fate[index] = None
+                delta[inside[0]] -= nbytes
+            else:
+                fate[index] = len(couplings)
+                couplings.append(Coupling(nbytes, tuple(sorted(inside)), storage))
+        taken = {}
+        for op, k in position.items():
+            pairs = self.takeovers.get(op, ())
+            is_assumed = relaxed and any(c is not None and c not in fate for c, _ in pairs)
+            left = [
+                MaybeTaken(None if is_assumed or c is None else fate[c], pair)
+                for c, pair in pairs
+                if is_assumed or c is None or c in fate
+            ]
+            if all(maybe.coupling is None for maybe in left):
+                rise[k] -= shared_bytes([maybe.takeover for maybe in left])
+            else:
+                taken[k] = tuple(left)
+        return Steps(
+            tuple(rise),
+            tuple(delta),
+            tuple(tuple(sorted(position[b] for b in self.predecessors[op] if b in position)) for op in ops),
+            tuple(couplings),
+            taken,
+            self.bytes_after(before),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Bytes along an order of steps.
+
+    Attributes:
+        bytes_at: by position, while its op runs.
+        between: by position, before its op; and at the end.
+    """
+
+    bytes_at: tuple[int, ...]
+    between: tuple[int, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        return max((*self.bytes_at, self.between[0]))
+
+    @property
+    def peak_position(self) -> int | None:
+        """Of the first highest one; None without ops."""
+        return self.bytes_at.index(max(self.bytes_at)) if self.bytes_at else None
+
+
+def profile(steps: Steps, order: Sequence[int]) -> Profile:
+    """Play a legal order. O(size)."""
+    position_of = {op: position for position, op in enumerate(order)}
+    freed_by = [max(coupling.ops, key=position_of.__getitem__) for coupling in steps.couplings]
+    change = [steps.delta[op] for op in order]
+    for coupling, op in zip(steps.couplings, freed_by, strict=True):
+        change[position_of[op]] -= coupling.nbytes
+    between = tuple(accumulate(change, initial=steps.start_bytes))
+    saved = {
+        op: shared_bytes([pair for c, pair in pairs if c is None or freed_by[c] == op])
+        for op, pairs in steps.takeovers.items()
+    }
+    hills = (before + steps.rise[op] - saved.get(op, 0) for before, op in zip(between, order, strict=False))
+    return Profile(tuple(hills), between)
+
+
+def to_steps(problem: OrderProblem) -> Steps:
+    """Say of each op what it does in every order. O(size), plus n^2 bits up to `EXACT_REACH_OPS` ops."""
+    reach = _Reach(problem)
+    count = problem.op_count
+    rise, freed = [created_bytes(problem, op) for op in range(count)], [0] * count
+    delta = rise.copy()
+    freed_by: dict[int, int] = {}  # by storage, where that is fixed
+    coupled: dict[int, int] = {}
+    couplings: list[Coupling] = []
+    start = 0
+    for index, storage in enumerate(problem.storages):
+        accessors = problem.accessors[index]
+        kept = storage.resident or storage.output
+        if problem.from_start[index] and (kept or accessors):
+            start += storage.nbytes
+        if kept or not accessors:
+            continue
+        last = reach.last_of(accessors)
+        if len(last) == 1:
+            freed_by[index] = last[0]
+            freed[last[0]] += storage.nbytes
+        elif storage.nbytes:
+            coupled[index] = len(couplings)
+            couplings.append(Coupling(storage.nbytes, last, index))
+    maybe = {}
+    for op, record in enumerate(problem.ops):
+        rise[op] += record.workspace
+        pairs = [pair for pair in takeovers(problem, op) if freed_by.get(pair.read, op) == op]
+        left = [MaybeTaken(coupled.get(pair.read), pair) for pair in pairs]
+        left = [one for one in left if one.coupling is None or op in couplings[one.coupling].ops]
+        if all(one.coupling is None for one in left):
+            rise[op] -= shared_bytes([one.takeover for one in left])
+        else:
+            maybe[op] = tuple(left)
+    delta = [gain - loss for gain, loss in zip(delta, freed, strict=True)]
+    before = tuple(map(tuple, reach.reduced_predecessors()))
+    return Steps(tuple(rise), tuple(delta), before, tuple(couplings), maybe, start)
 
 
 class _Reach:
@@ -74,7 +221,15 @@ class _Reach:
                 below[op] = mask
             self._below = below
 
-    def reduced(self, op: int) -> list[int]:
+    def reduced_predecessors(self) -> list[list[int]]:
+        """Predecessors by op, ascending, without those that a longer path leads from."""
+        before: list[list[int]] = [[] for _ in self._successors]
+        for op in range(len(before)):
+            for other in self._reduced(op):
+                before[other].append(op)
+        return before
+
+    def _reduced(self, op: int) -> list[int]:
         """Successors of an op that no longer path leads to."""
         successors = self._successors[op]
         if len(successors) < 2:
@@ -109,73 +264,3 @@ class _Reach:
                     found.add(other)
                     stack.append(other)
         return found
-
-
-def to_steps(problem: OrderProblem) -> Steps:
-    """Say of each op what it does in every order. O(size), plus n^2 bits up to `EXACT_REACH_OPS` ops."""
-    reach = _Reach(problem)
-    count = problem.op_count
-    born = [0] * count
-    freed = [0] * count
-    freed_by: list[int | None] = [None] * len(problem.storages)
-    pairs = _takeovers(problem)
-    couplings: list[Coupling] = []
-    start = 0
-    for index, storage in enumerate(problem.storages):
-        accessors = problem.accessors[index]
-        kept = storage.resident or storage.output
-        if problem.from_start[index]:
-            start += storage.nbytes if kept or accessors else 0
-        elif accessors:
-            born[accessors[0]] += storage.nbytes
-        if kept or not accessors:
-            continue
-        last = reach.last_of(accessors)
-        if len(last) == 1:
-            freed_by[index] = last[0]
-            freed[last[0]] += storage.nbytes
-        elif storage.nbytes:
-            couplings.append(Coupling(index, storage.nbytes, last))
-    rise = [born[op] + problem.ops[op].workspace for op in range(count)]
-    for op, found in pairs.items():
-        rise[op] -= shared_bytes([pair for pair in found if freed_by[pair.read] == op])
-    couplings += [Coupling(None, 0, (op,)) for op in _pinned(problem, pairs, couplings, freed_by)]
-    predecessors: list[set[int]] = [set() for _ in range(count)]
-    for op in range(count):
-        for other in reach.reduced(op):
-            predecessors[other].add(op)
-    delta = [gain - loss for gain, loss in zip(born, freed, strict=True)]
-    return Steps(rise, delta, start, tuple(couplings), freed_by, predecessors)
-
-
-def _takeovers(problem: OrderProblem) -> dict[int, tuple[Takeover, ...]]:
-    found = {op: takeovers(problem, op) for op, record in enumerate(problem.ops) if record.in_place}
-    return {op: pairs for op, pairs in found.items() if pairs}
-
-
-def _pinned(
-    problem: OrderProblem,
-    pairs: dict[int, tuple[Takeover, ...]],
-    couplings: list[Coupling],
-    freed_by: list[int | None],
-) -> list[int]:
-    """Ops around every takeover that only some orders allow, and around those that share a storage with it."""
-    candidates = {coupling.storage: coupling.ops for coupling in couplings}
-    pinned: set[int] = set()
-    stack = [op for op, found in pairs.items() if any(op in candidates.get(pair.read, ()) for pair in found)]
-    while stack:
-        op = stack.pop()
-        if op in pinned:
-            continue
-        pinned.add(op)
-        for pair in pairs.get(op, ()):
-            for storage in (pair.written, pair.read):
-                around = {born_at(problem, storage), freed_by[storage], *candidates.get(storage, ())}
-                stack += [other for other in around if other is not None]
-    return sorted(pinned)
-
-
-def born_at(problem: OrderProblem, storage: int) -> int | None:
-    """The op at which a storage comes into being; None if it is there from the start or never made."""
-    accessors = problem.accessors[storage]
-    return accessors[0] if accessors and is_created_by(problem, storage, accessors[0]) else None

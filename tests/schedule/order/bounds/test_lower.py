@@ -1,15 +1,31 @@
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.bounds.cuts import lowest_state, state_bytes
-from neaptide.schedule.order.bounds.lower import cut_bound, op_bounds, per_op_bound, rest_bytes
+from neaptide.schedule.order.bounds.cuts import lowest_downset
+from neaptide.schedule.order.bounds.lower import (
+    cut_bound,
+    escape_bound,
+    hill_bound,
+    op_bounds,
+    per_op_bound,
+    rest_bytes,
+    sub_problem_bound,
+)
 from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.heuristics import lpmf
+from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.search.bitset_lattice import Lattice, closures, mask_of
+from neaptide.schedule.order.search.lattice import Lattice, mask_of
 from neaptide.schedule.order.steps import to_steps
-from schedule.order.order_problems import brute_force, random_problem
+from neaptide_corpus.conv_backward import Update
+from neaptide_corpus.training_networks import TRAINING_STEPS, training_step
+from neaptide_peers.orders.serenity_dp import downset_dp
+from neaptide_peers.orders.windows import closures
+from schedule.order.order_problems import all_orders, brute_force, random_problem
 from schedule.order.search.test_downsets import downset_bytes, minpeak
 
 problems = st.builds(
@@ -17,67 +33,68 @@ problems = st.builds(
 )
 
 
-@given(problems)
-@settings(max_examples=examples(150), deadline=None)
-def test_bounds_are_ordered_and_below_the_optimum(problem):
-    order = range(problem.op_count)
-    cut = cut_bound(problem, order)
-    assert cut.complete
-    assert per_op_bound(problem) <= cut.nbytes <= brute_force(problem)
+def cut(problem, order, **options):
+    options = {"floor": per_op_bound(problem), "guard": LimitGuard(Limits()), **options}
+    return cut_bound(to_steps(problem), order, **options)
+
+
+def escape(problem, order, *, reverse=False, floor=0, upper=10**9, guard=None):
+    guard = guard or LimitGuard(Limits())
+    steps = to_steps(problem)
+    return escape_bound(steps, order, floor=floor, upper_bytes=upper, guard=guard, reverse=reverse)
+
+
+@given(problems, st.booleans(), st.integers(0, 2**32))
+@settings(max_examples=examples(300), deadline=None)
+def test_bounds_are_ordered_and_below_the_optimum(problem, reverse, seed):
+    order = random.Random(seed).choice(list(all_orders(problem))[:200])
+    optimum = brute_force(problem)
+    floor = per_op_bound(problem)
+    found = escape(problem, order, reverse=reverse, floor=floor)
+    assert floor <= cut(problem, order).nbytes <= found <= optimum
+    assert escape(problem, order, reverse=reverse) <= found
+    # The order only saves cuts.
+    assert found == escape(problem, range(problem.op_count), reverse=reverse, floor=floor)
+    assert escape(problem, order, reverse=reverse, upper=optimum) <= optimum
+    steps = to_steps(problem)
+    assert sub_problem_bound(steps, order, floor=0, guard=LimitGuard(Limits())) <= optimum
     bytes_at = evaluate_order(problem, order).bytes_at
-    assert all(bound <= bytes_at[op] for op, bound in enumerate(op_bounds(problem)))
-    assert rest_bytes(problem) == (
-        Lattice(problem).start_bytes,
-        Lattice(problem, reverse=True).start_bytes,
-    )
+    bounds = op_bounds(problem)
+    assert all(bounds[op] <= nbytes for op, nbytes in zip(order, bytes_at, strict=True))
+    assert rest_bytes(problem) == (steps.start_bytes, steps.bytes_after(order))
 
 
 @given(problems)
 @settings(max_examples=examples(100), deadline=None)
-def test_lazy_bound_equals_the_largest_over_all_ops(problem):
-    """The cut of every op, from a list of all downsets."""
+def test_cuts_find_the_lowest_downsets(problem):
+    """Against a list of all downsets: of all, and of those from which an op may run."""
     full = (1 << problem.op_count) - 1
     before, after = closures(problem)
-    lattice = Lattice(problem)
-    best = per_op_bound(problem)
     found = downset_bytes(problem)
     steps = to_steps(problem)
+    chosen = lowest_downset(steps)
+    assert steps.bytes_after(chosen) == min(found.values()) == found[full & ~mask_of(sorted(chosen))]
     for op in range(problem.op_count):
         legal = [
-            (left, nbytes)
+            nbytes
             for left, nbytes in found.items()
             if not before[op] & left and (after[op] | 1 << op) & left == after[op] | 1 << op
         ]
-        chosen = lowest_state(steps, include=problem.predecessors[op], exclude=(op,))
-        lowest = state_bytes(steps, chosen)
-        assert lowest == min(nbytes for _, nbytes in legal) == found[full & ~mask_of(sorted(chosen))]
-        pairs_free = not lattice.takeovers[op] and not problem.ops[op].in_place
-        if pairs_free:
-            best = max(best, lowest + lattice.alloc[op] + problem.ops[op].workspace)
-    if not any(op.in_place for op in problem.ops):
-        assert cut_bound(problem, range(problem.op_count)).nbytes == best
+        chosen = lowest_downset(steps, include=problem.predecessors[op], exclude=(op,))
+        assert steps.bytes_after(chosen) == min(legal) == found[full & ~mask_of(sorted(chosen))]
+        assert hill_bound(steps, op) == min(legal) + steps.least_rise(op)
 
 
 @given(problems, st.integers(0, 60))
 @settings(max_examples=examples(120), deadline=None)
 def test_cuts_for_a_proof_find_it_where_all_cuts_do(problem, more):
     order = range(problem.op_count)
-    full = cut_bound(problem, order)
+    full = cut(problem, order)
     upper = evaluate_order(problem, order).peak_bytes - more
-    proof = cut_bound(problem, order, upper_bytes=upper, only_proof=True)
+    proof = cut(problem, order, upper_bytes=upper, only_proof=True)
     assert proof.cuts <= full.cuts
     assert proof.nbytes <= full.nbytes
     assert (proof.nbytes >= upper) == (full.nbytes >= upper)
-
-
-@given(problems)
-@settings(max_examples=examples(120), deadline=None)
-def test_lowest_downset_of_all(problem):
-    steps = to_steps(problem)
-    chosen = lowest_state(steps)
-    found = downset_bytes(problem)
-    left = ((1 << problem.op_count) - 1) & ~mask_of(sorted(chosen))
-    assert state_bytes(steps, chosen) == min(found.values()) == found[left]
 
 
 def test_sizes_beyond_32_bits():
@@ -86,25 +103,24 @@ def test_sizes_beyond_32_bits():
     problem = OrderProblem(
         storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (0, 1), (2,)))
     )
-    assert cut_bound(problem, range(3)).nbytes == 5 * big + 1
+    assert cut(problem, range(3)).nbytes == 5 * big + 1
     free = OrderProblem(storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (1,), (2,))))
     steps = to_steps(free)
-    lowest = lowest_state(steps, include=(1,), exclude=(2,), largest=False)
+    lowest = lowest_downset(steps, include=(1,), exclude=(2,), largest=False)
     assert lowest == {1}
-    assert state_bytes(steps, lowest) == 3 * big
+    assert steps.bytes_after(lowest) == 3 * big
 
 
 def test_limit_leaves_a_valid_bound():
     problem = random_problem(5, 14)
-    cut = cut_bound(problem, range(14), guard=LimitGuard(Limits(work=0)))
-    assert cut.nbytes == per_op_bound(problem)
-    assert cut.cuts == 0
+    found = cut(problem, range(14), guard=LimitGuard(Limits(work=0)))
+    assert (found.nbytes, found.cuts) == (per_op_bound(problem), 0)
 
 
 def lowest_peaks(problem, reverse):
     """For each set of placed ops the lowest peak of what comes after it in that direction, by brute force."""
     memo = {}
-    lattice = Lattice(problem, reverse=reverse)
+    lattice = Lattice(to_steps(problem), reverse=reverse)
     minpeak(lattice, lattice.left, lattice.start_bytes, lattice.ready, memo)
     return memo
 
@@ -120,11 +136,11 @@ def test_lowest_downsets_around_an_op_can_be_passed_through(problem):
     onwards = lowest_peaks(problem, reverse=False)
     back = lowest_peaks(problem, reverse=True)
     best = onwards[full]
-    depends = any(Lattice(problem).takeovers)
     steps = to_steps(problem)
+    depends = bool(steps.takeovers)
     for op in range(problem.op_count):
-        holding = mask_of(sorted(lowest_state(steps, include=(op,), largest=False)))
-        without = mask_of(sorted(lowest_state(steps, exclude=(op,), largest=False)))
+        holding = mask_of(sorted(lowest_downset(steps, include=(op,), largest=False)))
+        without = mask_of(sorted(lowest_downset(steps, exclude=(op,), largest=False)))
         assert onwards[full & ~without] <= best
         if not depends:
             assert back[holding] <= best
@@ -132,3 +148,51 @@ def test_lowest_downsets_around_an_op_can_be_passed_through(problem):
             assert certified >= best
             if onwards[full & ~holding] <= best:
                 assert certified == best
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+@settings(max_examples=examples(60), deadline=None)
+def test_bound_is_below_the_optimum_of_larger_problems(seed, in_place, mutation):
+    problem = random_problem(seed, 16, in_place=in_place, mutation=mutation, reach=6)
+    best = downset_dp(problem, LimitGuard(Limits()))
+    assert best is not None
+    optimum = evaluate_order(problem, best).peak_bytes
+    for reverse in (False, True):
+        assert escape(problem, range(16), reverse=reverse) <= optimum
+
+
+def test_each_reader_has_a_cheap_place_behind_the_other_but_one_is_first():
+    kept = OrderStorage("kept by left", 5), OrderStorage("kept by right", 5)
+    made = OrderStorage("shared", 10), OrderStorage("left", 6), OrderStorage("right", 6)
+    ops = (
+        OrderOp("start", (), (2,)),
+        OrderOp("left", (2, 0), (3,)),
+        OrderOp("left end", (3,), ()),
+        OrderOp("right", (2, 1), (4,)),
+        OrderOp("right end", (4,), ()),
+    )
+    problem = OrderProblem((*kept, *made), ops)
+    assert cut(problem, range(5)).nbytes == 10 + 5 + 6
+    assert brute_force(problem) == escape(problem, range(5), reverse=False) == 10 + 5 + 5 + 6
+
+
+def test_it_proves_a_training_step_that_cuts_do_not():
+    network, batch = TRAINING_STEPS["rand_wire_b1_224"]
+    problem = from_mapping(training_step(network, batch=batch, update=Update.IN_PLACE))
+    order = lpmf(to_steps(problem))
+    peak = evaluate_order(problem, order).peak_bytes
+    bound = cut(problem, order).nbytes
+    assert bound < peak == escape(problem, order, floor=bound, upper=peak)
+
+
+def test_at_a_limit_the_bound_so_far_holds():
+    problem = random_problem(5, 40, reach=10)
+    whole = LimitGuard(Limits())
+    full = escape(problem, range(40), guard=whole)
+    assert whole.work > 3
+    found = [
+        escape(problem, range(40), guard=LimitGuard(Limits(work=work)))
+        for work in (*range(0, whole.work, max(1, whole.work // 8)), whole.work)
+    ]
+    assert found == sorted(found)
+    assert found[-1] == full > found[0]

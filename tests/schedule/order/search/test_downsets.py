@@ -1,14 +1,13 @@
-import random
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.search.bitset_lattice import Lattice
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
-from neaptide.schedule.order.search.free_moves import SearchState, close
+from neaptide.schedule.order.search.improve import improve_peak, window_at
+from neaptide.schedule.order.search.lattice import Lattice, SearchState, close
+from neaptide.schedule.order.steps import profile, to_steps
 from neaptide_peers.orders.serenity_dp import downset_dp
 from schedule.order.order_problems import brute_force, random_problem
 
@@ -22,28 +21,9 @@ problems = st.builds(
 )
 
 
-@given(problems, st.booleans(), st.integers(0, 99))
-@settings(max_examples=examples(150), deadline=None)
-def test_lattice_moves_agree_with_the_evaluator(problem, reverse, seed):
-    rng = random.Random(seed)
-    lattice = Lattice(problem, reverse=reverse)
-    left, nbytes, ready, placed, hills = lattice.left, lattice.start_bytes, list(lattice.ready), [], []
-    while ready:
-        op = rng.choice(ready)
-        hill, nbytes = lattice.move(left, nbytes, op)
-        left &= ~(1 << op)
-        ready.remove(op)
-        ready += lattice.enabled(left, op)
-        placed.append(op)
-        hills.append(hill)
-    bytes_at = list(evaluate_order(problem, lattice.order(placed)).bytes_at)
-    assert (hills[::-1] if reverse else hills) == bytes_at
-    assert nbytes == Lattice(problem, reverse=not reverse).start_bytes
-
-
 def downset_bytes(problem):
     """Every downset with its bytes, by forward moves."""
-    lattice = Lattice(problem)
+    lattice = Lattice(to_steps(problem))
     found = {lattice.left: lattice.start_bytes}
     waiting = [(lattice.left, lattice.start_bytes, lattice.ready)]
     while waiting:
@@ -87,7 +67,7 @@ def minpeak(lattice, left, nbytes, ready, memo):
 @given(problems, st.booleans(), st.booleans(), st.integers(0, 60))
 @settings(max_examples=examples(400), deadline=None)
 def test_free_moves_lose_no_completion(problem, reverse, runs, above):
-    lattice = Lattice(problem, reverse=reverse)
+    lattice = Lattice(to_steps(problem), reverse=reverse)
     memo = {}
     minpeak(lattice, lattice.left, lattice.start_bytes, lattice.ready, memo)
     waiting = [(lattice.left, lattice.start_bytes, lattice.ready)]
@@ -111,10 +91,14 @@ def test_free_moves_lose_no_completion(problem, reverse, runs, above):
 @settings(max_examples=examples(250), deadline=None)
 def test_search_finds_the_optimum_in_both_directions(problem, reverse, runs):
     best = brute_force(problem)
-    search = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=best + 1, runs=runs)
+    search = DownsetSearch(
+        Lattice(to_steps(problem), reverse=reverse), lower_bytes=0, upper_bytes=best + 1, runs=runs
+    )
     assert search.advance(LimitGuard(Limits())) is SearchEnd.FOUND
     assert evaluate_order(problem, search.order).peak_bytes == best == search.lower_bytes
-    none = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=best, runs=runs)
+    none = DownsetSearch(
+        Lattice(to_steps(problem), reverse=reverse), lower_bytes=0, upper_bytes=best, runs=runs
+    )
     assert none.advance(LimitGuard(Limits())) is SearchEnd.NONE_BELOW
     assert none.lower_bytes == best
 
@@ -123,9 +107,9 @@ def test_search_finds_the_optimum_in_both_directions(problem, reverse, runs):
 @settings(max_examples=examples(120), deadline=None)
 def test_search_in_small_steps_gives_the_same_order_and_valid_bounds(seed, reverse):
     problem = random_problem(seed, 12)
-    whole = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=10**9)
+    whole = DownsetSearch(Lattice(to_steps(problem), reverse=reverse), lower_bytes=0, upper_bytes=10**9)
     whole.advance(LimitGuard(Limits()))
-    steps = DownsetSearch(Lattice(problem, reverse=reverse), lower_bytes=0, upper_bytes=10**9)
+    steps = DownsetSearch(Lattice(to_steps(problem), reverse=reverse), lower_bytes=0, upper_bytes=10**9)
     while steps.advance(LimitGuard(Limits(work=3)), 2) is SearchEnd.OPEN:
         assert steps.lower_bytes <= whole.lower_bytes
     assert (steps.order, steps.lower_bytes) == (whole.order, whole.lower_bytes)
@@ -140,3 +124,21 @@ def test_dynamic_program_finds_the_optimum(problem):
     assert evaluate_order(problem, order).peak_bytes == best
     assert downset_dp(problem, LimitGuard(Limits()), upper_bytes=best) is None
     assert downset_dp(problem, LimitGuard(Limits(work=0))) is None
+
+
+@given(problems)
+@settings(max_examples=examples(120), deadline=None)
+def test_windows_solve_small_problems(problem):
+    better = improve_peak(to_steps(problem), range(problem.op_count), guard=LimitGuard(Limits()))
+    assert evaluate_order(problem, better).peak_bytes == brute_force(problem)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=examples(60), deadline=None)
+def test_improving_never_raises_a_peak(seed, in_place):
+    problem = random_problem(seed, 60, in_place=in_place)
+    steps = to_steps(problem)
+    better = improve_peak(steps, range(60), guard=LimitGuard(Limits()), states=100)
+    assert evaluate_order(problem, better).peak_bytes <= evaluate_order(problem, range(60)).peak_bytes
+    start, end = window_at(profile(steps, better).between, 30, 16)
+    assert 0 <= start <= 30 < end <= 60

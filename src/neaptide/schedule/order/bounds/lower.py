@@ -1,36 +1,17 @@
-"""Lower bounds of the peak over all orders: per op, by one minimum cut per op, and over certified sub-problems."""
+"""Lower bounds of the peak over all orders: of ops, by minimum cuts, by sets of ops that every order must leave."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.bounds.cuts import inverse, lowest_state, state_bytes
-from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.outcome import LimitGuard
+from neaptide.schedule.order.bounds.cuts import lowest_downset
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.search.bitset_lattice import Lattice, mask_of
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
-from neaptide.schedule.order.search.windows import window_problem
-from neaptide.schedule.order.sharing import is_created_by, shared_bytes, takeovers, touched
-from neaptide.schedule.order.steps import Steps, to_steps
-
-
-@dataclass(frozen=True, slots=True)
-class CutBound:
-    """A bound of the peak and how it came about.
-
-    Attributes:
-        nbytes: no order has a lower peak.
-        op: the op whose hill it is; None when it comes from no op.
-        cuts: minimum cuts computed.
-        complete: no further cut can raise it; False when a limit stopped the work, or when proof was asked for.
-    """
-
-    nbytes: int
-    op: int | None
-    cuts: int
-    complete: bool
+from neaptide.schedule.order.search.lattice import Lattice
+from neaptide.schedule.order.sharing import shared_bytes, takeovers, touched
+from neaptide.schedule.order.steps import Steps, profile
 
 
 def op_bounds(problem: OrderProblem) -> tuple[int, ...]:
@@ -39,26 +20,22 @@ def op_bounds(problem: OrderProblem) -> tuple[int, ...]:
     All that it touches, its workspace, what is resident, and outputs that are there from the start, less the most
     that in-place takeovers may save.
     """
-    always = sum(
-        storage.nbytes
+    lasting = {
+        index
         for index, storage in enumerate(problem.storages)
         if storage.resident or (storage.output and problem.from_start[index])
-    )
+    }
+    always = sum(problem.storages[index].nbytes for index in lasting)
     bounds = []
     for index, op in enumerate(problem.ops):
-        own = sum(
-            problem.storages[s].nbytes
-            for s in touched(op)
-            if not problem.storages[s].resident and not (problem.storages[s].output and problem.from_start[s])
-        )
+        own = sum(problem.storages[s].nbytes for s in touched(op) if s not in lasting)
         bounds.append(always + own + op.workspace - shared_bytes(takeovers(problem, index)))
     return tuple(bounds)
 
 
 def per_op_bound(problem: OrderProblem) -> int:
     """The largest of `op_bounds`, or what is there at rest. O(accesses)."""
-    start, end = rest_bytes(problem)
-    return max((start, end, *op_bounds(problem)))
+    return max((*rest_bytes(problem), *op_bounds(problem)))
 
 
 def rest_bytes(problem: OrderProblem) -> tuple[int, int]:
@@ -73,12 +50,21 @@ def rest_bytes(problem: OrderProblem) -> tuple[int, int]:
     return start, end
 
 
+@dataclass(frozen=True, slots=True)
+class CutBound:
+    """A bound of the peak; the op whose hill it is, None when it comes from no op; and the minimum cuts it took."""
+
+    nbytes: int
+    op: int | None
+    cuts: int
+
+
 def cut_bound(
-    problem: OrderProblem,
+    steps: Steps,
     order: Sequence[int],
     *,
-    floor: int = 0,
-    guard: LimitGuard | None = None,
+    floor: int,
+    guard: LimitGuard,
     upper_bytes: int | None = None,
     only_proof: bool = False,
 ) -> CutBound:
@@ -89,66 +75,42 @@ def cut_bound(
     falling hill, and the work stops where hills fall to the bound found so far: most often after a few cuts.
 
     Args:
-        problem: storages and ops.
+        steps: of the problem.
         order: any legal order; the better it is, the fewer cuts are needed.
         floor: a bound known already.
-        guard: one unit of work per cut.
+        guard: one unit of work per cut; on meeting a limit the bound so far is returned.
         upper_bytes: peak of the best order known, if that is another one; at this bound the work is done.
         only_proof: look only at ops whose hill is that high. No other op can bring the bound there, so this is all
             that is of use where a better order is looked for in any case.
     """
-    profile = evaluate_order(problem, order)
-    hills, upper = profile.bytes_at, profile.peak_bytes if upper_bytes is None else upper_bytes
-    guard = guard if guard is not None else LimitGuard(Limits())
-    best, best_op = max(floor, per_op_bound(problem)), None
-    cuts = 0
-    steps: Steps | None = None
-    successors: list[list[int]] | None = None
+    played = profile(steps, order)
+    hills, upper = played.bytes_at, played.peak_bytes if upper_bytes is None else upper_bytes
+    best, best_op, cuts = floor, None, 0
     for position in sorted(range(len(order)), key=lambda p: (-hills[p], p)):
         if hills[position] <= best or best >= upper:
             break
         if only_proof and hills[position] < upper:
-            return CutBound(best, best_op, cuts, complete=False)
+            break
         if guard.exhausted() is not None or guard.check_now() is not None:
-            return CutBound(best, best_op, cuts, complete=False)
-        steps = steps or to_steps(problem)
+            break
         cuts += 1
-        successors = successors or inverse(steps.predecessors)
-        value = hill_bound(problem, steps, order[position], successors=successors)
+        value = hill_bound(steps, order[position])
         if value > best:
             best, best_op = value, order[position]
-    return CutBound(best, best_op, cuts, complete=True)
+    return CutBound(best, best_op, cuts)
 
 
-def hill_bound(
-    problem: OrderProblem,
-    steps: Steps,
-    op: int,
-    *,
-    include: Iterable[int] = (),
-    exclude: Iterable[int] = (),
-    successors: Sequence[Sequence[int]] | None = None,
-) -> int:
+def hill_bound(steps: Steps, op: int, *, include: Iterable[int] = (), exclude: Iterable[int] = ()) -> int:
     """Fewest bytes while `op` runs, over all downsets from which it may run. One minimum cut.
 
-    Args:
-        problem: storages and ops.
-        steps: of the problem.
-        op: which.
-        include: ops that have run before it.
-        exclude: ops that have not.
-        successors: the inverse of the steps' predecessors, if that is known already.
+    `include` are ops that have run before it, `exclude` such that have not.
     """
-    lowest = lowest_state(
-        steps, include=(*problem.predecessors[op], *include), exclude=(op, *exclude), successors=successors
-    )
-    made = sum(problem.storages[s].nbytes for s in touched(problem.ops[op]) if is_created_by(problem, s, op))
-    sharing = shared_bytes(takeovers(problem, op))
-    return state_bytes(steps, lowest) + made + problem.ops[op].workspace - sharing
+    lowest = lowest_downset(steps, include=(*steps.predecessors[op], *include), exclude=(op, *exclude))
+    return steps.bytes_after(lowest) + steps.least_rise(op)
 
 
 def sub_problem_bound(
-    problem: OrderProblem,
+    steps: Steps,
     order: Sequence[int],
     *,
     floor: int,
@@ -164,30 +126,110 @@ def sub_problem_bound(
     takeovers of what is read behind S2 as well are counted as made: cutting down a schedule may lose those.
 
     Args:
-        problem: storages and ops.
+        steps: of the problem.
         order: an order; v is the op at its peak.
         floor: a bound known already; never less is returned.
-        guard: one unit of work per cut and per state.
+        guard: one unit of work per state.
         most_ops: larger sub-problems are left alone.
         states: of each search; what it has proved until then counts.
     """
-    profile = evaluate_order(problem, order)
-    if profile.peak_position is None or profile.peak_bytes <= floor:
+    played = profile(steps, order)
+    if played.peak_position is None or played.peak_bytes <= floor:
         return floor
-    op = order[profile.peak_position]
-    steps = to_steps(problem)
-    below = lowest_state(steps, exclude=(op,), largest=False)
-    above = lowest_state(steps, include=(*below, op), largest=False)
+    op = order[played.peak_position]
+    below = lowest_downset(steps, exclude=(op,), largest=False)
+    above = lowest_downset(steps, include=(*below, op), largest=False)
     ops = sorted(above - below)
     if len(ops) > most_ops:
         return floor
-    inner = window_problem(problem, mask_of(sorted(below)), ops, relaxed=True)
+    inner = steps.window(below, ops, relaxed=True)
     for reverse in (False, True):
         search = DownsetSearch(
-            Lattice(inner, reverse=reverse), lower_bytes=floor, upper_bytes=profile.peak_bytes
+            Lattice(inner, reverse=reverse), lower_bytes=floor, upper_bytes=played.peak_bytes
         )
         end = search.advance(guard, states)
         floor = max(floor, search.lower_bytes)
         if end is not SearchEnd.OPEN:
             break
     return floor
+
+
+def escape_bound(
+    steps: Steps,
+    order: Sequence[int],
+    *,
+    floor: int,
+    upper_bytes: int,
+    guard: LimitGuard,
+    reverse: bool = False,
+) -> int:
+    """The lowest peak at which every op is reached, if all downsets that fit could be reached together.
+
+    Let R be a set of ops that holds the ancestors of each of its ops. One op outside R is the first of those to run. It
+    runs from a downset inside R that holds all its ancestors; one minimum cut gives the fewest bytes of such a downset,
+    and so a lower bound of the op's hill. The lowest of these bounds over all ops outside R bounds the peak. R then grows
+    by every op whose hill is within the bound. Each hill takes the best downset inside R, whether or not one order
+    reaches all of these downsets. The result is never below the min-cut bound, and costs a cut for each op at the edge
+    of R. Reversed, the same holds for the last op that runs outside a set that holds all descendants.
+
+    Args:
+        steps: of the problem.
+        order: a legal order; the better it is, the fewer cuts are needed: along it ops are reached without any.
+        floor: a bound known already; never less is returned.
+        upper_bytes: peak of the best order known; at this bound the work is done.
+        guard: one unit of work per cut; on meeting a limit the bound so far is returned.
+        reverse: from the end backwards.
+    """
+    escape = _Escape(steps, reverse=reverse)
+    way = list(zip(order, profile(steps, order).bytes_at, strict=True))[:: -1 if reverse else 1]
+    bound, passed = floor, 0
+    while bound < upper_bytes:
+        # Along the known order what fits is reached at no cost.
+        while passed < len(way) and (way[passed][0] not in escape.outside or way[passed][1] <= bound):
+            escape.reach(way[passed][0])
+            passed += 1
+        if not escape.outside:
+            break
+        hills: dict[int, int] = {}
+        is_larger = False
+        for op in list(escape.edge):
+            if guard.exhausted() is not None or guard.check_now() is not None:
+                return min(bound, upper_bytes)
+            hills[op] = escape.hill(op)
+            if hills[op] <= bound:
+                escape.reach(op)
+                is_larger = True
+        if not is_larger:
+            cheapest = min(hills, key=lambda op: (hills[op], op))
+            bound = hills[cheapest]
+            escape.reach(cheapest)
+    return min(bound, upper_bytes)
+
+
+class _Escape:
+    """The ops outside the set, and those of them that the set may grow by."""
+
+    def __init__(self, steps: Steps, *, reverse: bool) -> None:
+        self._steps, self._reverse = steps, reverse
+        self.outside = dict.fromkeys(range(steps.op_count))
+        before, after = steps.predecessors, steps.successors
+        if reverse:
+            before, after = after, before
+        self._after = after
+        self._waits_for = [len(ops) for ops in before]
+        self.edge = dict.fromkeys(op for op, count in enumerate(self._waits_for) if not count)
+
+    def hill(self, op: int) -> int:
+        """Fewest bytes while an op runs, if it is the first outside what is reached (reversed: the last)."""
+        if self._reverse:
+            return hill_bound(self._steps, op, include=(other for other in self.outside if other != op))
+        return hill_bound(self._steps, op, exclude=self.outside)
+
+    def reach(self, op: int) -> None:
+        if op not in self.outside:
+            return
+        del self.outside[op], self.edge[op]
+        for other in self._after[op]:
+            self._waits_for[other] -= 1
+            if not self._waits_for[other]:
+                self.edge[other] = None

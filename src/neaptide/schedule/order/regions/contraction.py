@@ -8,22 +8,16 @@ set may stand in for it in every order (linearisation, Jin et al., arXiv 2312.13
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neaptide.analysis.dominators import entry_exit_pairs
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.regions.lattice import Region, dominant_segments, peak_bound
-from neaptide.schedule.order.regions.merge import merge_independent
-from neaptide.schedule.order.regions.parts import (
-    ContractionStats,
-    PartKind,
-    SkippedRegion,
-    SolvedPart,
-    degree_of,
-    kind_of,
-)
-from neaptide.schedule.order.regions.segments import Rope, Segment, canonical, flatten
-from neaptide.schedule.order.steps import Steps
+from neaptide.schedule.order.regions.dominant import dominant_segments
+from neaptide.schedule.order.regions.parts import PartKind, SolvedPart, degree_of, kind_of
+from neaptide.schedule.order.regions.segments import Rope, Segment, canonical, flatten, merge_independent
+from neaptide.schedule.order.sharing import shared_bytes
+from neaptide.schedule.order.steps import Coupling, MaybeTaken, Steps
 
 REGION_CHAINS = 400
 """Largest region, in chains, that is handed to the lattice: wider ones hold far too many downsets."""
@@ -32,16 +26,34 @@ _VISITS_PER_CHAIN = 60
 """Effort of one round of looking for regions, on average over the chains."""
 
 
-class Item(NamedTuple):
-    """One step of a chain.
-
-    Attributes:
-        segment: what it does; its delta leaves couplings out.
-        couplings: those that it may be the last of; empty for a plain step.
-    """
+class _Item(NamedTuple):
+    """One step of a chain: what it does, couplings left out, and the couplings that it may be the last of."""
 
     segment: Segment
     couplings: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class ContractionStats:
+    """What was contracted.
+
+    Attributes:
+        series: runs joined into one chain.
+        unions: sets of independent chains merged.
+        regions: solved over their downsets, those out of the cache included.
+        cached: of `regions`, those equal to one solved before.
+        states: downsets looked at.
+        skipped: regions above the limit of downsets, which stay.
+        parts: unions and regions, in the order in which they were solved.
+    """
+
+    series: int = 0
+    unions: int = 0
+    regions: int = 0
+    cached: int = 0
+    states: int = 0
+    skipped: int = 0
+    parts: list[SolvedPart] = field(default_factory=list)
 
 
 class ChainGraph:
@@ -65,23 +77,24 @@ class ChainGraph:
     ) -> None:
         count = len(steps.rise)
         self._sizes = list(sizes) or [1] * count  # by chain, ops in it, for the stats
+        self._steps = steps
         self.predecessors = [set(before) for before in steps.predecessors]
-        self.successors: list[set[int]] = [set() for _ in range(count)]
-        for op, before in enumerate(self.predecessors):
-            for other in before:
-                self.successors[other].add(op)
+        self.successors = [set(after) for after in steps.successors]
         mine: list[tuple[int, ...]] = [()] * count
         self._members: list[set[int]] = []  # by coupling, the chains it ties
         self._nbytes: list[int] = []
         self._fixed: list[bool] = []  # pins: never dissolved
-        for index, coupling in enumerate(steps.couplings):
+        # An op whose rise depends on the order stays as it is: it is pinned by a coupling of its own.
+        pins = [Coupling(0, (op,)) for op in sorted(steps.takeovers)]
+        for index, coupling in enumerate((*steps.couplings, *pins)):
             self._members.append(set(coupling.ops))
             self._nbytes.append(coupling.nbytes)
-            self._fixed.append(coupling.is_pin)
+            self._fixed.append(index >= len(steps.couplings))
             for op in coupling.ops:
                 mine[op] = (*mine[op], index)
+        self._freed_by: dict[int, Rope] = {}  # by coupling that is none any more, where that has turned out
         self.items = [
-            [Item(Segment(rise, delta, op), mine[op])]
+            [_Item(Segment(rise, delta, op), mine[op])]
             for op, (rise, delta) in enumerate(zip(steps.rise, steps.delta, strict=True))
         ]
         self._ties: list[set[int]] = [set(couplings) for couplings in mine]
@@ -166,7 +179,7 @@ class ChainGraph:
         self._replace(head, self._settle(head, items, shared))
         return head
 
-    def _settle(self, chain: int, items: list[Item], shared: Iterable[int]) -> list[Item]:
+    def _settle(self, chain: int, items: list[_Item], shared: Iterable[int]) -> list[_Item]:
         """Of couplings met more than once in a chain only the last step can free them; alone there, it does."""
         for index in shared:
             positions = [position for position, item in enumerate(items) if index in item.couplings]
@@ -174,25 +187,26 @@ class ChainGraph:
             for position in positions if alone else positions[:-1]:
                 segment, couplings = items[position]
                 if alone and position == positions[-1]:
+                    self._freed_by[index] = segment.ops
                     segment = segment._replace(delta=segment.delta - self._nbytes[index])
-                items[position] = Item(segment, tuple(other for other in couplings if other != index))
+                items[position] = _Item(segment, tuple(other for other in couplings if other != index))
             if alone:
                 self._members[index].clear()
                 self._ties[chain].discard(index)
         return items
 
-    def _replace(self, chain: int, items: list[Item]) -> None:
+    def _replace(self, chain: int, items: list[_Item]) -> None:
         """Give a chain new steps, runs of plain ones canonical."""
-        result: list[Item] = []
+        result: list[_Item] = []
         plain: list[Segment] = []
         for item in items:
             if item.couplings:
-                result += [Item(segment) for segment in canonical(plain)]
+                result += [_Item(segment) for segment in canonical(plain)]
                 plain = []
                 result.append(item)
             else:
                 plain.append(item.segment)
-        result += [Item(segment) for segment in canonical(plain)]
+        result += [_Item(segment) for segment in canonical(plain)]
         self.items[chain] = result
 
     def _file(self, chain: int) -> tuple[frozenset[int], frozenset[int]]:
@@ -368,9 +382,7 @@ class ChainGraph:
             segments = self._solved[region] = result.segments
         if segments is None:
             self._given_up.add(given_up)
-            ops = tuple(sorted(op for item in items for op in flatten(item.segment.ops)))
-            reason = f"more than {self._state_limit} downsets"
-            self.stats.skipped.append(SkippedRegion(ops, peak_bound(region), reason))
+            self.stats.skipped += 1
             return False
         self.stats.regions += 1
         size = sum(self._sizes[chain] for chain in part)
@@ -386,9 +398,9 @@ class ChainGraph:
         self._collapse(part, whole)
         return True
 
-    def _region(self, part: list[int]) -> tuple[Region, list[Item]]:
-        """Chains as items of a region, numbered in the order of the chains, so that equal blocks look equal."""
-        items: list[Item] = []
+    def _region(self, part: list[int]) -> tuple[Steps, list[_Item]]:
+        """Chains as steps of their own, numbered in the order of the chains, so that equal blocks look equal."""
+        items: list[_Item] = []
         last: dict[int, int] = {}
         first: dict[int, int] = {}
         for chain in part:
@@ -402,9 +414,12 @@ class ChainGraph:
         for position, item in enumerate(items):
             for index in item.couplings:
                 coupled.setdefault(index, []).append(position)
-        couplings = tuple((self._nbytes[index], tuple(positions)) for index, positions in coupled.items())
+        couplings = tuple(
+            Coupling(self._nbytes[index], tuple(positions)) for index, positions in coupled.items()
+        )
         rise = tuple(item.segment.rise for item in items)
-        return Region(rise, tuple(item.segment.delta for item in items), tuple(before), couplings), items
+        delta = tuple(item.segment.delta for item in items)
+        return Steps(rise, delta, tuple(before), couplings), items
 
     def _collapse(self, part: Sequence[int], segments: list[Segment]) -> None:
         """One chain instead of several that the outside sees as one."""
@@ -435,7 +450,7 @@ class ChainGraph:
             self._roots.add(head)
         self.predecessors[head] = outside_before
         self.successors[head] = outside_after
-        self.items[head] = [Item(segment) for segment in segments]
+        self.items[head] = [_Item(segment) for segment in segments]
         self._dirty += [head, *outside_before, *outside_after]
 
     def topological(self) -> list[int]:
@@ -451,6 +466,53 @@ class ChainGraph:
                 if not waiting[after]:
                     ready.append(after)
         return order
+
+    def to_steps(self) -> tuple[Steps, list[tuple[int, ...]]]:
+        """What is left as steps in a legal order, and by step the ops that it runs, in order. O(size)."""
+        items: list[_Item] = []
+        before: list[tuple[int, ...]] = []
+        last: dict[int, int] = {}
+        for chain in self.topological():
+            previous = tuple(sorted(last[b] for b in self.predecessors[chain]))
+            for item in self.items[chain]:
+                before.append(previous)
+                previous = (len(items),)
+                items.append(item)
+            last[chain] = len(items) - 1
+        tied: list[list[int]] = [[] for _ in self._steps.couplings]
+        for position, item in enumerate(items):
+            for index in item.couplings:
+                if not self._fixed[index]:
+                    tied[index].append(position)
+        left = [index for index, positions in enumerate(tied) if positions]
+        number = {index: now for now, index in enumerate(left)}
+        rise = [item.segment.rise for item in items]
+        takeovers = {}
+        for position, item in enumerate(items):
+            op = item.segment.ops
+            pairs = self._steps.takeovers.get(op, ()) if isinstance(op, int) else ()
+            maybe = [
+                MaybeTaken(number[c] if c in item.couplings else None, pair)
+                for c, pair in pairs
+                if c is None or c in item.couplings or self._freed_by.get(c) == op
+            ]
+            if any(one.coupling is not None for one in maybe):
+                takeovers[position] = tuple(maybe)
+            else:
+                rise[position] -= shared_bytes([one.takeover for one in maybe])
+        couplings = (
+            Coupling(self._nbytes[index], tuple(tied[index]), self._steps.couplings[index].storage)
+            for index in left
+        )
+        steps = Steps(
+            tuple(rise),
+            tuple(item.segment.delta for item in items),
+            tuple(before),
+            tuple(couplings),
+            takeovers,
+            self._steps.start_bytes,
+        )
+        return steps, [flatten(item.segment.ops) for item in items]
 
 
 def _joined(ropes: list[Rope]) -> Rope:

@@ -1,13 +1,12 @@
-"""What a reduction has solved on its own, part by part, and what it has left alone."""
+"""What a reduction has solved on its own, part by part."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from neaptide.schedule.order.regions.lattice import Region
+from neaptide.schedule.order.steps import Steps
 
 
 class PartKind(StrEnum):
@@ -78,58 +77,17 @@ def summarise_parts(parts: Iterable[SolvedPart]) -> list[PartSummary]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedRegion:
-    """A region that stays as it is.
-
-    Attributes:
-        ops: it holds, by index.
-        bound_bytes: bytes that it cannot do without at its peak, above those before it.
-        reason: one sentence.
-    """
-
-    ops: tuple[int, ...]
-    bound_bytes: int
-    reason: str
-
-
-@dataclass(slots=True)
-class ContractionStats:
-    """What was contracted.
-
-    Attributes:
-        series: runs joined into one chain.
-        unions: independent chains merged.
-        regions: solved over their downsets, those out of the cache included.
-        cached: of `regions`, those that had been solved before.
-        states: downsets looked at.
-        skipped: regions above the limits.
-        parts: unions and regions, in the order in which they were solved.
-    """
-
-    series: int = 0
-    unions: int = 0
-    regions: int = 0
-    cached: int = 0
-    states: int = 0
-    skipped: list[SkippedRegion] = field(default_factory=list)
-    parts: list[SolvedPart] = field(default_factory=list)
-
-
-def kind_of(region: Region) -> PartKind:
+def kind_of(region: Steps) -> PartKind:
     """Whether a region is a pumpkin: chains, and one coupling of their first items. O(size)."""
     heads = {item for item, before in enumerate(region.predecessors) if not before}
     is_chains = (
-        all(len(before) <= 1 for before in region.predecessors) and max(_followers(region), default=0) <= 1
+        all(len(before) <= 1 for before in region.predecessors)
+        and max(map(len, region.successors), default=0) <= 1
     )
-    is_shared = [set(items) for _, items in region.couplings] == [heads]
+    is_shared = [set(coupling.ops) for coupling in region.couplings] == [heads]
     return PartKind.PUMPKIN if is_chains and is_shared else PartKind.REGION
 
 
-def degree_of(region: Region) -> int:
+def degree_of(region: Steps) -> int:
     """Most items that start side by side: at the start of the region, or behind one item. O(size)."""
-    return max([sum(not before for before in region.predecessors), *_followers(region)])
-
-
-def _followers(region: Region) -> Iterable[int]:
-    return Counter(other for before in region.predecessors for other in before).values()
+    return max([sum(not before for before in region.predecessors), *map(len, region.successors)])

@@ -74,6 +74,26 @@ def canonical(segments: Sequence[Segment]) -> list[Segment]:
     return falling + [Segment(*segment) for segment in up]
 
 
+def merge_independent(profiles: Iterable[Sequence[Segment]]) -> list[Segment]:
+    """Interleave canonical profiles that share no bytes and no dependency.
+
+    First all segments that go down, those with the smallest rise first; then all that go up, those first whose hill
+    stands highest above the valley behind it. The result is canonical and dominates every interleaving.
+    O(n log n). Two-sided form of the rule of Liu (1987).
+
+    Profiles that are not canonical give a legal order without the guarantee.
+    """
+    down: list[Segment] = []
+    up: list[Segment] = []
+    for segments in profiles:
+        for segment in segments:
+            (up if segment.delta > 0 else down).append(segment)
+    # A reversed sort is stable too: segments of one profile keep their order.
+    down.sort(key=lambda segment: segment.rise)
+    up.sort(key=lambda segment: segment.rise - segment.delta, reverse=True)
+    return canonical(down + up)
+
+
 def _fold(segments: Iterable[tuple[int, int, Rope]], *, mirrored: bool) -> list[tuple[int, int, Rope]]:
     """Make hills fall and valleys rise, from a start that is the lowest valley. Amortised O(1) per segment."""
     folded: list[tuple[int, int, Rope]] = []

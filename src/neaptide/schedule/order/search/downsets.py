@@ -1,4 +1,4 @@
-"""Exact search over downsets: best first by the bottleneck so far, with free moves."""
+"""Searches over downsets with free moves: exact, best first by the bottleneck so far; and a beam, quick and often good."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.search.bitset_lattice import Lattice, Ready
-from neaptide.schedule.order.search.free_moves import SearchState, close
+from neaptide.schedule.order.search.lattice import Lattice, Ready, SearchState, close
 
 WIDE: Final = 128
 """Ready ops beyond which children are not closed when they are made: too many are never looked at."""
@@ -38,12 +37,6 @@ class DownsetSearch:
     States are expanded by (lowest bottleneck, most ops done, fewest bytes), so the level of the search, which is a
     lower bound, never falls, and no state above the optimum is ever expanded. Serenity's downset dynamic program
     (Ahn et al., MLSys 2020) visits the same lattice without levels and free moves.
-
-    Args:
-        lattice: of the problem, forwards or reversed.
-        lower_bytes: a lower bound of the peak; where the search starts.
-        upper_bytes: only orders with a peak below this are looked for.
-        runs: make free runs of ops, not only single free moves.
 
     Attributes:
         states: expanded so far.
@@ -138,3 +131,56 @@ class DownsetSearch:
             at = way.parent
         self.order = self.lattice.order([op for path in reversed(placed) for op in path])
         self.end = SearchEnd.FOUND
+
+
+def beam_order(
+    lattice: Lattice, width: int, *, level: int, upper_bytes: int, guard: LimitGuard
+) -> tuple[int, ...] | None:
+    """The best order that a beam finds with a peak below `upper_bytes`; one unit of work per state.
+
+    `width` states are kept from one branching to the next, by lowest peak so far, then fewest bytes. Free moves are
+    made up to `level`, a lower bound of the peak, which is what makes a narrow beam good.
+    """
+    parents: dict[int, tuple[int, tuple[int, ...]]] = {}
+    reached_at: dict[int, int] = {}  # lowest peak on a way to a state; ways of `parents` keep to it
+    beam: list[tuple[int, int, int, Ready]] = [
+        (max(level, lattice.start_bytes), lattice.start_bytes, lattice.left, lattice.ready)
+    ]
+    best: tuple[int, ...] | None = None
+    while beam:
+        following: dict[int, tuple[int, int, int, Ready]] = {}
+        for peak, nbytes, left, ready in beam:
+            if guard.exhausted() is not None or guard.check_now() is not None:
+                return best
+            state = SearchState(left, nbytes, ready, [])
+            moves = close(lattice, state, peak)
+            if state.left != left:
+                if reached_at.get(state.left, upper_bytes) <= peak:
+                    continue
+                reached_at[state.left] = peak
+                parents[state.left] = (left, tuple(state.path))
+            if not state.left:
+                if peak < upper_bytes:
+                    upper_bytes = peak
+                    best = _trace(lattice, parents)
+                continue
+            for hill, after, op in moves:
+                reached = max(peak, hill)
+                then = state.left & ~(1 << op)
+                if reached_at.get(then, upper_bytes) <= reached:
+                    continue
+                reached_at[then] = reached
+                now_ready = tuple(x for x in state.ready if x != op) + tuple(lattice.enabled(then, op))
+                following[then] = (reached, after, then, now_ready)
+                parents[then] = (state.left, (op,))
+        beam = sorted(following.values(), key=lambda entry: entry[:3])[:width]
+    return best
+
+
+def _trace(lattice: Lattice, parents: dict[int, tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+    placed: list[tuple[int, ...]] = []
+    at = 0
+    while at != lattice.left:
+        at, path = parents[at]
+        placed.append(path)
+    return lattice.order([op for path in reversed(placed) for op in path])

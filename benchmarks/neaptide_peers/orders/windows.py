@@ -1,11 +1,12 @@
-"""A part of an ordering problem as a problem of its own: what runs before and after it is fixed."""
+"""A part of an ordering problem as a problem of its own, and who must run before and after whom: on sets of storages and bits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.search.bitset_lattice import mask_of
+from neaptide.schedule.order.search.lattice import mask_of
 from neaptide.schedule.order.sharing import shared_bytes, takeovers, touched
 
 
@@ -69,3 +70,33 @@ def window_problem(
             )
         )
     return OrderProblem(tuple(storages), tuple(records), problem.name)
+
+
+def closures(problem: OrderProblem) -> tuple[list[int], list[int]]:
+    """For each op the sets of all ops that must run before it and after it. O(edges x ops / word)."""
+    before = [0] * problem.op_count
+    after = [0] * problem.op_count
+    for op, earlier in enumerate(problem.predecessors):
+        for other in earlier:
+            before[op] |= before[other] | 1 << other
+    for op in reversed(range(problem.op_count)):
+        for other in problem.successors[op]:
+            after[op] |= after[other] | 1 << other
+    return before, after
+
+
+def bytes_between(problem: OrderProblem, order: Sequence[int]) -> list[int]:
+    """Bytes before each op and after the last: entry p is the state in which `order[p]` starts. O(accesses)."""
+    position_of = {op: p for p, op in enumerate(order)}
+    change = [0] * (len(order) + 2)
+    for index, storage in enumerate(problem.storages):
+        accessors = problem.accessors[index]
+        kept = storage.resident or storage.output
+        if not accessors and not (kept and problem.from_start[index]):
+            continue
+        start = 0 if problem.from_start[index] else position_of[accessors[0]] + 1
+        end = len(order) + 1 if kept else max(position_of[op] for op in accessors) + 1
+        if start < end:
+            change[start] += storage.nbytes
+            change[end] -= storage.nbytes
+    return list(accumulate(change[: len(order) + 1]))

@@ -13,59 +13,38 @@ with Y, its states after that moment are no higher, and while it stands on that 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.bounds.cuts import lowest_downset
-from neaptide.schedule.order.regions.basins import Basin, way_out_bound
 from neaptide.schedule.order.regions.segments import Rope, Segment, canonical
-from neaptide.schedule.order.settings import DEFAULT
+from neaptide.schedule.order.steps import Coupling, Steps
 
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Items with dependencies and couplings among themselves only.
-
-    Attributes:
-        rise: by item, highest bytes while it runs above those before it.
-        delta: by item, bytes after it less bytes before it, couplings left out.
-        predecessors: by item, items that must have run.
-        couplings: bytes, and the items the last of which frees them.
-    """
-
-    rise: tuple[int, ...]
-    delta: tuple[int, ...]
-    predecessors: tuple[tuple[int, ...], ...]
-    couplings: tuple[tuple[int, tuple[int, ...]], ...] = ()
+_QUICK_STATES: Final = 300  # looked at best first; then bisection takes over
+_NO_BUDGET: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class LatticeResult:
-    """What became of a region.
-
-    Attributes:
-        segments: of a dominant schedule, canonical, ops being items; None if there were too many downsets or a limit
-            was met.
-        states: downsets looked at.
-    """
+    """Segments of a dominant schedule, canonical; None if there were too many downsets or a limit was met. And downsets looked at."""
 
     segments: list[Segment] | None
     states: int
 
 
-def dominant_segments(region: Region, state_limit: int, guard: LimitGuard | None = None) -> LatticeResult:
+def dominant_segments(region: Steps, state_limit: int, guard: LimitGuard | None = None) -> LatticeResult:
     """A schedule that dominates every schedule of the region. O(downsets looked at x width).
 
     The segments are those of Jin et al., arXiv 2312.13526 (dominant schedules); the search is described above.
 
     Args:
-        region: items and what ties them.
+        region: ops without takeovers that depend on the order.
         state_limit: most downsets.
         guard: asked for time and interrupts, not charged; when it says stop there are no segments.
     """
-    lowest = lowest_downset(region.delta, region.predecessors, region.couplings)
-    target = _mask(lowest)
+    target = _mask(lowest_downset(region))
     everything = (1 << len(region.rise)) - 1
     below = _Side(region, guard, reverse=False)
     down = below.walk(target, state_limit)
@@ -80,15 +59,12 @@ def dominant_segments(region: Region, state_limit: int, guard: LimitGuard | None
     return LatticeResult(canonical(down + climb), states)
 
 
-def _mask(items: set[int]) -> int:
+def _mask(items: Iterable[int]) -> int:
     return sum(1 << item for item in items)
 
 
 def _backwards(rope: Rope) -> Rope:
     return rope if isinstance(rope, int) else rope[::-1]
-
-
-_NO_BUDGET = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +78,22 @@ class _Way:
 class _Side:
     """Walks from nothing to a set of items; reversed, from everything back to it, sets being what is taken out."""
 
-    def __init__(self, region: Region, guard: LimitGuard | None, *, reverse: bool) -> None:
+    def __init__(self, region: Steps, guard: LimitGuard | None, *, reverse: bool) -> None:
         count = len(region.rise)
         self.states = 0
         self._guard = guard
         self._reverse = reverse
         self._couplings = region.couplings
-        opens: list[list[int]] = [[] for _ in range(count)]
-        for item, before in enumerate(region.predecessors):
-            for other in before:
-                opens[other].append(item)
-        before_items: Sequence[Sequence[int]] = opens if reverse else region.predecessors
-        self._before = before_items
-        self._need = [sum(1 << b for b in before) for before in before_items]
-        self._opens: Sequence[Sequence[int]] = region.predecessors if reverse else opens
+        opens: Sequence[Sequence[int]] = region.predecessors if reverse else region.successors
+        self._before: Sequence[Sequence[int]] = region.successors if reverse else region.predecessors
+        self._need = [_mask(before) for before in self._before]
+        self._opens = opens
         change, rise = region.delta, region.rise
         self._change = [-delta for delta in change] if reverse else list(change)
         self._rise = [r - d for r, d in zip(rise, change, strict=True)] if reverse else list(rise)
         self._ties: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        for nbytes, items in region.couplings:
-            mask = _mask(set(items))
+        for nbytes, items, _ in region.couplings:
+            mask = _mask(items)
             for item in items:
                 self._ties[item].append((mask, nbytes))
         # The most that taking an item can free: reversed, couplings only ever add to it.
@@ -174,7 +146,7 @@ class _Side:
         way = self._dive(start, target, ready, _NO_BUDGET, limit)
         if way is not None and way.hill > floor:
             items = [item for item in range(len(self._need)) if (target & ~start) >> item & 1]
-            floor = way_out_bound(self._basin_of(start, items), floor, self._guard)
+            floor = way_out_bound(self._basin_of(start, items), len(items), floor, self._guard)
         budget = floor
         while way is not None and way.path and way.hill > floor:
             attempt = self._dive(start, target, ready, budget, limit)
@@ -210,8 +182,7 @@ class _Side:
         # Hill so far and level above the start, a serial number, the state, what is ready, what was taken.
         heap: list[tuple[int, int, int, int, list[int], Rope]] = [(0, 0, 0, start, ready, ())]
         serial = hill = 0
-        # Then bisection takes over.
-        for _ in range(DEFAULT.first_states):
+        for _ in range(_QUICK_STATES):
             hill, level, _, state, ready, taken = heapq.heappop(heap)
             if hill > best[state]:
                 continue
@@ -329,30 +300,32 @@ class _Side:
         return Segment(hill, level, tuple(path) if len(path) > 1 else path[0])
 
     def _lowest_part(self, start: int, path: list[int]) -> list[int]:
-        basin = self._basin_of(start, path)
-        kept = lowest_downset(basin.change, basin.before, basin.couplings)
+        kept = lowest_downset(self._basin_of(start, path))
         return [item for index, item in enumerate(path) if index in kept]
 
-    def _basin_of(self, start: int, items: list[int]) -> Basin:
-        """Items that may be taken from a downset on, all that they need beyond it being among them."""
+    def _basin_of(self, start: int, items: list[int]) -> Steps:
+        """Items that may be taken from a downset on, all that they need beyond it being among them.
+
+        Bytes that come back with the first of several items are further items, which those need.
+        """
         index_of = {item: index for index, item in enumerate(items)}
         rise, change = [self._rise[item] for item in items], [self._change[item] for item in items]
         before = [[index_of[b] for b in self._before[item] if b in index_of] for item in items]
-        couplings: list[tuple[int, list[int]]] = []
-        for nbytes, tied in self._couplings:
+        couplings: list[Coupling] = []
+        for nbytes, tied, _ in self._couplings:
             mine = [index_of[item] for item in tied if item in index_of]
             if not mine:
                 continue
             if not self._reverse:
                 if all(item in index_of or start >> item & 1 for item in tied):
-                    couplings.append((nbytes, mine))
+                    couplings.append(Coupling(nbytes, tuple(mine)))
             elif not any(start >> item & 1 for item in tied):
-                # Taken out first, one of them brings the bytes back: an item of its own that all of them need.
                 for index in mine:
                     before[index].append(len(change))
+                rise.append(nbytes)
                 change.append(nbytes)
                 before.append([])
-        return Basin(rise, change, before, couplings)
+        return Steps(tuple(rise), tuple(change), tuple(map(tuple, before)), tuple(couplings))
 
 
 def _in_order(taken: Rope) -> list[int]:
@@ -365,22 +338,47 @@ def _in_order(taken: Rope) -> list[int]:
     return found[::-1]
 
 
-def peak_bound(region: Region, cuts: int = 8) -> int:
-    """Bytes above its start that no schedule of a region can do without. One minimum cut for each of the top items.
+def way_out_bound(basin: Steps, count: int, floor: int, guard: LimitGuard | None = None) -> int:
+    """A hill that every way out must cross. One minimum cut for each look at an item at the edge.
 
-    Each item is run in the lowest downset in which it may be; the items with the largest rise are tried.
+    A way out leads from a downset, level 0, to another one whose level is no higher. An item is reached within a budget
+    if it can run from some downset of items reached before; one minimum cut finds the lowest of these. They are all taken
+    as reached at once, which no schedule does, so the result is a bound. The budget rises only where every item at the
+    edge requires more. The search ends when a downset of reached items is at level 0 or below.
+
+    Args:
+        basin: what there is to take, in one direction.
+        count: of its items; those behind are bytes that come back with them.
+        floor: a bound known already; never less is returned.
+        guard: asked for time and interrupts, not charged; when it says stop, the bound so far is returned.
     """
-    bound = 0
-    for item in sorted(range(len(region.rise)), key=lambda item: -region.rise[item])[:cuts]:
-        include = region.predecessors[item]
-        lowest = lowest_downset(
-            region.delta, region.predecessors, region.couplings, include=include, exclude=(item,)
-        )
-        bound = max(bound, level_of(region, lowest) + region.rise[item])
-    return bound
+    outside = dict.fromkeys(range(count))
+    waits_for = [sum(other in outside for other in before) for before in basin.predecessors]
+    edge = dict.fromkeys(item for item in outside if not waits_for[item])
 
+    def reach(item: int) -> None:
+        del outside[item], edge[item]
+        for other in basin.successors[item]:
+            waits_for[other] -= 1
+            if not waits_for[other]:
+                edge[other] = None
 
-def level_of(region: Region, downset: set[int]) -> int:
-    """Bytes of a downset above those of the empty one."""
-    freed = sum(nbytes for nbytes, items in region.couplings if downset.issuperset(items))
-    return sum(region.delta[item] for item in downset) - freed
+    while edge:
+        hills: dict[int, int] = {}
+        is_larger = False
+        for item in list(edge):
+            if guard is not None and guard.check_now() is not None:
+                return floor
+            lowest = lowest_downset(basin, include=basin.predecessors[item], exclude=outside)
+            hills[item] = basin.bytes_after(lowest) + basin.rise[item]
+            if hills[item] <= floor:
+                reach(item)
+                is_larger = True
+        if not is_larger:
+            cheapest = min(hills, key=lambda item: (hills[item], item))
+            floor = hills[cheapest]
+            reach(cheapest)
+        lowest = lowest_downset(basin, exclude=outside)
+        if basin.bytes_after(lowest) <= 0 and any(item < count for item in lowest):
+            return floor
+    return floor

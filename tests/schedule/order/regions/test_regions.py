@@ -1,0 +1,204 @@
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from example_counts import examples
+from neaptide.schedule.order.bounds.cuts import lowest_downset
+from neaptide.schedule.order.neutral import from_mapping
+from neaptide.schedule.order.regions import dominant
+from neaptide.schedule.order.regions.dominant import dominant_segments, way_out_bound
+from neaptide.schedule.order.regions.parts import PartKind, SolvedPart, degree_of, kind_of, summarise_parts
+from neaptide.schedule.order.regions.reduce import reduce
+from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, merge_independent, peak_rise
+from neaptide.schedule.order.steps import Coupling, Steps, to_steps
+from neaptide_corpus.series_parallel import Buffers, in_tree, pumpkin, series_parallel
+from small_orders import (
+    dominates,
+    levels_of,
+    linear_extensions,
+    profile,
+    random_chain,
+    random_problem,
+    random_region,
+)
+
+seeds = st.integers(0, 2**32)
+
+
+@given(seeds)
+def test_canonical_form_is_equivalent_and_two_sided(seed: int) -> None:
+    rng = random.Random(seed)
+    steps = random_chain(rng, rng.randint(0, 8))
+    form = canonical(steps)
+    assert [op for s in form for op in flatten(s.ops)] == list(range(len(steps)))
+    whole, short = profile(steps), profile(form)
+    assert dominates(whole, short)
+    assert dominates(short, whole)
+    assert peak_rise(form) == peak_rise(steps)
+    valleys, hills = short[::2], short[1::2]
+    bottom = max(i for i, v in enumerate(valleys) if v == min(valleys))
+    assert all(a < b for a, b in pairwise(hills[:bottom]))
+    assert all(a > b for a, b in pairwise(hills[bottom:]))
+    assert valleys[bottom:] == sorted(set(valleys[bottom:]))
+    assert valleys[: bottom + 1] == sorted(valleys[: bottom + 1], reverse=True)
+
+
+@given(seeds)
+def test_series_of_canonical_forms_is_the_canonical_form_of_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    steps = random_chain(rng, rng.randint(0, 8))
+    cut = rng.randint(0, len(steps))
+    joined = canonical([*canonical(steps[:cut]), *canonical(steps[cut:])])
+    assert profile(joined) == profile(canonical(steps))
+
+
+@settings(max_examples=examples(150))
+@given(st.integers(0, 2**32))
+def test_merged_profiles_dominate_every_interleaving(seed: int) -> None:
+    rng = random.Random(seed)
+    chains: list[list[Segment]] = []
+    for length in rng.choice([(3, 3), (2, 2, 2), (4, 3), (1, 2, 3)]):
+        chains.append(random_chain(rng, length, sum(map(len, chains))))
+    steps = [step for chain in chains for step in chain]
+    before = [() if step is chain[0] else (step.ops - 1,) for chain in chains for step in chain]
+    merged = merge_independent(map(canonical, chains))
+    order = [op for segment in merged for op in flatten(segment.ops)]
+    assert all(b in order[: order.index(op)] for op in order for b in before[op])
+    best = profile(merged)
+    assert dominates(best, profile([steps[op] for op in order]))
+    for other in linear_extensions(before):
+        assert dominates(best, profile([steps[op] for op in other]))
+
+
+@pytest.mark.parametrize("quick_states", [0, 3, 300])
+def test_dominant_segments_dominate_every_order(quick_states: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Few quick states send even small basins through the bisection.
+    monkeypatch.setattr(dominant, "_QUICK_STATES", quick_states)
+    for seed in range(400):
+        rng = random.Random(seed)
+        region = random_region(rng, rng.randint(1, 6))
+        segments = dominant_segments(region, 10_000).segments
+        assert segments is not None
+        assert segments == canonical(segments)
+        order = [item for segment in segments for item in flatten(segment.ops)]
+        assert order in map(list, linear_extensions(region.predecessors))
+        mine = profile(segments)
+        assert dominates(mine, levels_of(region, order))
+        assert all(dominates(mine, levels_of(region, o)) for o in linear_extensions(region.predecessors))
+
+
+@settings(max_examples=examples(150))
+@given(seeds)
+def test_bytes_of_downsets_are_submodular_and_the_cut_finds_the_lowest(seed: int) -> None:
+    rng = random.Random(seed)
+    region = random_region(rng, rng.randint(1, 6))
+    downsets = {frozenset(o[:k]) for o in linear_extensions(region.predecessors) for k in range(len(o) + 1)}
+    level = {downset: region.bytes_after(downset) for downset in downsets}
+    for one in downsets:
+        for two in downsets:
+            assert level[one | two] + level[one & two] <= level[one] + level[two]
+    lowest = min(level.values())
+    large = lowest_downset(region)
+    small = lowest_downset(region, largest=False)
+    for downset in downsets:
+        if level[downset] == lowest:
+            assert small <= downset <= large
+    assert level[large] == level[small] == lowest
+
+
+def test_too_many_downsets_are_refused() -> None:
+    region = random_region(random.Random(3), 6)
+    assert dominant_segments(region, 0).segments is None
+
+
+def test_bound_is_below_the_lowest_way_out() -> None:
+    tight = 0
+    for seed in range(400):
+        region = random_region(random.Random(seed), random.Random(seed).randint(1, 6))
+        lowest = _lowest_way_out(region)
+        if lowest is None:
+            continue
+        count = region.op_count
+        bound = way_out_bound(region, count, 0)
+        assert bound <= max(0, lowest)
+        assert way_out_bound(region, count, bound + 5) >= bound + 5
+        tight += bound == max(0, lowest)
+    assert tight > 150
+
+
+def test_wide_basins_give_the_same_schedule_as_narrow_ones(monkeypatch) -> None:
+    """Regions too large for brute force: the quick search alone, and the bound with bisection alone."""
+    for seed in range(60):
+        region = random_region(random.Random(seed), 11)
+        monkeypatch.setattr(dominant, "_QUICK_STATES", 10**6)
+        quick = dominant_segments(region, 10**6).segments
+        monkeypatch.setattr(dominant, "_QUICK_STATES", 0)
+        bisected = dominant_segments(region, 10**6).segments
+        assert quick is not None
+        assert bisected is not None
+        assert [s[:2] for s in quick] == [s[:2] for s in bisected]
+
+
+def _lowest_way_out(region: Steps) -> int | None:
+    best: int | None = None
+    for order in linear_extensions(region.predecessors):
+        hill = 0
+        for length, item in enumerate(order):
+            hill = max(hill, region.bytes_after(order[:length]) + region.rise[item])
+            if region.bytes_after(order[: length + 1]) <= 0:
+                best = hill if best is None else min(best, hill)
+                break
+    return best
+
+
+def test_trees_and_buffers_per_edge_are_branches_without_states() -> None:
+    for form in (in_tree(60, 0), series_parallel(60, 3, 0, buffers=Buffers.PER_EDGE)):
+        parts = reduce(to_steps(from_mapping(form))).stats.parts
+        assert {(part.kind, part.states) for part in parts} == {(PartKind.BRANCHES, 0)}
+
+
+def test_a_pumpkin_is_one_with_its_chains_and_states() -> None:
+    stats = reduce(to_steps(from_mapping(pumpkin(5, 40, 0)))).stats
+    assert stats.parts == [SolvedPart(PartKind.PUMPKIN, 38, 5, stats.states)]
+
+
+def test_a_second_reduction_counts_ops_of_the_problem() -> None:
+    problem = from_mapping(pumpkin(6, 120, 0))
+    first = reduce(to_steps(problem), region_states=5)
+    assert first.stats.skipped
+    assert first.steps.op_count < problem.op_count
+    again = reduce(first.steps, sizes=[len(ops) for ops in first.contents])
+    assert [part.ops for part in again.stats.parts] == [118]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.integers(0, 2**32))
+def test_parts_agree_with_the_counts_of_a_reduction(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = random_problem(rng, rng.randint(0, 9), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
+    stats = reduce(to_steps(problem)).stats
+    branches = [part for part in stats.parts if part.kind is PartKind.BRANCHES]
+    assert (len(branches), len(stats.parts)) == (stats.unions, stats.unions + stats.regions)
+    assert sum(part.states for part in stats.parts) <= stats.states
+    for part in stats.parts:
+        assert 2 <= part.ops <= problem.op_count
+        assert 1 <= part.degree <= part.ops
+    summary = summarise_parts(stats.parts)
+    assert sum(row.count for row in summary) == len(stats.parts)
+    assert sum(row.states for row in summary) == sum(part.states for part in stats.parts)
+
+
+def test_what_tells_a_pumpkin_from_another_region() -> None:
+    chains = ((), (0,), ())
+    pumpkin_region = Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (0, 2)),))
+    assert (kind_of(pumpkin_region), degree_of(pumpkin_region)) == (PartKind.PUMPKIN, 2)
+    for other in (
+        Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (1, 2)),)),  # shared behind the first step of a chain
+        Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (0, 2)), Coupling(4, (0, 2)))),
+        Steps((1,) * 3, (1,) * 3, ((), (0,), (0,)), (Coupling(4, (0,)),)),
+    ):
+        assert kind_of(other) is PartKind.REGION
+    assert degree_of(Steps((1,) * 4, (1,) * 4, ((), (0,), (0,), (0,)))) == 3
