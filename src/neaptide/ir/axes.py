@@ -12,7 +12,6 @@ class Along:
     """Where the axis lies in a value: `extent = outer * length of the axis * inner` elements of one dim.
 
     Attributes:
-        dim: number of the dim.
         outer: how many runs of the axis lie behind one another; more than 1 where a view has joined an outer dim to it.
     """
 
@@ -79,7 +78,6 @@ class OpAxis:
     Attributes:
         operands: by slot of an operand that is handed over in parts, the dim; all others are handed over whole.
         results: for every result the dim in which it is made in parts, or how its parts are merged.
-        needs: what must be seen to first.
         addends: slots of operands that each part would add once more (`Need.ADDEND`).
         unread: slots of operands whose numbers do not matter in this call.
         sizes: positions of arguments, other than shapes of the first result, that hold the extent of the axis in the first

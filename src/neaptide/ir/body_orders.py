@@ -34,7 +34,6 @@ def body_schedules(graph: Graph, orders: Sequence[BodyOrder]) -> dict[int, Sched
     """The schedules of bodies that some orders stand for, by loop. Whether they are legal is not asked. O(length).
 
     Args:
-        graph: where the outermost loops are.
         orders: ascending by `loops`; a body without one runs in program order.
 
     Raises:

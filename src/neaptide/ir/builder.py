@@ -129,18 +129,10 @@ class GraphBuilder:
         """A new node after all others; its id.
 
         Args:
-            op: registry name.
             inputs: value ids to which `Ref`s in the arguments refer.
             outputs: values made by `add_value` for this node; they see the versions after the writes.
-            args: positional arguments.
-            kwargs: keyword arguments, in any order.
             reads: storages whose data is needed, at their current version.
             writes: storages that are overwritten; each gets its next version.
-            rng: random stream that is advanced.
-            collective: process group.
-            host: it talks to the host.
-            source: place in the user's program.
-            regions: the loop, for a loop.
             results: how the outputs lie in what the operation returns; None for the plain cases.
         """
         read = tuple(Access(s, self._versions[s]) for s in dict.fromkeys(reads))
@@ -243,18 +235,9 @@ class GraphBuilder:
         in a declaration is not looked at: it is the current one.
 
         Args:
-            op: registry name.
             *args: positional arguments; values as the `ValueId`s that this class hands out.
-            outputs: declarations.
-            kwargs: keyword arguments.
             reads: values whose data is needed. None: by the op's row, or else all operands, or none for a view.
             writes: values that are overwritten. None: by the op's row, or else none.
-            rng: random stream; None: by the op's row.
-            collective: process group.
-            host: it talks to the host; also set by the op's row.
-            source: place in the user's program.
-            regions: the loop, for a loop.
-            results: how the outputs lie in what the operation returns; None for the plain cases.
         """
         inputs: dict[int, int] = {}
         plain = tuple(_argument(arg, inputs) for arg in args)

@@ -31,11 +31,6 @@ def faults_of_sizes(
 
     A graph that declares no dim leaves all its dims open: each may be 0 or more. The body of a loop uses the dims of
     the graph around it and those that follow from the lengths of its parts.
-
-    Args:
-        graph: the program.
-        nodes: those to look at; all by default.
-        values: those to look at; all by default.
     """
     if graph.dims:
         yield from _unknown(graph, frozenset(dim.name for dim in graph.dims), nodes, values)

@@ -161,10 +161,7 @@ class GraphEdit:
         """Use `new` wherever `old` is used; views and in-place results follow to the storage of `new`.
 
         Args:
-            old: value to be replaced.
-            new: value of the same dtype and shape.
             nodes: only in these nodes; None means all but the producer of `new`.
-            outputs: also among the outputs of the graph.
         """
         known = self._users_of(old)
         users = set(known) if nodes is None else set(nodes) & known

@@ -16,7 +16,6 @@ class Edited:
     that they read and write: what is known of them can be carried over.
 
     Attributes:
-        graph: after the changes.
         node_of: by node id, the id of the node before; -1 for a new one. A node that was replaced in its place comes
             from the node that was there.
         value_of: by value id, likewise.

@@ -11,14 +11,7 @@ from neaptide.ir.registry import Call, OpSpec, Trait
 
 @dataclass(frozen=True, slots=True)
 class CallEffects:
-    """Effects of one call, as storages without versions (the builder knows the versions).
-
-    Attributes:
-        reads: storages whose data it needs.
-        writes: existing storages that it overwrites.
-        rng: random stream that it advances.
-        host: it talks to the host.
-    """
+    """Effects of one call, as storages without versions (the builder knows the versions)."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -28,10 +21,6 @@ class CallEffects:
 
 def effects_of(spec: OpSpec, call: Call) -> CallEffects:
     """Effects of a call by its row. O(arguments).
-
-    Args:
-        spec: the row.
-        call: the call, in its graph or in the builder that is making the graph.
 
     A view reads nothing: it hands the bytes on. The random stream is called after the device of the first output or
     input with a storage.

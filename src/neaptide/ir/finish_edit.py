@@ -20,10 +20,7 @@ class FinishedEdit:
     """Makes the changed graph. O(size), with little to do for what has not changed.
 
     Args:
-        graph: before the changes.
         values: old and new ones by their id while editing, with the storages that they see now.
-        storages: likewise.
-        order: handles of the nodes, in the new order.
         drafts: by handle, of nodes that are new or changed.
         touched: handles of nodes that are more than renamed.
     """

@@ -35,13 +35,9 @@ class Graph:
     topological order; which others are legal is what `ir.dependencies` derives.
 
     Attributes:
-        nodes: by id, in program order.
-        values: by id.
-        storages: by id.
         inputs: value ids that the caller owns (parameters, buffers, optimizer state, batch, scalars).
         outputs: value ids handed back; alive after the last node.
         segments: a partition of the nodes; empty means one segment.
-        name: for reports.
         dims: the named dimensions of its sizes with their ranges. Empty: the sizes are constant, or it is the body of
             a loop and uses the dims of the graph around it, or nothing is known of its dims but that they are 0 or more.
         relations: equalities between sizes that hold for every shape it is run on.

@@ -21,8 +21,6 @@ def with_destinations(
     Values and storages keep their ids; it has no outputs. O(size).
 
     Args:
-        part: the graph of one trip.
-        merges: how results are put together.
         results: what each merge makes, in the graph around the loop, with its storage.
         merge_of: by output of the part, the merge that it is a part of, or a term; each its own without it.
     """

@@ -15,18 +15,10 @@ class NodeDraft:
     """A node whose effects name values.
 
     Attributes:
-        op: registry name.
         inputs: value ids to which the arguments refer.
         outputs: values made with `GraphEdit.fresh`, `alias` or `scalar`, or outputs of the node that it replaces.
-        args: positional arguments.
-        kwargs: keyword arguments, sorted.
         reads: inputs whose data is needed; None means all.
         writes: inputs whose storage is overwritten.
-        rng: random stream that is advanced.
-        collective: process group.
-        host: it talks to the host.
-        source: place in the user's program.
-        regions: empty, or one loop.
         results: how the outputs lie in what the operation returns, as in `Node`.
     """
 

@@ -50,7 +50,6 @@ class Effects:
             shape is not here.
         writes: existing storages that it overwrites, with the version it makes. Creating a storage is no write.
         rng: random stream that it draws from and advances, such as `cpu`; None for none.
-        collective: process group whose order it takes part in; None for none.
         host: it talks to the host (reads a number back, prints), so its order among such nodes is kept.
     """
 
@@ -73,7 +72,6 @@ class Source:
     Attributes:
         file: path as Python reports it; empty when unknown.
         line: 1-based; 0 when unknown.
-        code: the text of that line.
         module: dotted path of the submodule, such as `transformer.h.3.mlp`.
         phase: `forward`, `backward`, `optimizer` or empty.
     """
@@ -131,8 +129,6 @@ class Loop:
     merged. A sum begins at zero.
 
     Attributes:
-        body: the graph of one trip.
-        trip_count: number of trips, at least 1.
         slices: inputs handed over in parts; all other inputs are handed over whole.
         merges: one for each destination, in order.
     """
@@ -187,13 +183,10 @@ class Node:
     """One operation.
 
     Attributes:
-        id: position in `Graph.nodes`.
         op: registry name such as `aten.add.Tensor`.
         inputs: value ids, in the order in which `args` and `kwargs` refer to them.
         outputs: value ids; every value has exactly one producer or is a graph input.
         args: positional arguments, `Ref`s into `inputs` among constants; nested tuples stand for lists.
-        kwargs: keyword arguments as sorted pairs.
-        regions: empty, or one `Loop`.
         results: how `outputs` lie in what the operation returns: `Ref(k)` is output k, None a result that is
             not made (a gradient that was masked out), a tuple a list. None as a whole means the plain cases:
             one output returned as it is, several as a tuple.

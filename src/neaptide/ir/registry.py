@@ -130,12 +130,9 @@ class OpSpec:
     """One row of an op table.
 
     Attributes:
-        name: such as `aten.add.Tensor`.
-        traits: what kind of operation it is.
         writes: arguments (positions, or names of keyword arguments) whose storage it overwrites.
         writes_if: further writes that depend on the call, such as batch norm's running statistics.
         rng: it draws from a random stream. `rng_if` decides by the call (dropout with p = 0 draws nothing).
-        host: it reads a number back to the host.
         shape_only: arguments of which only shape, dtype and device matter; they keep no storage alive.
         flops: floating-point operations of a call, a multiply-add counted as two.
         bytes_moved: memory traffic of a call in bytes.

@@ -54,7 +54,6 @@ class Step:
     """One step.
 
     Attributes:
-        kind: what it does.
         target: node id (compute, recompute, loop) or storage id (the others).
         occurrence: 0 for the first execution or instance, k for the k-th repetition.
 
@@ -87,7 +86,6 @@ class HostStay:
     `gone_behind` are `BETWEEN`. One goes on behind the end: its `load_before` and `back_before` are `BETWEEN`.
 
     Attributes:
-        storage: id.
         occurrence: 0 for its first instance, k for the k-th repetition.
         store_behind: position directly behind which its `STORE` stands.
         gone_behind: position directly behind which the `WAIT` for the copy stands; the device bytes end there.
@@ -133,7 +131,6 @@ class Schedule:
     """Steps in the order in which they run.
 
     Attributes:
-        steps: in running order.
         bodies: by node with a loop, the order of one trip of its body; program order where none is given.
     """
 

@@ -406,13 +406,7 @@ _EFFECTS = frozenset({"inputs", "reads", "writes", "rng", "collective", "returns
 def renumbered(
     graph: Graph, value_order: Sequence[int] | None = None, storage_order: Sequence[int] | None = None
 ) -> Graph:
-    """The graph whose value `i` is the old value `value_order[i]`, and likewise for storages. O(size).
-
-    Args:
-        graph: to renumber; it is not changed.
-        value_order: a permutation of the value ids; None keeps them.
-        storage_order: a permutation of the storage ids; None keeps them.
-    """
+    """The graph whose value `i` is the old value `value_order[i]`, and likewise for storages. O(size)."""
     values_by_new = list(range(len(graph.values))) if value_order is None else list(value_order)
     storages_by_new = list(range(len(graph.storages))) if storage_order is None else list(storage_order)
     value_id = {old: new for new, old in enumerate(values_by_new)}

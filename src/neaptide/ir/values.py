@@ -70,10 +70,8 @@ class Storage:
     """A block of bytes. Values that alias share one storage; a view costs nothing.
 
     Attributes:
-        id: position in `Graph.storages`.
         nbytes: size in bytes, as the framework allocates it (not rounded).
         device: where it lives, such as `cpu` or `cuda:0`.
-        kind: what the bytes are for.
         name: of the value that created it; for reports.
     """
 
@@ -89,7 +87,6 @@ class Value:
     """A tensor or host scalar that is produced once (SSA).
 
     Attributes:
-        id: position in `Graph.values`.
         name: unique in its graph; an identifier.
         dtype: element type, a key of `DTYPE_BYTES`; for a host scalar `float64`, `int64` or `bool`.
         shape: in elements. `strides` and `offset` are in elements too.

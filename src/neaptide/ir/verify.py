@@ -48,11 +48,6 @@ def verify_edited(graph: Graph, nodes: Container[int], values: Container[int]) -
     What a node or a value is by itself is checked where it is new; what takes the rest of the graph (a use before its
     producer, two producers, a version that is not the one of the moment) is checked everywhere.
 
-    Args:
-        graph: with dense ids, and effects worked out from the order of the nodes.
-        nodes: those that are more than renamed.
-        values: those that are more than renamed or of another version.
-
     Raises:
         VerifyError: as `verify` does.
     """

@@ -17,10 +17,6 @@ def with_sizes(graph: Graph, binding: Binding) -> Graph:
     In the body of a loop these are the dims of the graph around it; those that follow from the length of a part stay.
     Dims that have a number are no longer declared, and relations lose what is settled.
 
-    Args:
-        graph: with symbolic dims, or without.
-        binding: values of dims.
-
     Raises:
         SymbolicError: a value is outside the range of its dim, or breaks a relation.
     """

@@ -49,12 +49,9 @@ def best_layout(
     the answer is the same on every machine.
 
     Args:
-        problem: what is to be placed.
         limits: of time and work, and the seed; without any, exact decisions end at a million nodes.
-        interrupt: when set, the best so far is returned.
         capacity_bytes: of the arena; None for the smallest arena.
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes.
-        start: a layout that is known already.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.
 
     Returns:

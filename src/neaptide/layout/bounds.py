@@ -13,7 +13,6 @@ def bytes_live_at(problem: LayoutProblem, sizes: Ints | None = None) -> tuple[In
     Bytes that a gap leaves alone do not count.
 
     Args:
-        problem: its lifetimes.
         sizes: bytes by buffer in place of its own; windows of gaps keep theirs.
     """
     times: list[int] = []

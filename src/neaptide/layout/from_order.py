@@ -15,11 +15,6 @@ def order_buffers(problem: OrderProblem, order: Sequence[int], *, alignment: int
     Steps are positions of the order. A result that takes over the whole of an operand of the same size at its last
     use lies in that operand's buffer; one that would take over a part has bytes of its own, so the bytes live here
     are those of the order's peak, or more where sizes differ.
-
-    Args:
-        problem: what was ordered.
-        order: a legal order of its operations.
-        alignment: of every buffer, in bytes.
     """
     place = {op: position for position, op in enumerate(order)}
     end = len(order)

@@ -25,9 +25,7 @@ class ScheduleBuffers:
 
     Attributes:
         problem: steps are positions of node steps.
-        liveness: of the schedule.
         buffer_of: by index in `liveness.instances`, its buffer, or `OUTSIDE`.
-        device: whose arena it is.
         resident_bytes: of what the caller owns, outside.
         handed_back_bytes: of results that outlive the step, when they are kept outside.
     """
@@ -57,9 +55,6 @@ def schedule_buffers(
     Inputs and outputs of one step are live together. Instances without bytes have no buffer.
 
     Args:
-        graph: the program.
-        schedule: its steps.
-        binding: values of symbolic dims.
         storage_bytes: sizes by storage id that replace the recorded ones.
         workspace: scratch bytes by node id, each a buffer of one step; loops that are missing are charged with
             their body. None leaves all scratch bytes out: kernels take them from the allocator.

@@ -27,14 +27,7 @@ _FARTHEST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ArenaOrder:
-    """An order and its layout.
-
-    Attributes:
-        order: what runs when.
-        problem: its buffers.
-        layout: of them.
-        tried: orders that were laid out, the first included.
-    """
+    """An order and its layout."""
 
     order: tuple[int, ...]
     problem: LayoutProblem
@@ -57,11 +50,7 @@ def lower_arena(
     when it is legal, its live bytes are no higher and its arena is no larger. Work is counted in layouts.
 
     Args:
-        order: a legal order.
         buffers: the layout problem of an order.
-        is_legal: whether an order may run.
-        limits: of time and layouts, and the seed.
-        interrupt: set it to get the best so far.
         tolerated_gap: of the arena above the bytes live at once, as a share; other orders are tried only above it.
     """
     guard = LimitGuard(limits, interrupt)

@@ -65,7 +65,6 @@ def read_csv(text: str, *, path: str | Path | None = None) -> LayoutProblem:
     start of its own search, is read over. Blank lines, a byte order mark and both kinds of line ends are fine.
 
     Args:
-        text: the whole file.
         path: where it comes from, for messages and as the name of the problem.
 
     Raises:

@@ -28,8 +28,6 @@ class Gap:
     """Steps of a lifetime in which a buffer does not use all of its bytes.
 
     Attributes:
-        start: first step.
-        end: one past the last step.
         window: bytes `[low, high)` of the buffer that it still uses; None when it uses none.
     """
 
@@ -54,9 +52,6 @@ class Buffer:
 
     Attributes:
         name: unique in its problem.
-        start: first step at which it is live.
-        end: one past the last step at which it is live.
-        nbytes: its size.
         alignment: its offset is a multiple of this power of two.
         offset: where it must lie; None for anywhere.
         gaps: ascending, disjoint, inside the lifetime, and not all of it.
@@ -94,12 +89,6 @@ class LayoutProblem:
     """Buffers that share one arena, whose base has the largest of their alignments.
 
     Attributes:
-        buffers: what is to be placed.
-        name: for reports.
-        starts: by buffer, as an array; the same for those below.
-        ends: half-open.
-        sizes: in bytes.
-        alignments: powers of two.
         fixed: offsets that are given, `ANYWHERE` for the others.
         has_gaps: whether any buffer has gaps; without them a buffer is one rectangle.
 

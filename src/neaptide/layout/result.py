@@ -53,7 +53,6 @@ class MethodResult:
 
     Attributes:
         arena_bytes: of its layout; None when it found none within its limits.
-        seconds: wall-clock time that it took.
         nodes: of its search tree; 0 for placement rules.
     """
 
@@ -70,10 +69,6 @@ class LayoutResult:
         layout: None when none was found within the capacity.
         live_bytes: most bytes live at one step, each size as given.
         lower_bound_bytes: no layout has a smaller arena.
-        capacity_bytes: what it had to fit; None when the smallest arena was asked for.
-        certificate: what that amounts to.
-        nodes: of all search trees together.
-        seconds: wall-clock time of everything.
         methods: what each method reached, in the order in which they ran; times are not part of equality.
     """
 

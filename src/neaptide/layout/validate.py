@@ -14,11 +14,6 @@ def check_layout(problem: LayoutProblem, layout: Layout, *, capacity_bytes: int 
 
     O(sum over parts of the parts alive with it), with everything read from the buffers themselves.
 
-    Args:
-        problem: what was to be placed.
-        layout: where it was placed.
-        capacity_bytes: what the arena must not exceed.
-
     Raises:
         VerifyError: names the buffer, or the two buffers and a step at which they clash.
     """

@@ -16,12 +16,7 @@ Rows: TypeAlias = tuple[csr_array, Floats | float, Floats | float]
 
 
 class SparseRows:
-    """Variables and rows that are numbered as they are added.
-
-    Attributes:
-        size: variables so far.
-        row_count: rows so far.
-    """
+    """Variables and rows that are numbered as they are added."""
 
     def __init__(self) -> None:
         self.size = 0

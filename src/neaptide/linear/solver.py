@@ -34,10 +34,8 @@ class LinearAnswer:
         is_solved: to the end; for whole numbers up to the gap.
         is_infeasible: nothing obeys the rows.
         values: of the variables; None when there are none.
-        cost: of the values.
         bound: no values cost less; None when nothing is known.
         multipliers: by row `sum <= upper` of a program in fractions that is solved, what one more unit of room saves.
-        nodes: of branch and bound.
     """
 
     is_solved: bool
@@ -62,13 +60,9 @@ def solve_fractions(
     """The optimum in fractions, by the dual simplex.
 
     Args:
-        cost: of one unit of each variable.
         rows: sums that are at most `upper`.
         upper: by row.
-        low: least values of the variables.
-        high: largest values; may be infinite.
         equal: rows whose sums are exactly some values.
-        time_s: of the solver.
     """
 
     def solve() -> OptimizeResult:
@@ -105,14 +99,9 @@ def solve_mixed(
     """The optimum where some variables are whole numbers, by branch and bound.
 
     Args:
-        cost: of one unit of each variable.
-        rows: sums between limits.
-        low: least values of the variables.
-        high: largest values; may be infinite.
         is_whole: 1 for a variable that takes whole numbers only, 0 for another.
         relative_gap: an answer this close to its bound is the last, as a share of it.
         nodes: of the search tree; the limit that is the same on every machine.
-        time_s: of the solver.
     """
 
     def solve() -> OptimizeResult:

@@ -25,7 +25,6 @@ class SparseAnswer:
     Attributes:
         is_infeasible: not even fractions obey the rows.
         bound: no solution costs less.
-        values: of the variables; None when there is no answer.
     """
 
     is_infeasible: bool
@@ -34,11 +33,7 @@ class SparseAnswer:
 
 
 class SparseProgram(SparseRows):
-    """Variables and rows, put together piece by piece, then `close`d and solved.
-
-    Attributes:
-        multipliers: by row, from the last relaxation; None before it.
-    """
+    """Variables and rows, put together piece by piece, then `close`d and solved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,8 +71,6 @@ class SparseProgram(SparseRows):
 
         Args:
             level: dearer solutions are not looked for; the bound is at most this.
-            nodes: of branch and bound.
-            time_s: of the solver.
             relative_gap: an answer this close to its bound is the last, as a share of it.
         """
         low, high = self._fixed(level)

@@ -93,8 +93,6 @@ def bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int = _DEEPEST)
     Exact for constants and, over a finite box of few dimensions, for expressions linear in each dimension.
 
     Args:
-        expr: what is bounded.
-        ranges: of the dimensions.
         depth: nested relaxations and case splits of opaque terms; each may double the work.
     """
     return _bound(expr, ranges, depth)

@@ -99,7 +99,6 @@ class SizeRelations:
 
         Args:
             dims: with their ranges; a dim that only relations or sizes name is 0 or more.
-            relations: equalities that hold for every shape.
 
         Raises:
             SymbolicError: no shape in the ranges keeps the relations.

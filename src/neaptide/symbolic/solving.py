@@ -49,7 +49,6 @@ def solve(dims: Iterable[Dim], relations: Iterable[Relation]) -> Solution:
 
     Args:
         dims: with their ranges; a dim that only relations name is 0 or more.
-        relations: equalities that hold for every shape.
 
     Raises:
         SymbolicError: no shape in the ranges keeps the relations.

@@ -17,9 +17,6 @@ Ints: TypeAlias = NDArray[np.int64]
 class StackedSizes:
     """A stack of expressions, evaluated together. Numbers are below 2**63.
 
-    Args:
-        sizes: the expressions, in order.
-
     >>> B, T = SizeExpr.dim("B"), SizeExpr.dim("T")
     >>> StackedSizes([B * T * 4, B - 1, SizeExpr.const(0)]).at({"B": 3, "T": 5}).tolist()
     [60, 2, 0]

@@ -13,7 +13,6 @@ class Atom:
     """A dimension, or an opaque function of two expressions. Its text identifies it.
 
     Attributes:
-        text: the name of a dimension, or `floordiv(x, y)` and the like.
         function: `floordiv`, `mod` or `max`; empty for a dimension.
         arguments: of the function; empty for a dimension.
     """

@@ -27,7 +27,6 @@ class Piece:
     """A time component.
 
     Attributes:
-        stack: whole-life buffers, all but the crown.
         crown: the whole-life buffer with the largest padding; None when there is none.
         parts: pieces of what is left; empty for a leaf.
         leaf: buffers of a leaf; empty otherwise.
@@ -41,12 +40,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """A problem as pieces; the first one holds the others, each comes before its parts.
-
-    Attributes:
-        problem: what was taken apart.
-        pieces: with parts as indices into this.
-    """
+    """A problem as pieces; the first one holds the others, each comes before its parts."""
 
     problem: LayoutProblem
     pieces: tuple[Piece, ...]
@@ -144,11 +138,7 @@ def is_plain(problem: LayoutProblem) -> bool:
 
 
 def decompose(problem: LayoutProblem) -> Decomposition:
-    """Take a plain problem apart; another one is cut into time components only. O(n log n) for each level.
-
-    Args:
-        problem: any layout problem with at least one buffer.
-    """
+    """Take a plain problem apart; another one is cut into time components only. O(n log n) for each level."""
     plain = is_plain(problem)
     pieces: list[Piece | None] = [None]
     pending: list[tuple[int, Ints, int]] = [(0, np.arange(len(problem)), 0)]

@@ -24,17 +24,7 @@ rigid search pairs that are live together, at all sections."""
 
 
 class LeafSearch:
-    """The best layout and the best bound of one leaf; both only get better.
-
-    Args:
-        problem: the buffers of the leaf.
-        known: a layout of them; by default a rule makes one.
-
-    Attributes:
-        offsets: of the best layout.
-        arena_bytes: of that layout.
-        lower_bytes: no layout of the leaf is smaller.
-    """
+    """The best layout and the best bound of one leaf; both only get better."""
 
     def __init__(self, problem: LayoutProblem, known: Layout | None = None) -> None:
         self.problem = problem

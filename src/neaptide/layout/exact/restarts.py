@@ -38,10 +38,8 @@ def decide(
     Complete: without a limit it ends, because a run with enough nodes is exhaustive.
 
     Args:
-        strip: what is to be packed.
         limits: by rectangle, the highest top.
         guard: a unit of work is a node.
-        seed: of the noise on the keys.
         max_nodes: of all runs together.
     """
     lasting, fading = [0.0] * strip.sections, [0.0] * strip.sections

@@ -44,12 +44,9 @@ class _Node:
     """An open node.
 
     Attributes:
-        floors: by section.
-        undecided: bit mask of buffers.
         pending: decided buffers that some floor has not taken in yet, with offsets, ascending.
         placed: all decided buffers with offsets.
         moves: what is still to be tried, last first; None is the branch in which the section rises.
-        section: where the branches differ.
     """
 
     floors: tuple[int, ...]
@@ -62,9 +59,6 @@ class _Node:
 
 class RigidSearch:
     """Decides capacities of one problem.
-
-    Args:
-        problem: any layout problem.
 
     Attributes:
         grid: offsets of a layout in which nothing can move down, and its arena, are multiples of this.
@@ -120,14 +114,7 @@ class RigidSearch:
         seed: int = 0,
         max_nodes: int | None = None,
     ) -> Decision:
-        """Whether everything fits below a capacity; offsets are bytes. Restarts with growing node limits.
-
-        Args:
-            capacity_bytes: one past the highest byte that may be used.
-            guard: a unit of work is a node.
-            seed: of the noise on the order in which buffers are tried.
-            max_nodes: of all runs together.
-        """
+        """Whether everything fits below a capacity; offsets are bytes. Restarts with growing node limits."""
         rng = random.Random(seed)  # noqa: S311 - a reproducible stream, no secret
         nodes = 0
         most = 4.0 * self._count + _EXTRA_NODES

@@ -20,7 +20,6 @@ class Sections:
     Attributes:
         firsts: by lifetime, its first section.
         lasts: by lifetime, one past its last section.
-        count: of sections.
     """
 
     firsts: Ints
@@ -46,10 +45,6 @@ def clique_sections(starts: Ints, ends: Ints) -> Sections:
     """Sections of half-open lifetimes. O(n log n).
 
     A section begins at a start that has an end between it and the start before it.
-
-    Args:
-        starts: first steps.
-        ends: one past the last steps; each after its start.
     """
     points = np.unique(starts)
     ended = np.searchsorted(np.sort(ends), points, side="right")
@@ -67,7 +62,6 @@ class PartSections:
 
     Attributes:
         buffers: by part, the index of its buffer; parts of a buffer are neighbours, in order of time.
-        sections: by part.
         lows: by part, its first byte, from the offset of its buffer.
         highs: by part, one past its last byte.
     """

@@ -33,7 +33,6 @@ class DiveResult:
 
     Attributes:
         offsets: in units; None when the strip is too large for this method, or no pass ended.
-        arena_bytes: of it.
         placed: rectangles placed by all passes together.
     """
 
@@ -45,15 +44,7 @@ class DiveResult:
 def dive(
     strip: Strip, aim_bytes: int, guard: LimitGuard, *, seed: int = 0, dives: int = _DIVES
 ) -> DiveResult:
-    """The best of some passes; ends early when one meets the aim. O(n) set operations of n bits for each pass.
-
-    Args:
-        strip: what is to be packed.
-        aim_bytes: an arena that is small enough.
-        guard: a unit of work is a placement.
-        seed: of the noise.
-        dives: passes.
-    """
+    """The best of some passes; ends early when one meets the aim. O(n) set operations of n bits for each pass."""
     if len(strip) * strip.sections > _MOST_BITS or not len(strip):
         return DiveResult(None, None, 0)
     rng = random.Random(seed)  # noqa: S311 - a reproducible stream, no secret

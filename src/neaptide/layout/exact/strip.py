@@ -24,8 +24,6 @@ class Strip:
         lasts: by rectangle, one past its last section.
         sizes: by rectangle, in units, padding included.
         paddings: by rectangle, in bytes.
-        sections: their number.
-        unit: bytes.
     """
 
     firsts: tuple[int, ...]
@@ -37,14 +35,7 @@ class Strip:
 
     @staticmethod
     def of(starts: Ints, ends: Ints, sizes: Ints, alignment: int) -> Strip:
-        """The strip of buffers of one alignment. O(n log n).
-
-        Args:
-            starts: first steps, by buffer.
-            ends: one past the last steps.
-            sizes: in bytes.
-            alignment: of every offset.
-        """
+        """The strip of buffers of one alignment. O(n log n)."""
         sections = clique_sections(starts, ends)
         exact = sizes.tolist()
         rounded = [-(-size // alignment) * alignment for size in exact]
@@ -120,9 +111,7 @@ class Decision:
     """Whether everything fits below a capacity.
 
     Attributes:
-        verdict: the answer.
         offsets: in the solver's unit, when it fits.
-        nodes: of the search tree.
     """
 
     verdict: Verdict

@@ -42,8 +42,6 @@ class _Branching:
     """Where a valley is branched on.
 
     Attributes:
-        score: smaller is better.
-        section: the section.
         candidates: what can rest there, twins once.
         may_stay_empty: whether there is slack at that section.
     """
@@ -90,10 +88,8 @@ class ValleySearch:
     """One run of the valley search over a strip.
 
     Args:
-        strip: what is to be packed.
         limits: by rectangle, the highest top.
         order: rectangles, the one to be tried first first; twins (same sections, size and limit) are neighbours.
-        rule: which section is branched on.
         failures: by section, how often a search failed there; goes up while this one runs.
     """
 
@@ -336,13 +332,6 @@ class ValleySearch:
 
     def _settle(self, runs: list[_Run], at: int, stop: int, mask: int, left: list[int]) -> bool:
         """Merge runs of equal floor, raise what nothing can reach, and find where to branch on each new valley.
-
-        Args:
-            runs: changed in place.
-            at: the first run that is new.
-            stop: one past the last.
-            mask: what is unplaced.
-            left: its bytes by section.
 
         Returns:
             False when a section has more to hold than its limit allows.

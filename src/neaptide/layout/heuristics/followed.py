@@ -17,11 +17,6 @@ def follow(problem: LayoutProblem, addresses: Ints, guard: LimitGuard | None = N
     size is, at most `k` times as large where no aligned size is more than `k` times what it was, and never larger for
     smaller sizes than that sum for larger ones.
 
-    Args:
-        problem: the buffers, without fixed places.
-        addresses: by buffer, where it lay.
-        guard: may stop it in the middle.
-
     Raises:
         RuleStopped: the guard said stop.
     """

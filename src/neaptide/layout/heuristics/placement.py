@@ -56,7 +56,6 @@ class Shelf:
     Times are ranks among all starts and ends, so that the comparison with every row reads two bytes a row.
 
     Attributes:
-        problem: whose buffers are placed.
         offsets: by buffer; `ANYWHERE` for those without a place.
     """
 
@@ -182,12 +181,6 @@ class Shelf:
 
 def place(problem: LayoutProblem, order: Sequence[int], fit: Fit, guard: LimitGuard | None = None) -> Layout:
     """Place fixed buffers where they belong, then the others one by one. O(n^2), vectorised: 0.4 s at n = 10,000.
-
-    Args:
-        problem: the buffers.
-        order: every buffer once; where fixed ones stand in it does not matter.
-        fit: which place each takes.
-        guard: may stop it in the middle.
 
     Raises:
         LayoutProblemError: the order misses a buffer or names one twice.

@@ -23,7 +23,6 @@ class SectionLoads:
     """Time cut into sections in which no buffer begins or ends, and the bytes of each buffer in them.
 
     Attributes:
-        count: of sections.
         spans: by buffer, (first section, one past the last, bytes), one for each of its parts.
     """
 
@@ -77,7 +76,6 @@ class CostBound:
     """What every layout costs at least, and why.
 
     Attributes:
-        cost: the bound.
         prices: by space with a capacity, what a byte of it is worth in each section, times `2**20`; without
             any where the cheapest spaces decide, or the linear program is too large.
     """

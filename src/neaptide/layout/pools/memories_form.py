@@ -16,7 +16,6 @@ def pooled_problem(problem: LayoutProblem, content: Any) -> PooledProblem:
     """Buffers in the memories that a decoded JSON object holds.
 
     Args:
-        problem: the buffers.
         content: an object with `format`, `spaces` and maybe `accesses` and `allowed`, as
             `docs/how-to/place-buffers-in-several-memories.md` says.
 

@@ -41,7 +41,6 @@ class PooledProblem:
 
     Attributes:
         problem: the buffers; a fixed offset is one in the first arena of the buffer's space.
-        spaces: at least one.
         accesses: by name of a buffer, how often each of its bytes is read or written; 1 for those not named.
         allowed: by name of a buffer, the names of the spaces that it may lie in; all of them for those not named. One
             name pins it.
@@ -119,13 +118,7 @@ class PooledProblem:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a buffer lies.
-
-    Attributes:
-        space: index of the space.
-        arena: number of the arena in it.
-        offset: in bytes from the base of the arena.
-    """
+    """Where a buffer lies."""
 
     space: int
     arena: int
@@ -137,7 +130,6 @@ class PooledLayout:
     """A place for each buffer.
 
     Attributes:
-        places: by buffer.
         arena_bytes: by space, the size of each of its arenas.
         cost: of all buffers where they lie.
     """

@@ -17,7 +17,6 @@ class OrderProfile:
 
     Attributes:
         peak_bytes: the highest of them; what is there from the start, if there are no ops.
-        bytes_at: by position in the order, residents and workspace included.
         peak_position: of the first highest one; None without ops.
     """
 
@@ -28,10 +27,6 @@ class OrderProfile:
 
 def evaluate_order(problem: OrderProblem, order: Sequence[int]) -> OrderProfile:
     """Play an order and count bytes at every op. O(accesses).
-
-    Args:
-        problem: storages and ops.
-        order: op indices, each once.
 
     Raises:
         VerifyError: the order leaves an op out, repeats one or breaks a dependency.

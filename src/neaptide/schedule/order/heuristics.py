@@ -19,9 +19,7 @@ class DownsetState:
     of what is still to be placed. A move costs amortised O(couplings of the op).
 
     Attributes:
-        bytes: between ops, at this moment.
         ready: ops that may run now, as keys in the order in which they became ready.
-        taken: ops run so far, in the order in which they were run.
     """
 
     def __init__(self, steps: Steps, *, reverse: bool = False) -> None:

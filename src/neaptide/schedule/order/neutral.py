@@ -16,9 +16,6 @@ FORMAT: Final = "neaptide.order/1"
 def from_json(text: str | bytes) -> OrderProblem:
     """The problem that a JSON text holds.
 
-    Args:
-        text: an object with `format`, `storages` and `ops`, as `docs/reference/order-form.md` says.
-
     Raises:
         UsageError: names the storage or op that is wrong, and what to write.
     """

@@ -70,9 +70,7 @@ def best_order(
     or a cut) the answer is the same on every machine.
 
     Args:
-        problem: storages and ops.
         limits: of time and work; without any, exact searches end at a million states each.
-        interrupt: when set, the best so far is returned.
         methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
             there. `cp_windows`, CP-SAT on windows around the peak, runs only by name: it needs OR-tools.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.

@@ -20,8 +20,6 @@ class OrderStorage:
     """Bytes that operations read and write.
 
     Attributes:
-        name: id in the neutral form.
-        nbytes: its size.
         resident: there from the start to the end.
         output: there at the end.
     """
@@ -37,10 +35,8 @@ class OrderOp:
     """One operation.
 
     Attributes:
-        name: id in the neutral form.
         reads: storages whose bytes it needs, by index, without duplicates.
         writes: storages that it makes or overwrites, by index, without duplicates.
-        workspace: scratch bytes while it runs.
         in_place: pairs (written, read): the written storage may take over the bytes of the read one where this is
             the last use of the read one.
         after: operations that must have run, by index, beside those that data and mutation demand.
@@ -67,13 +63,10 @@ class OrderProblem:
     Accesses to one storage with a writer among them keep their list order.
 
     Attributes:
-        storages: by index.
         ops: by index, in list order.
         predecessors: by op, ops that must run first (data, mutation and `after`), ascending, not transitively reduced.
-        successors: the inverse.
         accessors: by storage, ops that read or write it, ascending.
         from_start: by storage, whether it is there before the first op.
-        name: for reports.
     """
 
     storages: tuple[OrderStorage, ...]

@@ -32,7 +32,6 @@ class MethodResult:
 
     Attributes:
         peak_bytes: of its order; None when it found none within its limits.
-        seconds: wall-clock time that it took.
         states: that it looked at; 0 for list methods.
         note: what a method says besides; one for one structure what it has found, or which op breaks the structure.
     """
@@ -47,7 +46,6 @@ class FoundOrder(NamedTuple):
     """What a peer finds.
 
     Attributes:
-        order: op indices; None where it has none.
         note: one sentence for the user, without its full stop; may be empty.
     """
 
@@ -60,12 +58,8 @@ class OrderResult:
     """An order with its proof.
 
     Attributes:
-        order: op indices.
         peak_bytes: highest bytes while an op runs, residents and workspace included.
         order_lower_bound_bytes: no order of these ops has a lower peak.
-        certificate: what that amounts to.
-        states: looked at by all searches together.
-        seconds: wall-clock time of everything.
         methods: what each method reached, in the order in which they ran; times are not part of equality.
         parts: what exact reductions have solved on their own; an outer part comes behind those inside it.
     """

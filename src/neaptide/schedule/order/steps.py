@@ -47,10 +47,7 @@ class Steps:
         rise: by op, highest bytes while it runs above those before it, less what it takes over in every order.
         delta: by op, bytes after it less bytes before it, couplings left out.
         predecessors: by op, direct ones, ascending, transitively reduced as far as `EXACT_REACH_OPS` allows.
-        couplings: storages without a fixed last accessor.
         takeovers: of ops whose rise depends on the order, all of them; `rise` has none of those.
-        start_bytes: what is there before the first op.
-        successors: the inverse of the predecessors.
     """
 
     rise: tuple[int, ...]
@@ -86,7 +83,6 @@ class Steps:
         """The steps of running some ops after all of `done` and before all others; op k is `ops[k]`. O(size).
 
         Args:
-            done: a downset.
             ops: in a legal order, so that `done` and they together are a downset again.
             relaxed: count takeovers as made where the operand has readers after the window, so that hills are no
                 higher than in any order that runs some of those readers earlier.

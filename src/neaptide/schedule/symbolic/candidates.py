@@ -77,8 +77,6 @@ class CandidateOrder:
     """An order with its peak as expressions.
 
     Attributes:
-        order: operations.
-        peak: of which it is the largest at every shape.
         origin: what made it: a method, the shape that it was found for, or the numbers of two candidates and where the
             first of them ends.
     """
@@ -90,13 +88,7 @@ class CandidateOrder:
 
 @dataclass(frozen=True, slots=True)
 class SearchedShape:
-    """What a search for one shape alone has found.
-
-    Attributes:
-        sizes: by dim.
-        peak_bytes: of the order that it found.
-        order_lower_bound_bytes: no order has a lower peak at this shape.
-    """
+    """What a search for one shape alone has found."""
 
     sizes: Mapping[str, int]
     peak_bytes: int
@@ -109,14 +101,7 @@ def collect_orders(
     interrupt: threading.Event | None = None,
     known: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[tuple[CandidateOrder, ...], tuple[SearchedShape, ...]]:
-    """All distinct candidates, program order first; and the shapes that were searched.
-
-    Args:
-        problem: storages, operations and what is known of their sizes.
-        guard: limits of the searches for single shapes, which share them; lists are always made.
-        interrupt: when set, the searches end.
-        known: further orders, by origin.
-    """
+    """All distinct candidates, program order first; and the shapes that were searched."""
     collection = _Collection(problem, guard, interrupt)
     collection.add(tuple(range(problem.structure.op_count)), "program order")
     for reverse in (False, True):

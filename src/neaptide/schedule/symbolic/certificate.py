@@ -32,8 +32,6 @@ class RangePart:
     """A box of shapes and the order to run there.
 
     Attributes:
-        dims: the dims of the graph with their ranges in this part.
-        order: number of the order.
         excess: for every shape of the part its peak is proved to be at most `1 + excess` times that of each other order;
             None where nothing is proved.
         seen_excess: the largest share by which its peak is above the lowest, at the sample shapes of the part.
@@ -59,13 +57,6 @@ def best_parts(
     """A partition of the range into boxes, with an order for each. O(parts x orders^2 x expressions^2) comparisons.
 
     The widest parts are cut first. A part is not cut where an order is proved to be within the tolerance of all others.
-
-    Args:
-        dims: with their ranges.
-        relations: between them.
-        peaks: of each order the expressions of which its peak is the largest.
-        tolerance: a share of the peak.
-        most_parts: boxes; what is left when they are used up is not cut any further.
     """
     done: list[RangePart] = []
     waiting = [whole] if (whole := _part(tuple(dims), relations, peaks)) is not None else []

@@ -40,7 +40,6 @@ def list_order(problem: SymbolicProblem, *, reverse: bool = False) -> tuple[int,
     """The order of operations that list scheduling makes. O(operations x ready operations).
 
     Args:
-        problem: storages, operations and what is known of their sizes.
         reverse: place the operations from the last to the first, as Algorithm 1 does.
     """
     state = SymbolicState(problem, reverse=reverse)

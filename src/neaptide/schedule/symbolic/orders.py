@@ -26,13 +26,11 @@ class SymbolicOrders:
     """Orders for a range of shapes.
 
     Attributes:
-        candidates: all distinct orders that were looked at.
         whole: the best one for the whole range, with what is proved of it against the other candidates.
         parts: boxes that make up the range, with the best order of each; one box where one order is within the
             tolerance everywhere.
         excess_over_bound: for every shape in the range the peak of `whole` is proved to be at most this share above what
             every order needs; None where no share of the certificate's is.
-        searched: shapes for which orders were searched alone, with a bound of all orders there.
     """
 
     candidates: tuple[CandidateOrder, ...]
@@ -46,11 +44,7 @@ class SymbolicOrders:
         return self.candidates[self.whole.order]
 
     def at(self, sizes: Mapping[str, int]) -> CandidateOrder:
-        """The order for a shape.
-
-        Args:
-            sizes: a number for every dim.
-        """
+        """The order for a shape."""
         shape = dict(sizes)
         part = next((part for part in self.parts if shape in part), self.whole)
         return self.candidates[part.order]
@@ -68,9 +62,7 @@ def symbolic_orders(
     """Orders for the range of a problem; never worse than program order at any sample shape where that is best.
 
     Args:
-        problem: storages, operations and what is known of their sizes.
         limits: of the searches for single shapes, which share them; lists are always made.
-        interrupt: when set, the searches end.
         known: further orders that compete, by origin.
         tolerance: share of the peak by which one order may be above the best candidate before the range is cut.
         most_parts: boxes into which the range is cut at most.

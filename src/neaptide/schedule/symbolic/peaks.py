@@ -17,8 +17,6 @@ class SymbolicPeak:
 
     Attributes:
         known: the expressions in the form of the store; none is proved to be at most another at every shape.
-        store: that they are compared in.
-        sizes: the expressions, in bytes, over dims of the graph.
     """
 
     known: tuple[KnownSize, ...]

@@ -24,9 +24,7 @@ class SymbolicProblem:
 
     Attributes:
         structure: storages and operations; its sizes are those of one shape.
-        store: what is known of the dims.
         sizes: bytes by storage; 0 for storages on other devices.
-        workspace: scratch bytes by operation.
     """
 
     structure: OrderProblem
@@ -79,7 +77,6 @@ def symbolic_problem(
     takeovers.
 
     Args:
-        graph: the program. Dims that it does not declare are 0 or more.
         workspace: scratch bytes by node; a loop needs them, because its body's peak depends on the shape.
         device: whose bytes are counted; by default the one with the largest total at one shape of the range.
 

@@ -12,10 +12,6 @@ class SymbolicState:
     """A prefix of an order, or (`reverse`) a suffix; the operations that may come next, and their memory impact.
 
     The same as `schedule.order.evaluate.DownsetState`, with expressions for bytes.
-
-    Attributes:
-        ready: operations that may be placed next, in program order at first, then in the order in which they become so.
-        taken: those placed so far, first placed first.
     """
 
     def __init__(self, problem: SymbolicProblem, *, reverse: bool = False) -> None:
@@ -94,9 +90,6 @@ def bytes_saved(
     then. Negative where evicting costs more than it frees.
 
     Args:
-        problem: sizes.
-        order: in which the operations run.
-        evicted: the storage.
         subgraph: the operations that run again.
         consumer: the operation before which they run; it is the next to use the storage.
     """

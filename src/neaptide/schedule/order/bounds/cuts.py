@@ -17,7 +17,6 @@ def lowest_downset(
     """The downset after which the fewest bytes are there. One minimum cut, whose source side it is.
 
     Args:
-        steps: ops with what they do to the bytes.
         include: ops that must be in it (their ancestors follow).
         exclude: ops that must not be in it (nor their descendants).
         largest: of several, the largest instead of the smallest.

@@ -75,9 +75,7 @@ def cut_bound(
     falling hill, and the work stops where hills fall to the bound found so far: most often after a few cuts.
 
     Args:
-        steps: of the problem.
         order: any legal order; the better it is, the fewer cuts are needed.
-        floor: a bound known already.
         guard: one unit of work per cut; on meeting a limit the bound so far is returned.
         upper_bytes: peak of the best order known, if that is another one; at this bound the work is done.
         only_proof: look only at ops whose hill is that high. No other op can bring the bound there, so this is all
@@ -126,12 +124,8 @@ def sub_problem_bound(
     takeovers of what is read behind S2 as well are counted as made: cutting down a schedule may lose those.
 
     Args:
-        steps: of the problem.
         order: an order; v is the op at its peak.
-        floor: a bound known already; never less is returned.
         guard: one unit of work per state.
-        most_ops: larger sub-problems are left alone.
-        states: of each search; what it has proved until then counts.
     """
     played = profile(steps, order)
     if played.peak_position is None or played.peak_bytes <= floor:
@@ -173,12 +167,9 @@ def escape_bound(
     of R. Reversed, the same holds for the last op that runs outside a set that holds all descendants.
 
     Args:
-        steps: of the problem.
         order: a legal order; the better it is, the fewer cuts are needed: along it ops are reached without any.
-        floor: a bound known already; never less is returned.
         upper_bytes: peak of the best order known; at this bound the work is done.
         guard: one unit of work per cut; on meeting a limit the bound so far is returned.
-        reverse: from the end backwards.
     """
     escape = _Escape(steps, reverse=reverse)
     way = list(zip(order, profile(steps, order).bytes_at, strict=True))[:: -1 if reverse else 1]

@@ -57,14 +57,7 @@ class ContractionStats:
 
 
 class ChainGraph:
-    """Chains with dependencies between them, transitively reduced where the steps were.
-
-    Attributes:
-        items: by chain, its steps; empty for chains that are gone.
-        predecessors: by chain.
-        successors: by chain.
-        stats: what has been contracted so far.
-    """
+    """Chains with dependencies between them, transitively reduced where the steps were."""
 
     def __init__(
         self,

@@ -41,7 +41,6 @@ def dominant_segments(region: Steps, state_limit: int, guard: LimitGuard | None 
 
     Args:
         region: ops without takeovers that depend on the order.
-        state_limit: most downsets.
         guard: asked for time and interrupts, not charged; when it says stop there are no segments.
     """
     target = _mask(lowest_downset(region))
@@ -347,9 +346,7 @@ def way_out_bound(basin: Steps, count: int, floor: int, guard: LimitGuard | None
     edge requires more. The search ends when a downset of reached items is at level 0 or below.
 
     Args:
-        basin: what there is to take, in one direction.
         count: of its items; those behind are bytes that come back with them.
-        floor: a bound known already; never less is returned.
         guard: asked for time and interrupts, not charged; when it says stop, the bound so far is returned.
     """
     outside = dict.fromkeys(range(count))

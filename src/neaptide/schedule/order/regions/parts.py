@@ -28,7 +28,6 @@ class SolvedPart:
     """A part of a problem that has become one chain.
 
     Attributes:
-        kind: its structure.
         ops: ops of the problem in it, those of parts inside it included.
         degree: chains or ops that start side by side behind one op; the most of them.
         states: downsets looked at; 0 for branches, and for a region equal to one solved before.
@@ -42,15 +41,7 @@ class SolvedPart:
 
 @dataclass(frozen=True, slots=True)
 class PartSummary:
-    """All solved parts of one kind.
-
-    Attributes:
-        kind: their structure.
-        count: how many.
-        largest_ops: most ops of one of them.
-        degree: the largest.
-        states: downsets looked at in all of them.
-    """
+    """All solved parts of one kind."""
 
     kind: PartKind
     count: int

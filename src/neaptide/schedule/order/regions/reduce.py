@@ -22,7 +22,6 @@ class Reduced:
     Attributes:
         steps: its ops are macro ops: stretches of original ops in a fixed order.
         contents: by macro op, the original ops that it runs, in order.
-        stats: what was done.
         limit: which limit stopped the reduction (`time`, `work`, `interrupt`); None if it came to its end.
     """
 
@@ -57,11 +56,8 @@ def reduce(
     of the original with the same peak. O(n log n) besides the regions.
 
     Args:
-        steps: what to reduce.
         limits: time, and work in downsets; on meeting one, what has been contracted so far is returned.
-        region_states: most downsets of one region; one with more stays.
         region_chains: most chains of one region; looking for larger ones takes time even where there are none.
-        interrupt: when set, like a limit.
         sizes: by op, how many ops it stands for in the stats; 1 each without it.
     """
     guard = LimitGuard(limits or Limits(), interrupt)

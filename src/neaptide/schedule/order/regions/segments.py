@@ -21,7 +21,6 @@ class Segment(NamedTuple):
     Attributes:
         rise: highest bytes while it runs, above the bytes before it.
         delta: bytes after it less bytes before it.
-        ops: what it runs.
     """
 
     rise: int

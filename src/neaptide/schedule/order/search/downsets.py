@@ -39,8 +39,6 @@ class DownsetSearch:
     (Ahn et al., MLSys 2020) visits the same lattice without levels and free moves.
 
     Attributes:
-        states: expanded so far.
-        lower_bytes: proved so far.
         upper_bytes: may be lowered between two calls of `advance`.
         order: an order with the lowest peak, when there is one below `upper_bytes`.
     """

@@ -27,10 +27,7 @@ def improve_peak(
     """Solve windows around the peak exactly until that lowers it no more. Never returns a worse order.
 
     Args:
-        steps: of the problem.
-        order: a legal order.
         guard: one unit of work per state.
-        lower_bytes: stop at this peak.
         states: of the search of each window, in each direction.
     """
     current = tuple(order)

@@ -40,8 +40,6 @@ class Lattice:
 
     Attributes:
         left: the start state's set: all ops.
-        start_bytes: bytes of the start state.
-        ready: ops that may be placed first.
         blockers: by op, bitset of ops that must be placed before it.
         frozen: by op, whether no rule may place it early (reversed only): a takeover depends on when it runs.
     """
