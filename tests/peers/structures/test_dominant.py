@@ -25,7 +25,7 @@ def test_oracle_construction_dominates_every_order(seed, oracle) -> None:
     rng = random.Random(seed)
     problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
     steps = to_steps(problem)
-    if any(coupling.is_pin for coupling in steps.couplings):
+    if steps.takeovers:
         with pytest.raises(Refusal, match="works in place"):
             dominant(problem, oracle)
         return

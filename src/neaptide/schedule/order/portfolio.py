@@ -337,7 +337,8 @@ class _Portfolio:
         return self._offer(order)
 
     def _beams(self) -> int | None:
-        before, found = self.peak, []
+        before = self.peak
+        found: list[int | None] = []
         with self._half() as guard:
             for width in _BEAM_WIDTHS:
                 for reverse in (False, True):
