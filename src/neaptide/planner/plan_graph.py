@@ -13,9 +13,9 @@ from neaptide.ask import Ask
 from neaptide.errors import VerifyError
 from neaptide.ir.body_orders import body_orders
 from neaptide.ir.edit import Edited
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.ir.fingerprint import fingerprint
 from neaptide.named_peers import WITH_STAYS, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.arena_order import PlannedArena, settle_arena

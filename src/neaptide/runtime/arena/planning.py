@@ -20,7 +20,6 @@ from neaptide.layout.best_layout import best_layout
 from neaptide.layout.caching_allocator import caching_allocator_reserved
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
 from neaptide.layout.in_place.choices import choose_in_place, share
-from neaptide.layout.caching_allocator import caching_allocator_reserved
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
 from neaptide.lower.places import Place, StepPlaces
