@@ -8,10 +8,22 @@ import pytest
 
 from neaptide import interruption
 from neaptide.cli.process.interrupts import asking_before_aborting, handled, has_heard
-from neaptide.interruption import Cut, beside, beyond_search, cutting, has_left_calls, is_in_part, part
-from neaptide.planner.failed_stages import attempt
+from neaptide.interruption import Cut, Part, beside, beyond_search, cutting, has_left_calls, is_in_part
+from neaptide.planner.failed_stages import Stage
 
 ANSWER = 42
+
+
+def part(work, otherwise):
+    with Part():
+        return work()
+    return otherwise()
+
+
+def attempt(name, work, otherwise, **options):
+    with Stage(name, **options):
+        return work()
+    return otherwise()
 
 
 def cut_here():

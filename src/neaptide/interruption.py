@@ -22,7 +22,7 @@ _POLL_S: Final = 0.02  # how late a call beside sees that the search is asked to
 
 
 class Cut(BaseException):
-    """A part of a search is ended from outside. No `Exception`: only `part` takes it."""
+    """A part of a search is ended from outside. No `Exception`: only a `Part` takes it."""
 
 
 class _Thread:
@@ -119,16 +119,9 @@ class Part:
         return kind is not None and issubclass(kind, Cut)
 
 
-def part(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """The result of a part of a search, or what there is without it when it is cut."""
-    with Part():
-        return work()
-    return otherwise()
-
-
 @contextmanager
 def keeping() -> Iterator[None]:
-    """There is an answer at hand meanwhile, and everything that may be long is a `part` or listens."""
+    """There is an answer at hand meanwhile, and everything that may be long is a `Part` or listens."""
     found = _of_main_thread()
     if found is None:
         yield

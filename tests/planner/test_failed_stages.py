@@ -19,7 +19,7 @@ from neaptide.budget import Budget
 from neaptide.errors import MissingExtra, PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.failed_stages import FailedStageWarning, OnFailure, attempt, failing_stages
+from neaptide.planner.failed_stages import FailedStageWarning, OnFailure, Stage, failing_stages
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
@@ -192,11 +192,8 @@ def test_in_tests_what_fails_is_raised(monkeypatch):
 
 @pytest.mark.usefixtures("production")
 def test_what_the_user_can_put_right_is_raised():
-    def missing():
+    with pytest.raises(MissingExtra), Stage("the strategy moccasin"):
         raise MissingExtra("OR-tools is not installed")
-
-    with pytest.raises(MissingExtra):
-        attempt("the strategy moccasin", missing, lambda: None)
 
 
 @pytest.mark.usefixtures("production")

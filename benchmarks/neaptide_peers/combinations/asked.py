@@ -17,8 +17,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_of_outcome
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.random_states import random_state_bytes
-from neaptide.planner.record import planned_program
+from neaptide.planner.record import planned_program, random_state_bytes
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts

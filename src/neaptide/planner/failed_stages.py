@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import TypeVar
 
 from neaptide.errors import MissingExtra, UsageError
 from neaptide.interruption import Part, keeping
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class FailedStageWarning(UserWarning):
@@ -94,10 +91,3 @@ class Stage:
                 stacklevel=2,
             )
         return True
-
-
-def attempt(name: str, work: Callable[[], T], otherwise: Callable[[], T], *, can_be_cut: bool = True) -> T:
-    """The result of such a part, or what there is without it."""
-    with Stage(name, can_be_cut=can_be_cut):
-        return work()
-    return otherwise()

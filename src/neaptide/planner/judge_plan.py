@@ -24,8 +24,7 @@ from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.random_states import random_state_bytes
-from neaptide.planner.record import told_recomputations
+from neaptide.planner.record import random_state_bytes, told_recomputations
 from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram, wrong_field
 from neaptide.schedule.problem import StepProblem, compile_problem
 from neaptide.schedule.state_bounds import least_with_stays
@@ -44,11 +43,7 @@ def problem_of(
     Bodies of loops run in the orders of the plan, which are judged to be legal.
 
     Args:
-        program: the plan of the graph.
-        graph: as it is planned; with `captured`, as it was captured.
-        registry: what the operations mean.
         captured: of the program, where its captured graph is asked about.
-        binding: values of symbolic dims.
 
     Raises:
         PlanError: the plan assumes something of nodes or storages that the graph has not, or the order of a body is not
@@ -91,11 +86,6 @@ def problem_of(
 def judged_bodies(program: PlannedProgram, graph: Graph, registry: OpRegistry) -> Bodies:
     """The schedules of the bodies of a program's loops, by loop, legal.
 
-    Args:
-        program: as it was found, or as it was read.
-        graph: what it is for, after its rewrites.
-        registry: what the operations mean.
-
     Raises:
         PlanError: the orders of bodies are not legal.
     """
@@ -110,14 +100,7 @@ def judged_bodies(program: PlannedProgram, graph: Graph, registry: OpRegistry) -
 def plan_workspace(
     assumed: AssumedBytes, graph: Graph, bodies: Bodies = NO_BODIES, binding: Binding | None = None
 ) -> dict[int, int]:
-    """Scratch bytes by node id that a plan assumes, loops with all that their bodies hold in their orders.
-
-    Args:
-        assumed: of the plan of the graph.
-        graph: the program.
-        bodies: by loop, the order of its body.
-        binding: values of symbolic dims.
-    """
+    """Scratch bytes by node id that a plan assumes, loops with all that their bodies hold in their orders."""
     return {**dict(assumed.workspace), **loop_workspaces(graph, binding, bodies, _known_in_bodies(assumed))}
 
 
@@ -134,13 +117,8 @@ def judge_program(
     """Judge a planned program beside its graph, and give its schedule. About two plays of the schedule.
 
     Args:
-        program: as it was found, or as it was read.
-        graph: what it is for, after its rewrites (`planner.rewritten_plan.replayed`).
-        step: the same as integers, under `program.assumed`.
         registry: what the operations mean. Not what the plan says of itself: a file cannot allow itself other bits.
         captured: the graph before the rewrites; None where there are none.
-        atomic: whether updates must wait for everything that can fail.
-        binding: values of symbolic dims.
 
     Raises:
         PlanMismatch: the graph has another fingerprint.
@@ -159,8 +137,6 @@ def judge_budgets(
     """Check that each program was allowed the bytes that the budget gives it, and keeps to those of the host.
 
     Args:
-        record: the budget as it was asked for.
-        programs: of the step, the usual one first.
         written_peaks: of each, with workspace, as the user wrote it.
 
     Raises:

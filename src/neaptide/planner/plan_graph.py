@@ -35,8 +35,7 @@ from neaptide.planner.offload.outcome import with_stays
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.on_operands import Operands, stays_after
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.random_states import random_state_bytes
-from neaptide.planner.record import ended_as, planned_program
+from neaptide.planner.record import ended_as, planned_program, random_state_bytes
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram

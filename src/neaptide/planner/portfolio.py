@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason, left_out
-from neaptide.planner.failed_stages import attempt
+from neaptide.planner.failed_stages import Stage
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.recompute.curve.least_memory import least_memory
@@ -118,8 +118,7 @@ class _Portfolio:
         if search.guard.check_now() in {"time", "interrupt"} or _FLOOR in self.without:
             return
         limits = Limits(search.guard.remaining_s(), search.limits.work, search.limits.seed)
-
-        def found() -> PlannedSequence:
+        with Stage("the search for the lowest peak"):
             outcome = least_memory(
                 self.step,
                 math.inf,
@@ -131,11 +130,7 @@ class _Portfolio:
                 within=self.budget,
             )
             search.guard.exhausted(outcome.work)
-            return outcome.require()
-
-        floor = attempt("the search for the lowest peak", found, lambda: None)
-        if floor is not None:
-            search.archive.note(floor)
+            search.archive.note(outcome.require())
 
     def _try(self, name: str, plan: PlannedSequence, work: int | None = None) -> None:
         """Try a strategy, unless nothing is left to win or to spend."""
@@ -177,11 +172,9 @@ class _Portfolio:
         order = tuple(dict.fromkeys(self.best.sequence))
         if order not in self._bounds:
             bounds = self.search.bounds_of(self.best)
-            self._bounds[order] = attempt(
-                "the bound of the least time",
-                lambda: bounds.certificate(self.budget),
-                lambda: RecomputeBound(self.step.baseline_seconds),
-            )
+            self._bounds[order] = RecomputeBound(self.step.baseline_seconds)
+            with Stage("the bound of the least time"):
+                self._bounds[order] = bounds.certificate(self.budget)
             self.search.known |= self._bounds[order].repetitions
         return self._bounds[order]
 

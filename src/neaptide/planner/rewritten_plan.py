@@ -23,9 +23,6 @@ def of_captured(
 
     Args:
         program: as it was found for the rewritten graph; its baseline is the program order of that graph.
-        captured: the graph before the rewrites.
-        pricing: of both.
-        rewrites: at least one.
     """
     written, prices = baseline(pricing.problem(captured)), pricing.prices(captured)
     made = program.predictions
@@ -45,11 +42,6 @@ def of_captured(
 
 def replayed(program: PlannedProgram, captured: Graph, registry: OpRegistry) -> Edited:
     """The graph that a plan is for, made of the one that was captured. Each rewrite is checked by its rule.
-
-    Args:
-        program: for this graph, or for one that follows from it.
-        captured: the graph of the step.
-        registry: what the operations mean.
 
     Raises:
         PlanMismatch: the plan was made for another captured graph.

@@ -158,12 +158,13 @@ class PreparedStep(CostedStep):
         def asked(planned: PlannedGraph) -> GraphAsk:
             return self.request(index, role, planned, ask, allowed)
 
+        if ask.numerics != CLOSE:
+            planned, found = self._with_same_bits(planned, asked, ask, asked(planned))
+            return self._judged(planned, found, ask)
+
         def keeping_bits(request: GraphAsk) -> tuple[PlannedGraph, GraphPlan]:
             return self._with_same_bits(planned, asked, ask, request)
 
-        if ask.numerics != CLOSE:
-            planned, found = keeping_bits(asked(planned))
-            return self._judged(planned, found, ask)
         prices = VariantPrices(self.quick_pricing, self.pricing, self.part_costs)
         planned, found = searched_variant(
             planned, asked, ask, prices, self.choices(planned), like, met, keeping_bits

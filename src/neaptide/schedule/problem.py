@@ -204,11 +204,7 @@ class StepProblem:
         return self.workspace[node] + (0 if on is None else self.storage_bytes[on.storage])
 
     def on_operands(self, seconds: Mapping[int, tuple[int, float]]) -> StepProblem:
-        """The same step, with results of some nodes on top of operands wherever a sequence permits it. O(size of the step).
-
-        Args:
-            seconds: by such a node, the storage of the operand, and the seconds of a run on top of it.
-        """
+        """The same step, with results of some nodes on top of operands wherever a sequence permits it. O(size of the step)."""
         workspace, times, again = list(self.workspace), list(self.seconds), list(self.repeat_seconds)
         overwrites = {}
         for node, (storage, taken_s) in seconds.items():

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.failed_stages import attempt
+from neaptide.planner.failed_stages import Stage
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.curve.search import RecomputeSearch
 from neaptide.planner.recompute.settings import SETTINGS
@@ -117,7 +117,8 @@ class _LeastMemory:
         lowest = archive.lowest().peak_with_workspace_bytes
         if bare is not None and search.is_clearly_above(bare.peak_with_workspace_bytes, lowest):
             archive.note(bare)
-        attempt("the bounds below the curve", self._prove, lambda: None)
+        with Stage("the bounds below the curve"):
+            self._prove()
 
     def _prove(self) -> None:
         """Raise the floor, and the lines where they cross the limit."""
@@ -214,13 +215,11 @@ class _LeastMemory:
                 self.archive.note(self.search.baseline)
 
     def _is_legal(self, plan: PlannedSequence) -> bool:
-        def checked() -> bool:
+        with Stage(f"the search for the lowest peak, by {plan.strategy},", can_be_cut=False):
             if self.search.check is not None:
                 self.search.check(plan.sequence)
             return True
-
-        stage = f"the search for the lowest peak, by {plan.strategy},"
-        return attempt(stage, checked, lambda: False, can_be_cut=False)
+        return False
 
     def _outcome(self, best: PlannedSequence | None) -> Outcome[PlannedSequence]:
         guard = self.search.guard

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
-from neaptide.planner.failed_stages import attempt
+from neaptide.planner.failed_stages import Stage
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope
 from neaptide.planner.recompute.chain.options import KnownChains
@@ -201,16 +201,14 @@ class RecomputeSearch:
         problem = replace(
             self.problem(budget, plan), known=self.known.union(*pairs), enough_seconds=enough_seconds
         )
-
-        def found() -> PlannedSequence:
+        with Stage(f"the strategy {name}"):
             outcome = strategy(name)(problem, self.left(tries), self.interrupt)
             self.guard.exhausted(outcome.work)
-            plan = outcome.require()
-            if self.check is not None and self.archive.keeps(plan):
-                self.check(plan.sequence)
-            return plan
-
-        return attempt(f"the strategy {name}", found, lambda: None)
+            found = outcome.require()
+            if self.check is not None and self.archive.keeps(found):
+                self.check(found.sequence)
+            return found
+        return None
 
     def polish(
         self,
@@ -255,7 +253,8 @@ class RecomputeSearch:
         """
         high, low = self.start.peak_with_workspace_bytes, max(budget, self.step.lower_bound_bytes)
         if high > low:
-            attempt("the ladder of the chain program", lambda: self._climb(high, low, count), lambda: None)
+            with Stage("the ladder of the chain program"):
+                self._climb(high, low, count)
 
     def _climb(self, high: int, low: int, count: int) -> None:
         for most, part in _LADDER:
@@ -298,12 +297,9 @@ class RecomputeSearch:
         lowest = self.archive.lowest().peak_with_workspace_bytes
         if not self.goes_on() or not self.is_clearly_above(self.step.lower_bound_bytes, lowest):
             return None
-        guard = LimitGuard(self.guard.left(SETTINGS.parts), self.interrupt)
-
-        def made() -> PlannedSequence | None:
-            return nothing_held(self.step, self.start.sequence, SETTINGS.polish_tries, guard)
-
-        plan = attempt("the plan that holds nothing", made, lambda: None)
+        guard, plan = LimitGuard(self.guard.left(SETTINGS.parts), self.interrupt), None
+        with Stage("the plan that holds nothing"):
+            plan = nothing_held(self.step, self.start.sequence, SETTINGS.polish_tries, guard)
         self.guard.exhausted(guard.work)
         return plan
 
