@@ -13,6 +13,7 @@ import argparse
 import itertools
 import sys
 import time
+from fractions import Fraction
 from typing import Any
 
 from bench_record import recorded, save, say, table
@@ -22,6 +23,8 @@ BATCHES = (2, 8, 64)
 LENGTHS = (2, 32, 512, 4096)
 RANGE = {"batch": {0: (1, 64), 1: (2, 4096)}}
 ORIGINS = ("program order", "list, forward", "list, backward")
+TOLERANCE = Fraction(1, 100)  # of the peak; the range is cut where no order is proved to be within it
+MOST_PARTS = 16
 COLUMNS = ("layers", "operations", "plan (s)", "proved within", "worst at a shape", *ORIGINS)
 
 
@@ -33,16 +36,20 @@ def measure(layers: int, time_s: float) -> dict[str, Any]:
     from neaptide.schedule.order.portfolio import best_order
     from neaptide.schedule.symbolic.orders import symbolic_orders
     from neaptide.schedule.symbolic.problem import symbolic_problem
+    from neaptide_peers.orders.range_parts import best_parts
 
     step, batch = zoo.factory("llama@tiny", layers=layers)()
     graph = capture_step(step, (batch,), dynamic=RANGE).steady.graph
     problem = symbolic_problem(graph)
     start = time.process_time()
-    outcome = symbolic_orders(problem, Limits(time_s=time_s))
+    candidates = symbolic_orders(problem, Limits(time_s=time_s))
     seconds = time.process_time() - start
-    result = outcome.require()
-    kept = {candidate.origin: candidate for candidate in result.candidates}
-    chosen = {"range": result.best(), **{origin: kept[origin] for origin in ORIGINS if origin in kept}}
+    store, forms = problem.store, [candidate.peak.sizes for candidate in candidates]
+    (whole,) = best_parts(store.dims, store.relations, forms, tolerance=TOLERANCE, most_parts=1)
+    parts = best_parts(store.dims, store.relations, forms, tolerance=TOLERANCE, most_parts=MOST_PARTS)
+    best = candidates[whole.order]
+    kept = {candidate.origin: candidate for candidate in candidates}
+    chosen = {"range": best, **{origin: kept[origin] for origin in ORIGINS if origin in kept}}
     shapes = []
     for sizes in itertools.product(BATCHES, LENGTHS):
         shape = {dim.name: size for dim, size in zip(graph.dims, sizes, strict=True)}
@@ -63,11 +70,11 @@ def measure(layers: int, time_s: float) -> dict[str, Any]:
         "layers": layers,
         "operations": len(graph.nodes),
         "plan_s": seconds,
-        "candidates": [candidate.origin for candidate in result.candidates],
-        "chosen": result.best().origin,
-        "expressions": len(result.best().peak.sizes),
-        "parts": len(result.parts),
-        "proved_excess": None if result.whole.excess is None else float(result.whole.excess),
+        "candidates": [candidate.origin for candidate in candidates],
+        "chosen": best.origin,
+        "expressions": len(best.peak.sizes),
+        "parts": len(parts),
+        "proved_excess": None if whole.excess is None else float(whole.excess),
         "worst_excess": {name: max(row["excess"][name] for row in shapes) for name in chosen},
         "shapes": shapes,
     }

@@ -10,11 +10,10 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.steps import to_steps
-from neaptide.schedule.symbolic.candidates import SampledPeaks, spliced
-from neaptide.schedule.symbolic.lists import list_order
+from neaptide.schedule.symbolic.lists import SymbolicState, list_order
+from neaptide.schedule.symbolic.orders import SampledPeaks, spliced
 from neaptide.schedule.symbolic.peaks import largest, peak_of_order, symbolic_bytes_at
 from neaptide.schedule.symbolic.problem import symbolic_problem
-from neaptide.schedule.symbolic.state import SymbolicState
 from symbolic_graphs import problem_orders, shapes_of, symbolic_graphs
 
 
@@ -45,7 +44,7 @@ def test_impacts_are_those_of_the_integer_state(graph, reverse, data):
             impact = problem.store.expression(state.allocated_minus_freed(op)).evaluate(shape)
             assert impact == numbers.growth(op)
         op = data.draw(st.sampled_from(list(state.ready)))
-        state.place(op)
+        state.run(op)
         numbers.run(op)
     assert state.order() == numbers.order()
 
@@ -60,7 +59,7 @@ def test_lists_make_legal_orders(graph, reverse):
 @given(symbolic_graphs(), st.data())
 def test_what_is_left_of_a_peak_has_its_largest_at_every_shape(graph, data):
     problem = symbolic_problem(graph, device="cpu")
-    sizes = problem.known_sizes()
+    sizes = [problem.store.known(size) for size in problem.sizes]
     left = largest(problem.store, sizes)
     assert set(left) <= set(sizes)
     shape = data.draw(st.sampled_from(shapes_of(graph)))

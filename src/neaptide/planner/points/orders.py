@@ -15,9 +15,8 @@ from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.strategies import early_updates
-from neaptide.schedule.symbolic.certificate import proved_excess
 from neaptide.schedule.symbolic.orders import symbolic_orders
-from neaptide.schedule.symbolic.peaks import SymbolicPeak
+from neaptide.schedule.symbolic.peaks import SymbolicPeak, proved_excess
 from neaptide.schedule.symbolic.problem import symbolic_problem
 
 EARLY: Final = "updates as early as is free"
@@ -64,10 +63,10 @@ def orders_for_range(
     )
     found = symbolic_orders(
         symbolic, Limits(limits.time_s, work, limits.seed), interrupt, known={EARLY: early}
-    ).require()
-    start = next(candidate for candidate in found.candidates if candidate.order == early)
+    )
+    start = next(candidate for candidate in found if candidate.order == early)
     first = OrderForRange(early, start.peak, start.origin)
-    lower = [c for c in found.candidates if _is_lower(c.peak, start.peak)]
+    lower = [c for c in found if _is_lower(c.peak, start.peak)]
     if not lower:
         return (first,)
     best = min(lower, key=lambda c: sum(a / b for a, b in _samples(c.peak, start.peak)))

@@ -48,6 +48,15 @@ class DownsetState:
         """Bytes after an op less bytes before it, in program time, if it is placed now."""
         return self.steps.delta[op] - self._freed[op]
 
+    def frees(self, op: int) -> list[int]:
+        """The couplings that a ready op would free if it is placed now."""
+        couplings = self.steps.couplings
+        return [
+            index
+            for index in self._ties[op]
+            if self._open[index] == (len(couplings[index].ops) if self.reverse else 1)
+        ]
+
     def run(self, op: int) -> tuple[int, ...]:
         """Place a ready op. Returns the ops, ready or not, whose `growth` has changed."""
         self.bytes += -self.growth(op) if self.reverse else self.growth(op)

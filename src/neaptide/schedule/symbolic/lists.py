@@ -7,9 +7,53 @@ compared, the one that leads to shorter lifetimes by the topology of the graph.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from neaptide.schedule.order.heuristics import DownsetState
+from neaptide.schedule.order.steps import to_steps
 from neaptide.schedule.symbolic.problem import SymbolicProblem
-from neaptide.schedule.symbolic.state import SymbolicState
 from neaptide.symbolic.relations import KnownSize, Order, SizeRelations
+
+
+class SymbolicState(DownsetState):
+    """What has run so far, and what each ready operation would do, in expressions for bytes.
+
+    Each storage counts as one byte for `growth`: lives that an operation begins less those that it ends.
+    """
+
+    def __init__(self, problem: SymbolicProblem, *, reverse: bool = False) -> None:
+        structure = problem.structure
+        lives = tuple(replace(storage, nbytes=1) for storage in structure.storages)
+        super().__init__(to_steps(replace(structure, storages=lives)), reverse=reverse)
+        self._coupled = [problem.total((coupling.storage,)) for coupling in self.steps.couplings]
+        coupled = {coupling.storage for coupling in self.steps.couplings}
+        ends: list[list[int]] = [[] for _ in structure.ops]
+        for index, storage in enumerate(structure.storages):
+            accessors = structure.accessors[index]
+            if accessors and index not in coupled and not (storage.resident or storage.output):
+                ends[accessors[-1]].append(index)
+        self._always = [
+            problem.total(problem.created(op)) - problem.total(tuple(ends[op]))
+            for op in range(structure.op_count)
+        ]
+        self._impact: dict[int, KnownSize] = {}
+
+    def allocated_minus_freed(self, op: int) -> KnownSize:
+        """Bytes that an operation brings into being, less those that are freed after it, if it is placed now."""
+        impact = self._impact.get(op)
+        if impact is None:
+            impact = self._always[op]
+            for coupling in self.frees(op):
+                impact = impact - self._coupled[coupling]
+            self._impact[op] = impact
+        return impact
+
+    def run(self, op: int) -> tuple[int, ...]:
+        """Place a ready operation."""
+        changed = super().run(op)
+        for other in changed:
+            self._impact.pop(other, None)
+        return changed
 
 
 class _Impacts:
@@ -54,7 +98,7 @@ def list_order(problem: SymbolicProblem, *, reverse: bool = False) -> tuple[int,
         return known[1]
 
     def lifetimes(op: int) -> tuple[int, int]:
-        begun = state.begun_minus_ended(op)
+        begun = state.growth(op)
         return (-begun, -op) if reverse else (begun, op)
 
     while state.ready:
@@ -69,7 +113,7 @@ def list_order(problem: SymbolicProblem, *, reverse: bool = False) -> tuple[int,
             is_better = found in {"<", "<="}
             if is_better or (found in {None, "=="} and lifetimes(op) < lifetimes(best)):
                 best = op
-        state.place(best)
+        state.run(best)
     return state.order()
 
 

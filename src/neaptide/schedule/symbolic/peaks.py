@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
 
 from neaptide.schedule.order.evaluate import check_order
 from neaptide.schedule.symbolic.problem import SymbolicProblem
 from neaptide.symbolic.relations import KnownSize, SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
+
+# Shares that are tried, in thousandths: what is proved is one of them.
+_LADDER: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,26 @@ def largest(store: SizeRelations, sizes: Iterable[KnownSize]) -> tuple[KnownSize
             kept = [other for other in kept if store.compare_known(other, size) not in {"<", "<="}]
             kept.append(size)
     return tuple(kept)
+
+
+def proved_excess(
+    store: SizeRelations, peak: Sequence[KnownSize], others: Sequence[KnownSize]
+) -> Fraction | None:
+    """The least share that is proved: for every shape one peak is at most `1 + share` times another; None without proof.
+
+    It is where every expression of one is at most `1 + share` times some expression of the other.
+    """
+    left = list(peak)
+    for thousandths in _LADDER:
+        raised = [size * (1000 + thousandths) for size in others]
+        left = [size for size in left if not _is_covered(store, size * 1000, raised)]
+        if not left:
+            return Fraction(thousandths, 1000)
+    return None
+
+
+def _is_covered(store: SizeRelations, size: KnownSize, others: Sequence[KnownSize]) -> bool:
+    return any(store.compare_known(size, other) in {"<", "<=", "=="} for other in others)
 
 
 def _at_rest(problem: SymbolicProblem) -> KnownSize:

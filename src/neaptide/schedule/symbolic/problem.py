@@ -51,10 +51,6 @@ class SymbolicProblem:
             ),
         )
 
-    def known_sizes(self) -> tuple[KnownSize, ...]:
-        """Bytes by storage, in the form of the store."""
-        return tuple(map(self.store.known, self.sizes))
-
     def total(self, storages: tuple[int, ...]) -> KnownSize:
         """Bytes of some storages together."""
         result = self.store.known(_ZERO)

@@ -1,8 +1,6 @@
-"""What is proved of several orders over ranges of shapes: which is best where, and by how much at most it is not.
+"""A range of shapes cut into boxes, each with the order that is proved to be within a tolerance of all others there.
 
-The peak of an order is at every shape the largest of a few expressions. Order `a` is within `x` % of order `b` over a
-range if every expression of `a` is at most `1 + x/100` times some expression of `b`, for every shape. Where no order is
-proved to be within the tolerance of all others, the range is cut in two, until there is one for each part.
+Where no order is proved to be, a box is cut in two, until there is one for each part.
 """
 
 from __future__ import annotations
@@ -14,13 +12,11 @@ from math import isqrt
 from typing import Final
 
 from neaptide.errors import SymbolicError
-from neaptide.schedule.symbolic.peaks import largest
+from neaptide.schedule.symbolic.peaks import largest, proved_excess
 from neaptide.symbolic.dims import Dim, Relation
-from neaptide.symbolic.relations import KnownSize, SizeRelations
+from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
-# Shares that are tried, in thousandths: what is proved is one of them.
-_LADDER: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _SMALLEST_WIDTH: Final = 2  # a range that is cut has at least as many sizes
 _BEYOND: Final = 4  # a range without end is cut this many times its lower end above it
 
@@ -70,23 +66,6 @@ def best_parts(
         found = (_part(half, relations, peaks) for half in halves)
         waiting += [made for made in found if made is not None]
     return tuple(done)
-
-
-def proved_excess(
-    store: SizeRelations, peak: Sequence[KnownSize], others: Sequence[KnownSize]
-) -> Fraction | None:
-    """The least share that is proved: for every shape one peak is at most `1 + share` times another; None without proof."""
-    left = list(peak)
-    for thousandths in _LADDER:
-        raised = [size * (1000 + thousandths) for size in others]
-        left = [size for size in left if not _is_covered(store, size * 1000, raised)]
-        if not left:
-            return Fraction(thousandths, 1000)
-    return None
-
-
-def _is_covered(store: SizeRelations, size: KnownSize, others: Sequence[KnownSize]) -> bool:
-    return any(store.compare_known(size, other) in {"<", "<=", "=="} for other in others)
 
 
 def _part(dims: tuple[Dim, ...], relations: Sequence[Relation], peaks: Sequence[Peak]) -> RangePart | None:
