@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from neaptide.symbolic.deciding import decided
-from neaptide.symbolic.ranges import Interval
+from neaptide.symbolic.ranges import Interval, decided
 from neaptide.symbolic.size_expr import SizeExpr, maximum
 
 A, B = SizeExpr.dim("A"), SizeExpr.dim("B")

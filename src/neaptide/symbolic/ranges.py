@@ -14,7 +14,7 @@ from itertools import islice, product
 from typing import TypeAlias
 
 from neaptide.errors import SymbolicError
-from neaptide.symbolic.size_expr import SizeExpr, from_terms
+from neaptide.symbolic.size_expr import SizeExpr, floordiv, from_terms, maximum, modulo
 from neaptide.symbolic.terms import Atom, Monomial
 
 _MOST_CORNERS = 256
@@ -95,10 +95,6 @@ def bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int = _DEEPEST)
     Args:
         depth: nested relaxations and case splits of opaque terms; each may double the work.
     """
-    return _bound(expr, ranges, depth)
-
-
-def _bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int) -> Interval:
     if expr.is_constant:
         number = expr.constant_value()
         return Interval(number, number)
@@ -110,7 +106,7 @@ def _bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int) -> Interv
             if atom.function == "floordiv":
                 result = result.meet(_relaxed(expr, atom, ranges, depth - 1))
             elif atom.function == "max":
-                cases = [_bound(_replaced(expr, atom, side), ranges, depth - 1) for side in atom.arguments]
+                cases = [bound(_replaced(expr, atom, side), ranges, depth - 1) for side in atom.arguments]
                 result = result.meet(cases[0].hull(cases[1])).meet(
                     _one_sided_max(expr, atom, cases, ranges, depth - 1)
                 )
@@ -155,14 +151,14 @@ def _atom_bound(atom: Atom, ranges: Mapping[str, Interval], depth: int) -> Inter
         return ranges.get(atom.text, Interval())
     if not depth:
         return EVERYTHING
-    left, right = (_bound(argument, ranges, depth - 1) for argument in atom.arguments)
+    left, right = (bound(argument, ranges, depth - 1) for argument in atom.arguments)
     if atom.function == "max":
         return _interval(max(_ends(left)[0], _ends(right)[0]), max(_ends(left)[1], _ends(right)[1]))
     if right.low is None or right.low < 1:
         return EVERYTHING
     if atom.function == "mod":
         if left.low is not None and left.low >= 0:
-            gap = _bound(atom.right - atom.left, ranges, depth - 1)
+            gap = bound(atom.right - atom.left, ranges, depth - 1)
             if gap.low is not None and gap.low >= 1:  # what is smaller than the divisor is its own remainder
                 return left
         top = None if right.high is None else right.high - 1
@@ -229,7 +225,7 @@ def _slope(expr: SizeExpr, atom: Atom) -> tuple[SizeExpr, SizeExpr] | None:
 
 
 def _sign(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int) -> int:
-    over = _bound(expr, ranges, depth)
+    over = bound(expr, ranges, depth)
     if over.low is not None and over.low >= 0:
         return 1
     return -1 if over.high is not None and over.high <= 0 else 0
@@ -246,8 +242,8 @@ def _relaxed(expr: SizeExpr, atom: Atom, ranges: Mapping[str, Interval], depth: 
     least, most = atom.left - (divisor - 1), atom.left
     if sign < 0:
         least, most = most, least
-    low = _bound(slope * least + rest * divisor, ranges, depth).low
-    high = _bound(slope * most + rest * divisor, ranges, depth).high
+    low = bound(slope * least + rest * divisor, ranges, depth).low
+    high = bound(slope * most + rest * divisor, ranges, depth).high
     return Interval(None if low is None else -(-low // divisor), None if high is None else high // divisor)
 
 
@@ -260,3 +256,35 @@ def _one_sided_max(
     if sign > 0:
         return _interval(max(_ends(case)[0] for case in cases), _INFINITY)
     return _interval(-_INFINITY, min(_ends(case)[1] for case in cases))
+
+
+def decided(expr: SizeExpr, ranges: Mapping[str, Interval]) -> SizeExpr:
+    """The same expression without each `max` of which one side is never the smaller one in the ranges. O(terms).
+
+    >>> T = SizeExpr.dim("T")
+    >>> str(decided(maximum(4 * T, 4), {"T": Interval(1)}))
+    '4*T'
+    """
+    total = SizeExpr.const(0)
+    for monomial, coefficient in expr.terms():
+        term = SizeExpr.const(coefficient)
+        for atom, power in monomial:
+            factor = _decided(atom, ranges)
+            for _ in range(power):
+                term = term * factor
+        total = total + term
+    return total
+
+
+def _decided(atom: Atom, ranges: Mapping[str, Interval]) -> SizeExpr:
+    if not atom.function:
+        return SizeExpr.dim(atom.text)
+    left, right = decided(atom.left, ranges), decided(atom.right, ranges)
+    if atom.function != "max":
+        return floordiv(left, right) if atom.function == "floordiv" else modulo(left, right)
+    difference = bound(left - right, ranges)
+    if difference.low is not None and difference.low >= 0:
+        return left
+    if difference.high is not None and difference.high <= 0:
+        return right
+    return maximum(left, right)

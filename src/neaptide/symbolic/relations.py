@@ -22,7 +22,7 @@ from neaptide.errors import SymbolicError
 from neaptide.symbolic.basis import CONSTANT, Basis
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.ranges import Interval, bound
-from neaptide.symbolic.size_expr import SizeExpr, from_terms
+from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.symbolic.solving import solve
 
 Order: TypeAlias = Literal["<", "<=", "==", ">=", ">"]
@@ -90,7 +90,7 @@ class SizeRelations:
 
     >>> S0, S1 = SizeExpr.dim("S0"), SizeExpr.dim("S1")
     >>> store = SizeRelations([Dim("S0"), Dim("S1", 1)], [Relation(S0, 12 * S1)])
-    >>> store.compare(11008 * S1, 1024 * S0), str(store.reduced(1024 * S0))
+    >>> store.compare(11008 * S1, 1024 * S0), str(store.expression(store.known(1024 * S0)))
     ('<', '12288*S1')
     """
 
@@ -127,27 +127,10 @@ class SizeRelations:
         """
         return self.compare_known(self.known(a), self.known(b))
 
-    def is_less(self, a: SizeExpr, b: SizeExpr) -> bool | None:
-        """Whether `a < b`: True for all shapes, False for none, or None, which is unknown or depends on the shape."""
-        order = self.compare(a, b)
-        return None if order in {None, "<="} else order == "<"
-
-    def is_at_most(self, a: SizeExpr, b: SizeExpr) -> bool | None:
-        """Whether `a <= b`: True for all shapes, False for none, or None, which is unknown or depends on the shape."""
-        order = self.compare(a, b)
-        return None if order in {None, ">="} else order != ">"
-
     def bound(self, expr: SizeExpr) -> Interval:
         """An interval that surely holds a size."""
         inside = self._basis.expression(self.known(expr).coefficients)
         return bound(inside, self._basis.ranges)
-
-    def reduced(self, expr: SizeExpr) -> SizeExpr:
-        """A size with all relations substituted, over dims of the graph: equal for sizes that the relations make equal."""
-        result = expr.substitute(self._solution.images)
-        for name, meaning in reversed(self._solution.meanings.items()):
-            result = result.substitute({name: meaning})
-        return result
 
     def expression(self, known: KnownSize) -> SizeExpr:
         """A size in the form of this store as an expression over dims of the graph."""
@@ -204,15 +187,6 @@ class SizeRelations:
             if not _holds(known, relation):
                 raise SymbolicError(f"the sizes break {relation}")
         return known
-
-    def program(self) -> str:
-        """The store as a program, in the form of BladeDISC++ (Listing 1): one line for each dim, range and relation."""
-        lines = []
-        for dim in self.dims:
-            end = "" if dim.high is None else str(dim.high)
-            lines.append(f"  SymbolicDim @{dim.name}  # {dim.low}..{end}")
-        lines += [f"  {_at(relation.left)} = {_at(relation.right)}" for relation in self.relations]
-        return "\n".join(["func.func @symbolic_shape_graph() {", *lines, "}"]) + "\n"
 
     def samples(self) -> tuple[dict[str, int], ...]:
         """Shapes that the ranges and relations allow, as numbers of all dims: those at which sizes are sampled."""
@@ -339,22 +313,3 @@ def _told(relation: Relation, known: Mapping[str, int]) -> dict[str, int]:
 
 def _holds(shape: Mapping[str, int], relation: Relation) -> bool:
     return relation.left.evaluate(shape) == relation.right.evaluate(shape)
-
-
-def _at(expr: SizeExpr) -> str:
-    """A size with `@` in front of its dims and constants as `@C12`, products as `Mul`, as in the paper's listing."""
-    terms = [_product(from_terms((term,))) for term in expr.terms()]
-    return terms[0] if len(terms) == 1 else f"Add({', '.join(terms)})" if terms else "@C0"
-
-
-def _product(term: SizeExpr) -> str:
-    ((monomial, coefficient),) = term.terms()
-    factors = [f"@C{coefficient}"] if coefficient != 1 or not monomial else []
-    for atom, power in monomial:
-        text = (
-            f"@{atom.text}"
-            if not atom.function
-            else f"{atom.function}({', '.join(map(_at, atom.arguments))})"
-        )
-        factors += [text] * power
-    return factors[0] if len(factors) == 1 else f"Mul {', '.join(factors)}"

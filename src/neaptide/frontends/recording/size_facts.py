@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from neaptide.symbolic.deciding import decided
 from neaptide.symbolic.dims import Dim, Relation
-from neaptide.symbolic.ranges import Interval
+from neaptide.symbolic.ranges import Interval, decided
 from neaptide.symbolic.size_expr import SizeExpr
 
 Sign = Literal["<=", "!="]

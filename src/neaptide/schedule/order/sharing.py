@@ -76,16 +76,11 @@ def shared_bytes(pairs: Sequence[Takeover]) -> int:
         return sum(pair.nbytes for pair in pairs)
     if len({pair.written for pair in pairs}) == 1 or len({pair.read for pair in pairs}) == 1:
         return max(pair.nbytes for pair in pairs)
-    return _assignment(pairs)
-
-
-def _assignment(pairs: Sequence[Takeover]) -> int:
-    """Best matching, where some storages could be in several pairs."""
     from scipy.optimize import linear_sum_assignment
 
-    written = {storage: row for row, storage in enumerate(dict.fromkeys(pair.written for pair in pairs))}
-    read = {storage: column for column, storage in enumerate(dict.fromkeys(pair.read for pair in pairs))}
-    gains = np.zeros((len(written), len(read)), dtype=np.int64)
+    rows = {written: row for row, written in enumerate(dict.fromkeys(pair.written for pair in pairs))}
+    columns = {read: column for column, read in enumerate(dict.fromkeys(pair.read for pair in pairs))}
+    gain = np.zeros((len(rows), len(columns)), dtype=np.int64)
     for pair in pairs:
-        gains[written[pair.written], read[pair.read]] = pair.nbytes
-    return int(gains[linear_sum_assignment(gains, maximize=True)].sum())
+        gain[rows[pair.written], columns[pair.read]] = pair.nbytes
+    return int(gain[linear_sum_assignment(gain, maximize=True)].sum())

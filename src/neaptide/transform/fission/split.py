@@ -160,7 +160,7 @@ class PartShapes:
         """Whether a size is proved to be less than another."""
         if a.is_constant and b.is_constant:
             return a.constant_value() < b.constant_value()
-        return self._store is not None and self._store.is_less(a, b) is True
+        return self._store is not None and self._store.compare(a, b) == "<"
 
     def _argument(self, node: Node, arg: Arg) -> Arg:
         sizes = _sizes(arg)
