@@ -78,18 +78,18 @@ ROWS: Final = (
     *_attention(7, "_flash_attention_forward", batch_first=True),
     *_attention(8, "_efficient_attention_forward", batch_first=True),
     *_attention(9, "_cudnn_attention_forward"),
-    *meaning(Trait.ATTENTION, flops=formulas.attention_backward())("""
+    *meaning(Trait.ATTENTION, flops=formulas.attention(backward=True))("""
         _scaled_dot_product_flash_attention_for_cpu_backward
         _scaled_dot_product_fused_attention_overrideable_backward
     """),
     # Gradients of query and key are added up with atomics on CUDA. They repeat the dropout mask from the seed that the
     # forward pass handed on, so they draw nothing, whatever their tags say.
-    *meaning(Trait.ATTENTION, flops=formulas.attention_backward(), deterministic=False)("""
+    *meaning(Trait.ATTENTION, flops=formulas.attention(backward=True), deterministic=False)("""
         _scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward
         _scaled_dot_product_cudnn_attention_backward _cudnn_attention_backward
     """),
     *meaning(
-        Trait.ATTENTION, flops=formulas.attention_backward(batch_first_layout=True), deterministic=False
+        Trait.ATTENTION, flops=formulas.attention(batch_first=True, backward=True), deterministic=False
     )("""
         _flash_attention_backward _efficient_attention_backward
     """),

@@ -159,19 +159,11 @@ def _operand(call: Call) -> SizeExpr:
     return no_bytes(call) if given is None else given.nbytes
 
 
-def _dropout(call: Call) -> SizeExpr:
-    return no_bytes(call) if call.arg(2) is False else _operand(call)
-
-
-def _operand_and_result(call: Call) -> SizeExpr:
-    return _operand(call) + call.output().nbytes
-
-
 copy_of_operand = _on_cpu(_operand)
 """`median` sorts a copy; `native_batch_norm_backward` makes a second gradient of its input."""
 
-dropout_mask = _on_cpu(_dropout)
+dropout_mask = _on_cpu(lambda call: no_bytes(call) if call.arg(2) is False else _operand(call))
 """`native_dropout` draws its mask in the operand's dtype before it makes it boolean."""
 
-exponentials = _on_cpu(_operand_and_result)
+exponentials = _on_cpu(lambda call: _operand(call) + call.output().nbytes)
 """`logsumexp` holds the exponentials of all elements, and the maxima."""

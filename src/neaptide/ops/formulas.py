@@ -144,25 +144,16 @@ def trilinear(call: Call) -> SizeExpr:
     return _tensor(call, 0).shape[0] * _tensor(call, 1).numel * 3
 
 
-def attention(batch_first_layout: bool = False) -> SizeRule:
+def attention(batch_first: bool = False, *, backward: bool = False) -> SizeRule:
     """Scaled dot product attention: both products, `2 b h s t (d + e)`. A causal mask is not discounted.
 
-    Operands are (b, h, s, d), or (b, s, h, d) with `batch_first_layout`.
+    Operands are (b, h, s, d), or (b, s, h, d) where they are `batch_first`. Backward the scores are computed anew, so five
+    products instead of two.
     """
 
     def rule(call: Call) -> SizeExpr:
-        scores, depth, value_depth = _attention_sizes(call, batch_first_layout, 0)
-        return scores * (depth + value_depth) * 2
-
-    return rule
-
-
-def attention_backward(batch_first_layout: bool = False) -> SizeRule:
-    """Backward of fused attention: the scores are computed anew, so five products instead of two."""
-
-    def rule(call: Call) -> SizeExpr:
-        scores, depth, value_depth = _attention_sizes(call, batch_first_layout, 1)
-        return scores * (depth * 3 + value_depth * 2) * 2
+        scores, depth, value_depth = _attention_sizes(call, batch_first, 1 if backward else 0)
+        return scores * (depth * (3 if backward else 1) + value_depth * (2 if backward else 1)) * 2
 
     return rule
 

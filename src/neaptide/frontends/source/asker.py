@@ -31,19 +31,13 @@ def is_observed(frame: FrameType) -> bool:
 
 def _is_observer(frame: FrameType) -> bool:
     """Whether a frame runs a function that the interpreter calls to tell of the frame behind it, or its package."""
-    behind = frame.f_back
-    local = behind.f_trace if behind is not None else None
-    watching = [*_watching(), *([] if local is None else [local])]
+    hooks = [sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()]
+    hooks += [None if frame.f_back is None else frame.f_back.f_trace]
+    watching = [hook for hook in hooks if hook is not None]
     if any(frame.f_code is code for item in watching for code in _codes(item)):
         return True
     file = frame.f_code.co_filename
     return is_library_file(file) and file.startswith(tuple(_folders(watching)))
-
-
-def _watching() -> Iterator[Any]:
-    """What was registered with the interpreter."""
-    hooks = (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
-    yield from (hook for hook in hooks if hook is not None)
 
 
 def _codes(hook: Any) -> Iterator[types.CodeType]:
@@ -57,14 +51,15 @@ def _codes(hook: Any) -> Iterator[types.CodeType]:
 
 def _folders(watching: list[Any]) -> Iterator[str]:
     """Folders of the packages that watch; a tool of `sys.monitoring` is named after its own."""
-    for item in watching:
-        module = getattr(item, "__module__", None) or type(item).__module__
-        yield from _folder(str(module).partition(".")[0])
+    modules = [str(getattr(item, "__module__", None) or type(item).__module__) for item in watching]
     monitoring = getattr(sys, "monitoring", None)
     names = [] if monitoring is None else [monitoring.get_tool(tool) for tool in range(6)]
-    for name in names:
-        if name is not None:
-            yield from _folder(name.removesuffix(".py"))
+    packages = [
+        *(module.partition(".")[0] for module in modules),
+        *(n.removesuffix(".py") for n in names if n),
+    ]
+    for package in packages:
+        yield from _folder(package)
 
 
 @functools.cache

@@ -16,27 +16,26 @@ import torch
 from neaptide.frontends import _torch_private as private
 
 
-def _whole(*args: Any) -> Any:
-    """As `int`; of a traced tensor of whole numbers the symbol."""
-    item: Any = args[0] if len(args) == 1 else None
-    if _is_traced(item) and not item.is_floating_point() and item.dtype != torch.bool:
-        return item.item()
-    return item if isinstance(item, torch.SymInt) else int(*args)
+def _symbolic(kind: type, symbol: type, holds: Callable[[torch.Tensor], bool]) -> Callable[..., Any]:
+    """As `int` or `float`; of a traced tensor that holds such numbers the symbol."""
+
+    def convert(*args: Any) -> Any:
+        item: Any = args[0] if len(args) == 1 else None
+        if isinstance(item, torch.Tensor) and private.is_fake(item) and holds(item):
+            return item.item()
+        return item if isinstance(item, symbol) else kind(*args)
+
+    return convert
 
 
-def _real(*args: Any) -> Any:
-    """As `float`; of a traced tensor of floats the symbol."""
-    item: Any = args[0] if len(args) == 1 else None
-    if _is_traced(item) and item.is_floating_point():
-        return item.item()
-    return item if isinstance(item, torch.SymFloat) else float(*args)
+def _is_whole(item: torch.Tensor) -> bool:
+    return not (item.is_floating_point() or item.is_complex() or item.dtype == torch.bool)
 
 
-def _is_traced(item: Any) -> bool:
-    return isinstance(item, torch.Tensor) and not item.is_complex() and private.is_fake(item)
-
-
-_CALLS: Final[Mapping[str, Callable[..., Any]]] = {"int": _whole, "float": _real}
+_CALLS: Final[Mapping[str, Callable[..., Any]]] = {
+    "int": _symbolic(int, torch.SymInt, _is_whole),
+    "float": _symbolic(float, torch.SymFloat, torch.Tensor.is_floating_point),
+}
 CELLS: Final = {f"__neaptide_{name}__": types.CellType(function) for name, function in _CALLS.items()}
 """By name in rewritten source, what it means there."""
 

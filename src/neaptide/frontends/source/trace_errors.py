@@ -45,26 +45,17 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
     fix = known_fix(frames)
     if isinstance(error, private.data_dependent_errors()):
         asker = library_line(frames)
-        asked = f"; asked for at {location(asker)}" if asker is not None else ""
+        why = "it is known only when the step runs, and the captured program is the same at every step"
+        why += f"; asked for at {location(asker)}" if asker is not None else ""
+        what = "the step asks for a number that depends on the data"
         if fix is None and any(_OPTIMIZERS in f.filename.replace("\\", "/") for f in frames):
-            return CaptureError(
-                "the optimizer decides by numbers that only the data knows",
-                where=where,
-                why="they are known only when the step runs, and the captured program is the same at every step"
-                + asked,
-                next_step="use one that updates the same way at every step (SGD, Adam, AdamW, RMSprop, NAdam do)",
-            )
-        return CaptureError(
-            "the step asks for a number that depends on the data",
-            where=where,
-            why="it is known only when the step runs, and the captured program is the same at every step"
-            + asked,
-            next_step=fix or "keep the decision in tensors (torch.where), or take it outside the step",
-        )
-    mixes_devices = "same device" in str(error) or "different devices" in str(
-        error
-    )  # as torch's versions put it
-    if fix is None and "meta" in str(error) and mixes_devices:
+            what = "the optimizer decides by a number that only the data knows"
+            fix = "use one that updates the same way at every step (SGD, Adam, AdamW, RMSprop, NAdam do)"
+        fix = fix or "keep the decision in tensors (torch.where), or take it outside the step"
+        return CaptureError(what, where=where, why=why, next_step=fix)
+    words = str(error)
+    mixes_devices = "same device" in words or "different devices" in words  # as torch's versions put it
+    if fix is None and "meta" in words and mixes_devices:
         fix = _REVERSE_TWICE
     if fix is not None:
         return CaptureError("the step failed while it was traced", where=where, why=first, next_step=fix)

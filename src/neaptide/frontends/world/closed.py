@@ -21,11 +21,13 @@ from neaptide.frontends.state.step_state import StepState
 _STEPS = 3  # from a cache to the links of its list, to what was returned, to a tensor in a tuple
 
 
-def _closed(ways: str, error: Callable[[str], CaptureError]) -> Callable[[str], Any]:
+def _closed(ways: str, what: str, **told: str) -> Callable[[str], Any]:
     """A class of stand-ins, made with a name, that raise where they are used in one of some ways, or have an attribute read."""
 
     def refuse(self: Any, *_args: Any) -> Any:
-        raise error(object.__getattribute__(self, "name_of_content"))
+        name = object.__getattribute__(self, "name_of_content")
+        where = location(users_line(traceback.extract_stack()))
+        raise CaptureError(what.format(name), where=where, **told)
 
     def name(self: Any, text: str) -> None:
         object.__setattr__(self, "name_of_content", text)
@@ -34,29 +36,18 @@ def _closed(ways: str, error: Callable[[str], CaptureError]) -> Callable[[str], 
     return type("Closed", (), {"__init__": name, "__getattr__": refuse, **refused})
 
 
-def _used(name: str) -> CaptureError:
-    return CaptureError(
-        f"the step reads from or writes to {name}",
-        where=location(users_line(traceback.extract_stack())),
-        why="an iterator, a file or a connection would be used once, at capture, and never again",
-        next_step="use it outside the step and pass what it gives as an argument",
-    )
-
-
-def _read(name: str) -> CaptureError:
-    return CaptureError(
-        f"the step reads {name}, which is large",
-        where=location(users_line(traceback.extract_stack())),
-        why="its contents would be frozen into the program, and comparing them at each call takes too long",
-        next_step="make a tensor of it, or pass what the step needs of it with the batch",
-    )
-
-
-_Iterator: Final = _closed("iter next len getitem setitem delitem contains enter exit call bool", _used)
+_Iterator: Final = _closed(
+    "iter next len getitem setitem delitem contains enter exit call bool",
+    "the step reads from or writes to {}",
+    why="an iterator, a file or a connection would be used once, at capture, and never again",
+    next_step="use it outside the step and pass what it gives as an argument",
+)
 _LargeData: Final = _closed(
     "getitem setitem delitem iter reversed len contains bool add radd sub rsub mul rmul truediv rtruediv eq lt le gt ge ne "
     "matmul rmatmul array",
-    _read,
+    "the step reads {}, which is large",
+    why="its contents would be frozen into the program, and comparing them at each call takes too long",
+    next_step="make a tensor of it, or pass what the step needs of it with the batch",
 )
 
 
