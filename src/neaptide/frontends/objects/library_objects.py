@@ -35,6 +35,7 @@ _CLOSED_ROOMS = (
     *("torch._", "torch.fx", "torch.jit", "torch.distributed", "torch.futures", "torch.utils.hooks"),
 )
 _MOST_STEPS = 5  # from one object to the next: a trainer's strategy's precision plugin's scaler
+_LEAD_NOWHERE = (type, types.BuiltinMethodType)
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 # Code that mentions one of these may read an attribute without naming it.
 _READS_ALL = frozenset({"__dict__", "vars", "getattr", "setattr", "asdict", "astuple", "__getattribute__"})
@@ -109,7 +110,7 @@ class Leads:
     def _leads(self, item: Any, seen: set[int], left: int) -> bool:
         if isinstance(item, _STATE):
             return True
-        if left == 0 or is_scalar(item) or isinstance(item, type) or id(item) in seen:
+        if left == 0 or is_scalar(item) or isinstance(item, _LEAD_NOWHERE) or id(item) in seen:
             return False
         seen.add(id(item))
         if isinstance(item, types.FunctionType):
