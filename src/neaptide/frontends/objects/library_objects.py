@@ -54,6 +54,12 @@ def settings_in(item: Any, name: str) -> Iterator[Place]:
         yield from (place for place in attributes_of(item, name) if is_scalar(place.get()))
 
 
+def is_all_users(kind: type, is_users: Callable[[str], bool]) -> bool:
+    """Whether every method of a class is the user's own, so that the names in them tell what is read."""
+    known = {object, torch.nn.Module, torch.optim.Optimizer, *(k for s in SETTINGS for k in s.__mro__)}
+    return all(base in known or is_users(class_file(base)) for base in kind.__mro__)
+
+
 def is_own_identity(content: Any, owner: Any) -> bool:
     """Whether a number is the `id` of the object that keeps it."""
     return type(content) is int and content == id(owner)

@@ -24,6 +24,7 @@ from neaptide.frontends.objects.library_objects import (
     SETTINGS,
     Leads,
     ReadsByName,
+    is_all_users,
     is_closed_by_hand,
     is_entered,
     is_own_identity,
@@ -58,8 +59,9 @@ from neaptide.frontends.source.users_code import (
     is_patchable,
     names_in,
 )
+from neaptide.frontends.state.names_of_state import label_of, name_modules, name_tensors
 from neaptide.frontends.state.state_refusals import refuse, refuse_odd_state, refuse_wrapper
-from neaptide.frontends.state.step_state import Owner, StepState, TensorSlot, make_names_unique
+from neaptide.frontends.state.step_state import Owner, StepState, TensorSlot
 
 _CACHED = type(functools.cache(int))
 _NOT_CALLED_BY_STEPS = frozenset(
@@ -110,6 +112,18 @@ class _Finder:
         self._visit(item, name, None)
         while self._waiting:
             self._visit(*self._waiting.popleft())
+
+    def finish(self) -> StepState:
+        """Name modules and their tensors, add what only the optimizer holds, keep the guards that matter."""
+        state = self.state
+        name_modules(state, self._modules)
+        name_tensors(state, self._slots, self._tensor)
+        # Parameter groups that the step also reaches by themselves: their rates are inputs, not guards.
+        groups = {id(group) for optimizer in state.optimizers.values() for group in optimizer.param_groups}
+        state.scalars = [place for place in state.scalars if place.identity[0] not in groups]
+        for owner in state.owners:
+            owner.is_open = owner.is_open or self._by_name.reads_all
+        return state
 
     def _later(self, item: Any, name: str, place: Place | None) -> None:
         self._waiting.append((item, name, place))
@@ -179,10 +193,10 @@ class _Finder:
         elif isinstance(item, types.MethodType):
             self._later(item.__self__, "self" if name == "step" else name, None)
             self._later(item.__func__, name, None)
-        elif isinstance(item, types.FunctionType) and self._is_users(item.__code__.co_filename):
-            self._function(item)
         elif isinstance(item, types.FunctionType):
-            if hasattr(item, "__wrapped__"):
+            if self._is_users(item.__code__.co_filename):
+                self._function(item)
+            elif hasattr(item, "__wrapped__"):
                 self._later(item.__wrapped__, name, None)
                 self._cells(item)
         elif isinstance(item, _CACHED):
@@ -218,8 +232,6 @@ class _Finder:
             for place in settings_in(item, name):
                 self._by_name.setting(str(place.key), place)
             self._inside_library(item, name)
-
-    # -- functions --------------------------------------------------------------------------------------------
 
     def _function(self, function: types.FunctionType) -> None:
         self.state.functions.append(function)
@@ -283,8 +295,6 @@ class _Finder:
                 if not functions and key[:2] != "__" and not isinstance(member, types.MemberDescriptorType):
                     self._by_name.place(key, AttributePlace(f"{base.__name__}.{key}", base, key))
 
-    # -- objects ----------------------------------------------------------------------------------------------
-
     def _container(self, item: Any, name: str) -> None:
         if not isinstance(item, deque):
             self.state.containers.append((name, item))
@@ -308,7 +318,7 @@ class _Finder:
         if hasattr(item, "__dict__"):
             self.state.containers.append((name, vars(item)))
             self._owner(item, name)
-        plain = self._only_users_code_reads(type(item))
+        plain = is_all_users(type(item), self._is_users)
         for place in attributes_of(item, name):
             self._attribute(type(item), place, plain)
         self._class(type(item))
@@ -329,11 +339,6 @@ class _Finder:
             for key in ("__new__", "__init__"):
                 for function in functions_of(vars(kind).get(key)):
                     self._later(function, name, None)
-
-    def _only_users_code_reads(self, kind: type) -> bool:
-        """Whether every method of a class is the user's own, so that the names in them tell what is read."""
-        known = {object, torch.nn.Module, torch.optim.Optimizer, *(k for s in SETTINGS for k in s.__mro__)}
-        return all(base in known or self._is_users(class_file(base)) for base in kind.__mro__)
 
     def _tensor(self, tensor: torch.Tensor, name: str, role: str, place: Place | None) -> None:
         if place is None:
@@ -366,7 +371,7 @@ class _Finder:
             self.state.containers.append((where, attributes))
             if type(module).__module__.startswith("torch."):
                 self.state.torch_owned.add(id(attributes))
-            plain = self._only_users_code_reads(type(module))
+            plain = is_all_users(type(module), self._is_users)
             self._owner(module, where, is_open=not plain)
             refuse(module, where)
             for key in [k for k in attributes if k not in private.MODULE_INTERNALS]:
@@ -395,7 +400,7 @@ class _Finder:
             self.state.wrappers.append(item)
             self._plain_object(item, name)
             return
-        label = _label(name)
+        label = label_of(name)
         while label in self.state.optimizers:
             label = f"{name}_{len(self.state.optimizers)}"
         refuse_odd_state(item, label)
@@ -408,7 +413,7 @@ class _Finder:
             self._inside_library(item, name)
             return
         self.state.containers.append((label, vars(item)))
-        plain = self._only_users_code_reads(type(item))
+        plain = is_all_users(type(item), self._is_users)
         for place in attributes_of(item, name):
             if place.key in private.OPTIMIZER_INTERNALS:
                 continue
@@ -446,51 +451,3 @@ class _Finder:
         if isinstance(item, SETTINGS):
             return True
         return not isinstance(item, type) and self._is_users(class_file(type(item)))
-
-    # -- the end ----------------------------------------------------------------------------------------------
-
-    def finish(self) -> StepState:
-        """Name modules and their tensors, add what only the optimizer holds, keep the guards that matter."""
-        state = self.state
-        inner = {id(m) for _, root in self._modules for m in root.modules() if m is not root}
-        for name, module in self._modules:
-            if id(module) not in inner:
-                label = _label(name)
-                state.modules[label if label not in state.modules else name] = module
-        for label, module in state.modules.items():
-            self._module_tensors(module, "" if len(state.modules) == 1 else f"{label}.")
-        for label, optimizer in state.optimizers.items():
-            self._optimizer_tensors(optimizer, label)
-        make_names_unique(state.tensors)
-        # Parameter groups that the step also reaches by themselves: their rates are inputs, not guards.
-        groups = {id(group) for optimizer in state.optimizers.values() for group in optimizer.param_groups}
-        state.scalars = [place for place in state.scalars if place.identity[0] not in groups]
-        for owner in state.owners:
-            owner.is_open = owner.is_open or self._by_name.reads_all
-        return state
-
-    def _module_tensors(self, root: torch.nn.Module, prefix: str) -> None:
-        for path, module in root.named_modules():
-            where = f"{prefix}{path}" if path else prefix.rstrip(".")
-            self.state.module_paths[id(module)] = where
-            dotted = f"{where}." if where else ""
-            for role, entries in private.module_tensors(module):
-                for key, tensor in entries.items():
-                    if tensor is not None:
-                        own = f"{dotted}{key}"
-                        self._tensor(tensor, own, role, ItemPlace(own, entries, key))
-                    self.state.containers.append((where or "model", entries))
-
-    def _optimizer_tensors(self, optimizer: torch.optim.Optimizer, label: str) -> None:
-        for index, group in enumerate(optimizer.param_groups):
-            for position, parameter in enumerate(group["params"]):
-                if id(parameter) not in self._slots:
-                    name = f"{label}.param_groups[{index}].params[{position}]"
-                    self._tensor(parameter, name, "parameter", ItemPlace(name, group["params"], position))
-                elif self._slots[id(parameter)].role == "tensor":
-                    self._slots[id(parameter)].role = "parameter"
-
-
-def _label(name: str) -> str:
-    """What an attribute of the step's own object is called by itself."""
-    return name.rsplit(".", 1)[-1] if name.startswith("self.") else name

@@ -131,14 +131,3 @@ def names_of_one(state: StepState, names: frozenset[str]) -> frozenset[str]:
     """Those of some names of plain values that are not called by the name of another one as well."""
     counts = Counter(place.name for place in state.scalars)
     return frozenset(name for name in names if counts[name] < 2)
-
-
-def make_names_unique(slots: list[TensorSlot]) -> None:
-    """Number the later ones of tensors that are called alike."""
-    taken: set[str] = set()
-    for slot in slots:
-        base, number = slot.name, 1
-        while slot.name in taken:
-            number += 1
-            slot.name = f"{base}#{number}"
-        taken.add(slot.name)
