@@ -296,4 +296,6 @@ def test_code_behind_the_program_gets_the_batch_itself():
 def test_what_others_registered_stays_theirs():
     known = set(pytree.SUPPORTED_NODES)
     capture_step(make()[0], (Sample(**table()),))
-    assert set(pytree.SUPPORTED_NODES) == known
+    added = set(pytree.SUPPORTED_NODES) - known  # by modules of torch that the capture is the first to import
+    assert known <= set(pytree.SUPPORTED_NODES)
+    assert all(kind.__module__.startswith("torch.") for kind in added)

@@ -317,7 +317,7 @@ class _Finder:
     def _object(self, item: Any, name: str) -> None:
         if hasattr(item, "__dict__"):
             self.state.containers.append((name, vars(item)))
-            self._owner(item, name)
+            self.state.owners.append(Owner(name, item, tuple(vars(item))))
         plain = is_all_users(type(item), self._is_users)
         for place in attributes_of(item, name):
             self._attribute(type(item), place, plain)
@@ -329,9 +329,6 @@ class _Finder:
             self._by_name.place(str(place.key), place)
         else:
             self._at(place)
-
-    def _owner(self, item: Any, name: str, *, is_open: bool = False) -> None:
-        self.state.owners.append(Owner(name, item, tuple(vars(item)), is_open))
 
     def _constructor(self, kind: type, name: str) -> None:
         """A step that names a class may make objects of it; a module is rather asked for its type."""
@@ -372,7 +369,7 @@ class _Finder:
             if type(module).__module__.startswith("torch."):
                 self.state.torch_owned.add(id(attributes))
             plain = is_all_users(type(module), self._is_users)
-            self._owner(module, where, is_open=not plain)
+            self.state.owners.append(Owner(where, module, tuple(attributes), is_open=not plain))
             refuse(module, where)
             for key in [k for k in attributes if k not in private.MODULE_INTERNALS]:
                 place = ItemPlace(f"{where}.{key}", attributes, key)
@@ -407,7 +404,7 @@ class _Finder:
         self.state.optimizers[label] = item
         for hooks in private.optimizer_hooks(item).values():
             self._hooks(hooks.values(), name)
-        self._owner(item, label)
+        self.state.owners.append(Owner(label, item, tuple(vars(item))))
         self._class(type(item))
         if not self._is_users(class_file(type(item))):
             self._inside_library(item, name)
