@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from bench_record import RESULTS, recorded, run_part, save, say, table
 from neaptide import zoo
-from neaptide.analysis.axes.carried import Carried, Why
-from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.follow import Carried, Why, follow
 from neaptide.analysis.axes.whole_graph import graph_axes
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph

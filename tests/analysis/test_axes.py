@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.analysis.axes.carried import Condition, Why
-from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.follow import Condition, Why, follow
 from neaptide.analysis.axes.lines import regrouped
 from neaptide.analysis.axes.whole_graph import axes_in_words, graph_axes, operations_without_axes
 from neaptide.errors import RewriteError

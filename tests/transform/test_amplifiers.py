@@ -17,9 +17,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.amplifiers import amplifiers
+from neaptide.transform.fission.amplifiers import amplifiers, twins_apart
 from neaptide.transform.fission.own_views import Again
-from neaptide.transform.fission.twins import twins_apart
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.made_again import made_again

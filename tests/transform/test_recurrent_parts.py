@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from fission_play import assert_close, random_inputs
-from neaptide.analysis.axes.carried import Why
-from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.follow import Why, follow
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.known import KnownCost

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.follow import Carried
 from neaptide.analysis.axes.lines import Line, Lines, regrouped
 from neaptide.ir.axes import Along, Merge, Need, OpAxis
 from neaptide.ir.graph import Graph

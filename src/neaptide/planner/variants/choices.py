@@ -18,11 +18,10 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
-from neaptide.transform.fission.amplifiers import Amplifier, amplifiers
+from neaptide.transform.fission.amplifiers import Amplifier, amplified, amplifiers, twins_apart
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.spans import has_backward
-from neaptide.transform.fission.twins import amplified, twins_apart
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import STATIC, Sizes, replay, sizes_within
 from neaptide.transform.rules import RULES

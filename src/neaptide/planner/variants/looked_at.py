@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from neaptide.analysis.axes.carried import Carried
-from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.follow import Carried, follow
 from neaptide.analysis.axes.windows import follow_windows
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from neaptide.analysis.alias import view_base
-from neaptide.analysis.axes.carried import Carried
+from neaptide.analysis.axes.follow import Carried
 from neaptide.analysis.axes.lines import Line
 from neaptide.analysis.bounds import lower_bound_bytes
 from neaptide.analysis.sizes import evaluate_storage_bytes

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from neaptide.analysis.axes.carried import Carried
-from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.follow import Carried, follow
 from neaptide.analysis.axes.lines import Lines
 from neaptide.analysis.axes.windows import Scaled
 from neaptide.analysis.sizes import evaluate_storage_bytes

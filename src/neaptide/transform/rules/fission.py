@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from neaptide.analysis.axes.carried import Carried
-from neaptide.analysis.axes.follow import follow
+from neaptide.analysis.axes.follow import Carried, follow
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
 from neaptide.ir.edit import Edited
