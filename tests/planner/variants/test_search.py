@@ -54,7 +54,7 @@ def test_the_first_step_is_split_as_well(plans):
 def test_within_bytes_the_graph_is_left_as_it_is_where_that_is_free():
     step, batch = rows_step()
     plan = neaptide.plan(step, batch, budget="100%", numerics="close", **LIMITS)
-    assert not plan.programs[0].rewrites
+    assert {rewrite.rule for rewrite in plan.programs[0].rewrites} <= {"in_place"}
 
 
 def test_a_budget_that_recomputation_cannot_reach_is_reached():

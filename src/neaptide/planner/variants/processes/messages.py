@@ -1,6 +1,7 @@
 """What goes between a search and its workers: pickled objects behind their length, in either direction.
 
-Both ends are processes of this program, and nobody else writes to the pipes between them.
+Both ends are processes of this program, and nobody else writes to the pipes between them. A worker reads from one thread while
+another one loads everything, so nothing is imported here that both would load.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import pickle
 import struct
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from neaptide.planner.plan_graph import GraphPlan
+if TYPE_CHECKING:
+    from neaptide.planner.plan_graph import GraphPlan
 
 _LENGTH: Final = struct.Struct("<Q")
 READY: Final = b""
