@@ -16,7 +16,6 @@ from neaptide.plans import (
     range_peaks,
 )
 from neaptide.report import cells
-from neaptide.report.arena_text import arena_lines
 from neaptide.report.cells import not_counted
 from neaptide.report.comparison import cost_notes
 from neaptide.report.comparison_text import comparison_document, is_within_budget
@@ -24,7 +23,7 @@ from neaptide.report.document import Table, document
 from neaptide.report.model import ComparisonRow, ShapePeak, ShapeRanges
 from neaptide.report.plan_text import plan_text
 from neaptide.report.profile_text import profile_document
-from neaptide.report.run_text import run_document
+from neaptide.report.run_text import arena_lines, run_document
 from neaptide.runtime.arena.plan import ArenaReport, OutsideStorage
 from neaptide.symbolic.dims import Dim
 from neaptide.units import parse_size

@@ -17,9 +17,9 @@ from neaptide.plans import STEADY
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.report.arena_text import arena_lines
 from neaptide.report.cells import predicted_only
 from neaptide.report.model import ComparedShape, Comparison, ComparisonRow, ShapesComparison
+from neaptide.report.run_text import arena_lines
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.contestant_process import CapturedFor, rivals
