@@ -9,7 +9,7 @@ from typing import Any
 from neaptide.errors import CaptureError
 from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim
 from neaptide.frontends.recording import _torch_sizes as private
-from neaptide.frontends.recording.size_facts import Condition, Narrowing, SizeFacts
+from neaptide.frontends.recording.size_facts import Condition, SizeFacts
 from neaptide.frontends.recording.traced_sizes import size_of_formula
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.ranges import Interval, bound
@@ -181,12 +181,10 @@ class Settling:
     def _told(self, name: str) -> tuple[str, ...]:
         return tuple(line for line in self.lines[name] if line)
 
-    def _narrowed(self, dims: Sequence[Dim]) -> dict[str, Narrowing]:
+    def _narrowed(self, dims: Sequence[Dim]) -> dict[str, tuple[Dim, tuple[str, ...]]]:
         held = {dim.name: dim for dim in dims}
         wanted = [Dim(dim.name, dim.low, dim.high) for dim in self.dims]
-        return {
-            dim.name: Narrowing(dim, self._told(dim.name)) for dim in wanted if held.get(dim.name, dim) != dim
-        }
+        return {dim.name: (dim, self._told(dim.name)) for dim in wanted if held.get(dim.name, dim) != dim}
 
     def _ties(self, asked: Mapping[str, SizeExpr]) -> Iterator[str]:
         for dim in self.dims:

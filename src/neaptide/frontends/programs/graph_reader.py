@@ -17,11 +17,10 @@ from neaptide.frontends.kernels.repeated_runs import without_repetitions
 from neaptide.frontends.programs.captured import CapturedProgram, Observation
 from neaptide.frontends.recording.record_queries import (
     SourceMap,
+    foreach_length,
     is_check,
-    is_per_tensor,
     live_records,
     schema_writes,
-    tensor_list_length,
     true_storage_sizes,
 )
 from neaptide.frontends.recording.recording import CheckpointRun, Record, TensorFacts
@@ -308,8 +307,8 @@ class _Reader:
             if known is not None:
                 self.values.of[record] = known
                 return
-        length = tensor_list_length(record)
-        if length > 1 and is_per_tensor(name):
+        length = foreach_length(record)
+        if length > 1:
             self.values.of[record] = self._split_per_tensor(record, spec, length)
             return
         self._refuse_odd_results(record)

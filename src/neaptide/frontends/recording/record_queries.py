@@ -62,13 +62,10 @@ def is_check(target: torch._ops.OpOverload) -> bool:
     return not schema.returns and any(isinstance(a.type, torch.TensorType) for a in schema.arguments)
 
 
-def is_per_tensor(name: str) -> bool:
-    """Whether an op does one thing for each tensor of its lists."""
-    return re.match(r"aten\._(foreach|fused)_", name) is not None
-
-
-def tensor_list_length(record: Record) -> int:
-    """Length of the lists of tensors that a call takes, where all have the same; else 0."""
+def foreach_length(record: Record) -> int:
+    """Length of the lists of a call that does one thing for each tensor of them, where all have the same; else 0."""
+    if re.match(r"aten\._(foreach|fused)_", str(record.target)) is None:
+        return 0
     lengths = {
         len(a)
         for a in (*record.args, *record.kwargs.values())

@@ -36,19 +36,6 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Narrowing:
-    """Why the range of a dim is not the one that was `wanted`: the lines that asked, and what is beyond the range, in words."""
-
-    wanted: Dim
-    told: tuple[str, ...] = ()
-
-    def note(self, held: Dim) -> str:
-        """In words, with the range that the program holds for."""
-        told = f": {'; '.join(self.told)}" if self.told else ""
-        return f"the program holds for {held}, asked for was {self.wanted}{told}"
-
-
-@dataclass(frozen=True)
 class SizeFacts:
     """For which sizes a trace holds.
 
@@ -58,7 +45,7 @@ class SizeFacts:
         conditions: that a call has to keep beside ranges and relations.
         meaning: by symbol of the trace, the size that it stands for.
         asked: by dim that was asked for, its size in the program: itself, another dim, or a number.
-        narrowed: by dim whose range is smaller than was asked for, why.
+        narrowed: by dim whose range is smaller than was asked for: that range, the lines that asked, and what is beyond it.
         ties: what else the program asks of sizes, in words.
     """
 
@@ -67,28 +54,33 @@ class SizeFacts:
     conditions: tuple[Condition, ...] = ()
     meaning: Mapping[str, SizeExpr] = field(default_factory=dict)
     asked: Mapping[str, SizeExpr] = field(default_factory=dict)
-    narrowed: Mapping[str, Narrowing] = field(default_factory=dict)
+    narrowed: Mapping[str, tuple[Dim, tuple[str, ...]]] = field(default_factory=dict)
     ties: tuple[str, ...] = ()
     _sizes: dict[SizeExpr, SizeExpr] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Where the program holds for less than was asked, in words."""
-        ranges = (self.narrowed[dim.name].note(dim) for dim in self.dims if dim.name in self.narrowed)
-        return (*ranges, *self.ties)
+        notes = []
+        for held in self.dims:
+            if held.name in self.narrowed:
+                wanted, told = self.narrowed[held.name]
+                why = f": {'; '.join(told)}" if told else ""
+                notes.append(f"the program holds for {held}, asked for was {wanted}{why}")
+        return (*notes, *self.ties)
 
     def with_range(self, wider: Dim) -> SizeFacts:
         """The same with another range of one dim; one as wide as was asked for is not noted."""
         dims = tuple(wider if dim.name == wider.name else dim for dim in self.dims)
-        kept = {name: why for name, why in self.narrowed.items() if name != wider.name or why.wanted != wider}
+        kept = {name: why for name, why in self.narrowed.items() if name != wider.name or why[0] != wider}
         return replace(self, dims=dims, narrowed=kept, _sizes={})
 
     def with_remark(self, name: str, text: str) -> SizeFacts:
         """The same, with more said of why the range of a dim is smaller than was asked for."""
         if name not in self.narrowed:
             return self
-        known = self.narrowed[name]
-        return replace(self, narrowed={**self.narrowed, name: replace(known, told=(*known.told, text))})
+        wanted, told = self.narrowed[name]
+        return replace(self, narrowed={**self.narrowed, name: (wanted, (*told, text))})
 
     def hold(self, binding: Mapping[str, int]) -> bool:
         """Whether the trace holds for these sizes of its dims."""

@@ -16,6 +16,13 @@ from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 
+_NAMED = {
+    torch.dtype: "dtype",
+    torch.device: "device",
+    torch.layout: "layout",
+    torch.memory_format: "memory_format",
+}
+
 
 class Values:
     """Makes values and finds them again.
@@ -102,14 +109,9 @@ class Values:
         if isinstance(arg, SizeExpr):
             size = self.sizes.size(arg)
             return size.constant_value() if size.is_constant else size
-        if isinstance(arg, torch.dtype):
-            return Named("dtype", dtype_of(arg))
-        if isinstance(arg, torch.device):
-            return Named("device", str(arg))
-        if isinstance(arg, torch.layout):
-            return Named("layout", str(arg).removeprefix("torch."))
-        if isinstance(arg, torch.memory_format):
-            return Named("memory_format", str(arg).removeprefix("torch."))
+        named = _NAMED.get(type(arg))
+        if named is not None:
+            return Named(named, str(arg).removeprefix("torch."))
         if arg is None or isinstance(arg, (bool, int, float, str)):
             return arg
         raise CaptureError(
