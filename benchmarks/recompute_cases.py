@@ -24,7 +24,7 @@ Row = dict[str, Any]
 # Overheads that others reach on the same instances under the same simulator, as fractions; None: no plan.
 # `activation_memory_budget` is the best of 22 (gpt12) and 14 (resnet16) ratios of PyTorch 2.13's partitioner; `chain DP`
 # is rotor's dynamic programming (Beaumont et al. 2019) with several options a block; `CP-SAT` is Moccasin's model
-# (Bartan et al. 2023) with 120 s; `closure` and its bound are the model of `planner/recompute/closure_model.py` in its first form.
+# (Bartan et al. 2023) with 120 s; `closure` and its bound are a linear program at one step, as it first was here.
 _COLUMNS: Final = ("activation_memory_budget", "chain DP", "CP-SAT", "closure", "closure bound")
 _VALUES: Final[Mapping[tuple[str, str], tuple[float | None, ...]]] = {
     ("gpt12", "0.80"): (0.0202, 0.0202, None, 0.0181, 0.0181),

@@ -66,7 +66,7 @@ def test_a_plan_leaves_stdout_to_the_user(c_puts, monkeypatch):
     monkeypatch.setattr(solver, "milp", noisy)
     step = from_json(json.dumps(recompute_form("transformer", 24)))
     problem = PlanningProblem(step, int(0.6 * baseline(step).peak_with_workspace_bytes))
-    for name in ("closure", "lagrangian", "checkmate", "min_cut_ratios"):
+    for name in ("lagrangian", "checkmate", "min_cut_ratios"):
         strategy(name)(problem, Limits(work=5_000), None)
     assert calls
     assert written() == ""

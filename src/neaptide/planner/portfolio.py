@@ -169,12 +169,12 @@ class _Portfolio:
 
     def _bound(self) -> RecomputeBound:
         """The least time of the best sequence's order of first executions."""
-        order = tuple(dict.fromkeys(self.best.sequence))
+        best = self.best
+        order = tuple(dict.fromkeys(best.sequence))
         if order not in self._bounds:
-            bounds = self.search.bounds_of(self.best)
             self._bounds[order] = RecomputeBound(self.step.baseline_seconds)
             with Stage("the bound of the least time"):
-                self._bounds[order] = bounds.certificate(self.budget)
+                self._bounds[order] = self.search.bounds_of(best).certificate(self.budget)
             self.search.known |= self._bounds[order].repetitions
         return self._bounds[order]
 
