@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from neaptide.errors import VerifyError
-from neaptide.ir.edited import Edited
+from neaptide.ir.edited import Edited, NodeDraft
 from neaptide.ir.graph import Graph, Segment
-from neaptide.ir.node_draft import NodeDraft
 from neaptide.ir.nodes import Access, Effects, Node
 from neaptide.ir.values import Storage, Value
 from neaptide.ir.verify import verify_edited
@@ -113,62 +112,41 @@ class FinishedEdit:
 
     def _node(self, number: int, handle: int) -> Node:
         """A node under its new ids; the old one where nothing of it is new."""
-        draft = self._drafts.get(handle)
-        if draft is None and handle not in self._touched:
-            return self._renamed(number, self._graph.nodes[handle])
-        if draft is None:
+        was = self._graph.nodes[handle] if handle < len(self._graph.nodes) else None
+        now = self._of(handle)
+        if isinstance(now, Node) and handle in self._touched:
             # Its values see other storages than when it was recorded.
-            draft = NodeDraft.of(self._graph, self._graph.nodes[handle])
-        reads = self._seen_by(draft.inputs if draft.reads is None else draft.reads)
-        read = tuple(Access(self._storage_id[s], self._version[s]) for s in reads)
-        written = []
-        for storage in self._seen_by(draft.writes):
-            self._version[storage] += 1
-            written.append(Access(self._storage_id[storage], self._version[storage]))
-        self._see(draft.outputs)
+            now = NodeDraft.of(self._graph, now)
+        effects = self._effects(now)
+        self._see(now.outputs)
         made = Node(
             number,
-            draft.op,
-            self._ids(draft.inputs),
-            self._ids(draft.outputs),
-            draft.args,
-            draft.kwargs,
-            Effects(read, tuple(written), draft.rng, draft.collective, draft.host),
-            draft.source,
-            draft.regions,
-            draft.results,
-        )
-        is_same = handle < len(self._graph.nodes) and made == self._graph.nodes[handle]
-        return self._graph.nodes[handle] if is_same else made
-
-    def _renamed(self, number: int, was: Node) -> Node:
-        effects = self._effects(was.effects)
-        self._see(was.outputs)
-        inputs, outputs = self._ids(was.inputs), self._ids(was.outputs)
-        if was.id == number and effects is was.effects and (inputs, outputs) == (was.inputs, was.outputs):
-            return was
-        return Node(
-            number,
-            was.op,
-            inputs,
-            outputs,
-            was.args,
-            was.kwargs,
+            now.op,
+            self._ids(now.inputs),
+            self._ids(now.outputs),
+            now.args,
+            now.kwargs,
             effects,
-            was.source,
-            was.regions,
-            was.results,
+            now.source,
+            now.regions,
+            now.results,
         )
+        return was if was is not None and made == was else made
 
-    def _effects(self, was: Effects) -> Effects:
-        version, names = self._version, self._storage_id
-        reads = tuple(Access(names[a.storage], version[a.storage]) for a in was.reads)
-        for access in was.writes:
-            version[access.storage] += 1
-        writes = tuple(Access(names[a.storage], version[a.storage]) for a in was.writes)
-        if (reads, writes) == (was.reads, was.writes):
-            return was
-        return Effects(reads, writes, was.rng, was.collective, was.host)
+    def _effects(self, now: NodeDraft | Node) -> Effects:
+        if isinstance(now, Node):
+            said: Effects | NodeDraft = now.effects
+            reads = [access.storage for access in now.effects.reads]
+            writes = [access.storage for access in now.effects.writes]
+        else:
+            said = now
+            reads = self._seen_by(now.inputs if now.reads is None else now.reads)
+            writes = self._seen_by(now.writes)
+        read = tuple(Access(self._storage_id[s], self._version[s]) for s in reads)
+        for storage in writes:
+            self._version[storage] += 1
+        written = tuple(Access(self._storage_id[s], self._version[s]) for s in writes)
+        return Effects(read, written, said.rng, said.collective, said.host)
 
     def _see(self, outputs: Iterable[int]) -> None:
         for value in outputs:
