@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.parsing import parse_size_expr
-from neaptide.symbolic.ranges import Interval, bound
-from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.symbolic.ranges import Interval, bound, decided
+from neaptide.symbolic.size_expr import SizeExpr, maximum
 from strategies import size_exprs
 
 B, T = map(SizeExpr.dim, ("B", "T"))
@@ -49,3 +49,23 @@ def test_bound_of_a_multilinear_expression_is_exact():
 def test_an_empty_range_is_an_error():
     with pytest.raises(SymbolicError, match="empty range"):
         Interval(3, 2)
+
+
+RANGES = {"B": Interval(1, 6), "T": Interval(2, 5)}
+
+
+def test_a_decided_size_is_the_same_at_every_shape():
+    sizes = (
+        *(maximum(B, 1), maximum(B, 4), maximum(B * T, T), maximum(B, T) * 3 + B, maximum(-B, -6 * T)),
+        *(maximum(maximum(B, 9), T) // 2, maximum(B // 2, 3) % 4, maximum(B, 1) * maximum(B, 1)),
+    )
+    for size in sizes:
+        for b, t in product(range(1, 7), range(2, 6)):
+            binding = {"B": b, "T": t}
+            assert decided(size, RANGES).evaluate(binding) == size.evaluate(binding)
+
+
+def test_what_ranges_decide_is_gone_and_the_rest_stays():
+    assert decided(maximum(B, 1), RANGES) == B
+    assert decided(-maximum(SizeExpr.const(-4), -4 * B), RANGES) == SizeExpr.const(4)
+    assert decided(maximum(B, T), RANGES) == maximum(B, T)
