@@ -110,11 +110,11 @@ def copy_latency(slow: Any) -> float:
     """Seconds of a copy beside those of its bytes: two threads are woken, and a pause ends late."""
     import torch
 
-    from neaptide.movers.file_mover import FileMover
-    from neaptide.movers.host_pool import HostPool
+    from neaptide.copy_engines.file_copy_engine import FileCopyEngine
+    from neaptide.copy_engines.host_pool import HostPool
 
     tensor = torch.zeros(_LATENCY_BYTES, dtype=torch.uint8)
-    pool = HostPool(_LATENCY_BYTES, FileMover(_LATENCY_BYTES, slow))
+    pool = HostPool(_LATENCY_BYTES, FileCopyEngine(_LATENCY_BYTES, slow))
     found = []
     for _ in range(_LATENCY_COPIES):
         began = time.perf_counter()
@@ -132,9 +132,9 @@ def one(spec: str, rates: list[float], rounds: int, count: int) -> dict[str, Any
     import torch
 
     from neaptide.analysis.profile_bytes import memory_profile
+    from neaptide.copy_engines.copy_engine import SlowMemory
     from neaptide.cost.devices import Link
     from neaptide.ir.schedule import Schedule
-    from neaptide.movers.mover import SlowMemory
     from neaptide.policy.prepared_step import PreparedStep
     from neaptide.runtime.comparing import contestants, verification
     from neaptide.runtime.measuring.timing import interleaved

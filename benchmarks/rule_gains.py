@@ -52,21 +52,21 @@ STEPS: Final = (
 RULE_SETS: Final[tuple[tuple[str, ...], ...]] = (
     (),
     ("in_place",),
-    ("copied_once",),
-    ("product_sums",),
-    ("piecewise_convolutions",),
-    ("draws_apart",),
-    ("equal_operations",),
-    ("piecewise_convolutions", "copied_once", "product_sums", "in_place"),
+    ("redundant_copies",),
+    ("accumulate_in_gemm",),
+    ("concat_before_convolution",),
+    ("split_dropout",),
+    ("common_subexpressions",),
+    ("concat_before_convolution", "redundant_copies", "accumulate_in_gemm", "in_place"),
 )
 _ALTERNATIVES: Final = "its places are alternatives: `fission_runs.py` and `coordinated.py` say what those bring that prices choose"
 _FIRST: Final = "it makes room for another rule, and alone it wins nothing"
 WITHOUT_ROW: Final[Mapping[str, str]] = {
     "fission": _ALTERNATIVES,
     "fission_by_shape": "its places are placed by hand, for the shapes that a graph is meant for",
-    "gradients_apart": _FIRST,
-    "made_again": _ALTERNATIVES,
-    "mean_as_sum": _FIRST,
+    "split_convolution_backward": _FIRST,
+    "rematerialisation": _ALTERNATIVES,
+    "mean_to_sum": _FIRST,
     "windows": _ALTERNATIVES,
 }
 """Rules that have no row, and why."""

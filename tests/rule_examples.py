@@ -21,7 +21,7 @@ from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.fission_by_shape import fission_by_shape
-from neaptide.transform.rules.made_again import made_again
+from neaptide.transform.rules.rematerialisation import rematerialisation
 from neaptide.transform.rules.windows import windows
 from symbolised import symbolised
 from torch_programs import Recorder
@@ -45,16 +45,16 @@ class Example:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def copied_once() -> Example:
+def redundant_copies() -> Example:
     """A stack that is copied into another order of its dims."""
     r = Recorder()
     a, b = (r.input(torch.randn(2, 3, 4), name) for name in "ab")
     seen = r.call(PERMUTE, r.call("aten.stack.default", [a, b], 0), (1, 0, 2, 3))
     copy = r.call(CLONE, seen, memory_format=Named("memory_format", "contiguous_format"))
-    return proposed("copied_once", r.finish([r.call("aten.sum.default", copy)]))
+    return proposed("redundant_copies", r.finish([r.call("aten.sum.default", copy)]))
 
 
-def draws_apart() -> Example:
+def split_dropout() -> Example:
     """A dropout in front of a wide layer, and the gradient of it."""
     r = Recorder()
     x, weight = r.input(torch.randn(ROWS, WIDTH), "x"), r.input(torch.randn(WIDTH, 9), "weight")
@@ -62,18 +62,18 @@ def draws_apart() -> Example:
     wide = r.call("aten.mm.default", result, weight)
     back = r.call("aten.mm.default", wide, r.call("aten.t.default", weight))
     return proposed(
-        "draws_apart", r.finish([r.call("aten.native_dropout_backward.default", back, mask, 4 / 3)])
+        "split_dropout", r.finish([r.call("aten.native_dropout_backward.default", back, mask, 4 / 3)])
     )
 
 
-def equal_operations() -> Example:
+def common_subexpressions() -> Example:
     """Two casts of one activation, as autocast makes them for two projections."""
     r = Recorder()
     x, weight = r.input(torch.randn(3, 4), "x"), r.input(torch.randn(4, 4), "weight")
     casts = [r.call("aten._to_copy.default", x, dtype=Named("dtype", "float64")) for _ in range(2)]
     wide = r.call("aten._to_copy.default", weight, dtype=Named("dtype", "float64"))
     first = r.call("aten.mm.default", casts[0], wide)
-    return proposed("equal_operations", r.finish([r.call("aten.addmm.default", first, casts[1], wide)]))
+    return proposed("common_subexpressions", r.finish([r.call("aten.addmm.default", first, casts[1], wide)]))
 
 
 def fission_of_rows() -> Example:
@@ -109,7 +109,7 @@ def gradients_of_one_call() -> Example:
     made = r.call(
         "aten.convolution_backward.default", arriving, image, weight, [3], *STRIDE_ONE, [True, True, True]
     )
-    return proposed("gradients_apart", r.finish(made))
+    return proposed("split_convolution_backward", r.finish(made))
 
 
 def in_place() -> Example:
@@ -128,34 +128,34 @@ def made_again_for_its_last_user() -> Example:
     early = r.call("aten.exp.default", x)
     total = r.call("aten.sum.default", early)
     graph = r.finish([r.call("aten.mul.Tensor", early, total)])
-    return Example(graph, made_again([Again((0,), (2,))]))
+    return Example(graph, rematerialisation([Again((0,), (2,))]))
 
 
-def mean_as_sum() -> Example:
+def mean_to_sum() -> Example:
     """The mean of the squares."""
     r = Recorder()
     squares = r.call("aten.pow.Tensor_Scalar", r.input(torch.randn(4, 6), "x"), 2)
-    return proposed("mean_as_sum", r.finish([r.call("aten.mean.default", squares)]))
+    return proposed("mean_to_sum", r.finish([r.call("aten.mean.default", squares)]))
 
 
-def piecewise_convolutions() -> Example:
+def concat_before_convolution() -> Example:
     """A convolution of two joined tensors."""
     r = Recorder()
     a, b = r.input(torch.randn(1, 2, 4, 4), "a"), r.input(torch.randn(1, 1, 4, 4), "b")
     weight = r.input(torch.randn(2, 3, 3, 3), "weight")
     joined = r.call("aten.cat.default", [r.call("aten.exp.default", a), b], 1)
     result = r.call("aten.convolution.default", joined, weight, None, *STRIDE_ONE)
-    return proposed("piecewise_convolutions", r.finish([result]))
+    return proposed("concat_before_convolution", r.finish([result]))
 
 
-def product_sums() -> Example:
+def accumulate_in_gemm() -> Example:
     """A sum of an activation and a product, both in another shape."""
     r = Recorder()
     a, b = (r.input(torch.randn(4, 4), name) for name in "ab")
     x = r.call("aten.exp.default", a)
     seen = r.call("aten.view.default", r.call("aten.mm.default", a, b), (2, 8))
     total = r.call("aten.add.Tensor", r.call("aten.view.default", x, (2, 8)), seen)
-    return proposed("product_sums", r.finish([r.call("aten.sum.dim_IntList", total, [1])]))
+    return proposed("accumulate_in_gemm", r.finish([r.call("aten.sum.dim_IntList", total, [1])]))
 
 
 def overlapping_windows() -> Example:
@@ -175,16 +175,16 @@ def proposed(rule: str, graph: Graph) -> Example:
 
 
 EXAMPLES: Mapping[str, Callable[[], Example]] = {
-    "copied_once": copied_once,
-    "draws_apart": draws_apart,
-    "equal_operations": equal_operations,
+    "redundant_copies": redundant_copies,
+    "split_dropout": split_dropout,
+    "common_subexpressions": common_subexpressions,
     "fission": fission_of_rows,
     "fission_by_shape": fission_by_shape_of_rows,
-    "gradients_apart": gradients_of_one_call,
+    "split_convolution_backward": gradients_of_one_call,
     "in_place": in_place,
-    "made_again": made_again_for_its_last_user,
-    "mean_as_sum": mean_as_sum,
-    "piecewise_convolutions": piecewise_convolutions,
-    "product_sums": product_sums,
+    "rematerialisation": made_again_for_its_last_user,
+    "mean_to_sum": mean_to_sum,
+    "concat_before_convolution": concat_before_convolution,
+    "accumulate_in_gemm": accumulate_in_gemm,
     "windows": overlapping_windows,
 }

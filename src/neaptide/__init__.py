@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neaptide.api import profile as profile
     from neaptide.api import run as run
     from neaptide.budget import Budget as Budget
-    from neaptide.movers.mover import SlowMemory as SlowMemory
+    from neaptide.copy_engines.copy_engine import SlowMemory as SlowMemory
     from neaptide.ops.declared import declare_pure as declare_pure
     from neaptide.plans import Plan as Plan
     from neaptide.runtime.arena.plan import ArenaOptions as ArenaOptions
@@ -46,7 +46,7 @@ _HOME: Final = {
     "ArenaOptions": "neaptide.runtime.arena.plan",
     "Budget": "neaptide.budget",
     "Plan": "neaptide.plans",
-    "SlowMemory": "neaptide.movers.mover",
+    "SlowMemory": "neaptide.copy_engines.copy_engine",
 }
 
 __all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - names of a literal mapping

@@ -11,7 +11,7 @@ from neaptide.budget import Budget
 from neaptide.outcome import Limits
 
 if TYPE_CHECKING:
-    from neaptide.movers.mover import SlowMemory
+    from neaptide.copy_engines.copy_engine import SlowMemory
     from neaptide.runtime.arena.plan import ArenaOptions
     from neaptide.transform.rewrite import Rewrite
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neaptide.ask import Dims
-    from neaptide.movers.mover import SlowMemory
+    from neaptide.copy_engines.copy_engine import SlowMemory
     from neaptide.runtime.arena.plan import ArenaOptions
     from neaptide.transform.rewrite import Rewrite
 

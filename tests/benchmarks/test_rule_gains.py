@@ -33,7 +33,7 @@ def test_rows_of_other_steps_are_kept_in_the_order_of_steps(rule_gains):
 def test_masks_drawn_apart_have_a_row(monkeypatch, rule_gains):
     monkeypatch.setattr(rule_gains, "WORK", 50)
     rows = rule_gains.measure("fused_dropouts@tiny")
-    (row,) = (row for row in rows if row["rules"] == ["draws_apart"])
+    (row,) = (row for row in rows if row["rules"] == ["split_dropout"])
     assert row["places"] == 2
 
 
@@ -44,8 +44,8 @@ def test_rows_are_shares_of_the_captured_program(monkeypatch, rule_gains):
     assert [row["rules"] for row in rows] == [
         [],
         ["in_place"],
-        ["piecewise_convolutions"],
-        ["piecewise_convolutions", "copied_once", "product_sums", "in_place"],
+        ["concat_before_convolution"],
+        ["concat_before_convolution", "redundant_copies", "accumulate_in_gemm", "in_place"],
     ]
     first, last = rows[0], rows[-1]
     assert first["peak"] == first["seconds"] == 1.0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from neaptide.budget import Budget
+from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import InfeasibleBudget
-from neaptide.movers.mover import SlowMemory
 from neaptide.plans import Plan
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.plan_text import plan_text

@@ -63,10 +63,10 @@ def test_readings_that_were_interrupted_tell_no_pace(monkeypatch):
     processor = Processor(monkeypatch)
     readings = itertools.count()
 
-    def yardstick(*_):
+    def clock_reference(*_):
         processor.compute(1e-4 if next(readings) % 9 < 4 else 1e-5)
 
-    monkeypatch.setattr(call_clock.torch, "mm", yardstick)
+    monkeypatch.setattr(call_clock.torch, "mm", clock_reference)
     clock = CallClock()
     assert clock.pace_s == pytest.approx(1e-5)
     processor.slowness = 2.0
@@ -83,11 +83,11 @@ def test_a_thread_that_wakes_late_is_not_the_pace(monkeypatch):
     def slept(_seconds):
         is_awake[0] = False
 
-    def yardstick(*_):
+    def clock_reference(*_):
         processor.compute(1e-5 if is_awake[0] and next(runs) % 30 else 8e-2)
 
     monkeypatch.setattr(call_clock.time, "sleep", slept)
-    monkeypatch.setattr(call_clock.torch, "mm", yardstick)
+    monkeypatch.setattr(call_clock.torch, "mm", clock_reference)
     assert CallClock().pace_s == pytest.approx(1e-5)
 
 

@@ -9,12 +9,12 @@ import torch
 from fission_play import random_inputs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.lower.torch_code import lower
-from neaptide.movers.mover import SlowMemory
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter

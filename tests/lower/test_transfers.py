@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.copy_engines import file_copy_engine
+from neaptide.copy_engines.host_pool import HostCopy
 from neaptide.errors import LoweringError, TransferError, VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
-from neaptide.movers import file_mover
-from neaptide.movers.host_pool import HostCopy
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
@@ -157,7 +157,7 @@ def test_a_copy_that_fails_ends_the_run_with_its_inputs_as_they_were(monkeypatch
     (given_input,) = recorder.fresh_inputs()
     expected = given_input.clone()
     with monkeypatch.context() as patched:
-        patched.setattr(file_mover, access, no_space)
+        patched.setattr(file_copy_engine, access, no_space)
         with pytest.raises(TransferError, match=f"{does} 400 B failed") as failed:
             runs.run([given_input])
     told = "\n".join(failed.value.__notes__)

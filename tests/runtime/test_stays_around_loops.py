@@ -7,7 +7,7 @@ import pytest
 from neaptide import zoo
 from neaptide.ask import CLOSE, Ask
 from neaptide.budget import Budget
-from neaptide.movers.mover import SlowMemory
+from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.variants.choices import Choices

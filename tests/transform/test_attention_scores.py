@@ -10,7 +10,7 @@ from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.amplifiers import amplifiers
+from neaptide.transform.fission.expand_contract import expand_contract
 from variant_search import choices_of_all
 
 TOKENS, WIDTH, BLOCKS = 48, 8, 2
@@ -55,7 +55,7 @@ def graph_of(heads, *batch):
 )
 def test_scores_and_their_twins_in_the_backward_run_in_parts_along_the_queries(heads, batch):
     graph = graph_of(heads, *batch)
-    (family,) = amplifiers(graph, 0.0)
+    (family,) = expand_contract(graph, 0.0)
     assert len(family) == BLOCKS
     scores = heads * TOKENS * TOKENS * 4 * (batch[0] if batch else 1)
     assert all(made.nbytes >= 3 * scores for made in family)  # products, scaled, and shares
@@ -64,7 +64,7 @@ def test_scores_and_their_twins_in_the_backward_run_in_parts_along_the_queries(h
     (queries,) = [
         choice
         for choice in choices.after(begun)
-        if choice.regions[0].kind == "amplifier" and choice.length == TOKENS
+        if choice.regions[0].kind == "expand_contract" and choice.length == TOKENS
     ]
     assert len(queries.regions) == 2 * BLOCKS
     inputs = random_inputs(graph)

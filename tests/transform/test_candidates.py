@@ -21,7 +21,7 @@ from neaptide.transform.fission.spans import suffixes, whole_step
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from neaptide.transform.rules.mean_as_sum import mean_as_sum
+from neaptide.transform.rules.mean_to_sum import mean_to_sum
 
 BATCH, TOKENS, WORDS = 5, 6, 23
 
@@ -121,7 +121,7 @@ def regions_of(name):
 
     graph = capture(step, (batch,)).steady.graph
     means = {node for region in candidates(graph, registry()) for node in region.means}
-    begun = replay(graph, registry(), [mean_as_sum(means)] if means else [], RULES).graph
+    begun = replay(graph, registry(), [mean_to_sum(means)] if means else [], RULES).graph
     return graph, begun, candidates(begun, registry())
 
 

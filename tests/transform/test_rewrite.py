@@ -25,11 +25,11 @@ GRAPH = parse_graph(
   output(%z)
 }"""
 )
-FIRST, SECOND = Rewrite("equal_operations", (0, 1)), Rewrite("equal_operations", (1, 2))
+FIRST, SECOND = Rewrite("common_subexpressions", (0, 1)), Rewrite("common_subexpressions", (1, 2))
 
 
 def test_nodes_of_a_rewrite_are_those_of_the_graph_before_it():
-    done = apply_rule(GRAPH, ROWS, RULES["equal_operations"])
+    done = apply_rule(GRAPH, ROWS, RULES["common_subexpressions"])
     assert done.rewrites == (FIRST, SECOND)
     assert done.edited.node_of == (0, 2, 4)
     assert replay(GRAPH, ROWS, done.rewrites, RULES) == done.edited
@@ -73,7 +73,7 @@ def test_an_objection_leaves_a_place_alone():
     def objection(edited):
         return "it is watched" if 1 not in edited.node_of else None
 
-    done = apply_rule(GRAPH, ROWS, RULES["equal_operations"], objection)
+    done = apply_rule(GRAPH, ROWS, RULES["common_subexpressions"], objection)
     assert done.rewrites == ()
     assert done.edited.graph is GRAPH
 

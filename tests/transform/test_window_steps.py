@@ -125,11 +125,11 @@ def test_where_most_of_a_step_runs_side_by_side_no_parts_overlap():
 
 def test_gradients_are_apart_and_keep_their_bits():
     graph = step_of(same_height(), lambda made: made.square().sum())
-    made = apply_rule(graph, registry(), RULES["gradients_apart"]).edited.graph
+    made = apply_rule(graph, registry(), RULES["split_convolution_backward"]).edited.graph
     before = [node for node in graph.nodes if node.op == CONVOLUTION_GRADIENTS]
     after = [node for node in made.nodes if node.op == CONVOLUTION_GRADIENTS]
     assert (len(before), len(after)) == (3, 5)  # nobody asks for the gradient of the image
-    assert not tuple(RULES["gradients_apart"].find(made, registry()))
+    assert not tuple(RULES["split_convolution_backward"].find(made, registry()))
     inputs = random_inputs(graph)
     for one, other in zip(run_measured(graph, inputs), run_measured(made, inputs), strict=True):
         assert torch.equal(one, other)
@@ -139,14 +139,14 @@ def test_gradients_are_apart_and_keep_their_bits():
 def test_only_joint_gradients_are_put_apart(nodes):
     graph = step_of(same_height(), lambda made: made.square().sum())
     with pytest.raises(RewriteError):
-        apply_rewrite(graph, registry(), Rewrite("gradients_apart", nodes), RULES)
+        apply_rewrite(graph, registry(), Rewrite("split_convolution_backward", nodes), RULES)
 
 
 def test_a_gradient_of_a_weight_beside_that_of_the_input_would_count_rows_twice():
     graph = step_of(same_height(), lambda made: made.square().sum())
     (image,) = (v for v in graph.inputs if graph.values[v].name == "batch_0")
     found = follow_windows(graph, registry(), {image: Scaled(HEIGHT, Fraction(1))}, range(len(graph.nodes)))
-    joint = next(RULES["gradients_apart"].find(graph, registry())).nodes
+    joint = next(RULES["split_convolution_backward"].find(graph, registry())).nodes
     assert found.members.keys().isdisjoint(joint)
     wanted = windows(graph, [*found.members, joint[0]], parts=2, inputs={image: Scaled(HEIGHT, Fraction(1))})
     with pytest.raises(RewriteError, match="needs the whole axis"):

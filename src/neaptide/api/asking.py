@@ -21,10 +21,10 @@ from neaptide.ask import (
     WatchedSizes,
 )
 from neaptide.budget import Budget, check_unit
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.errors import UsageError
 from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.frontends.programs.captured import CapturedStep
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.options import check_names
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import check_strategy
@@ -45,6 +45,7 @@ from neaptide.runtime.comparing.trials import TrialLimit
 from neaptide.runtime.steps.arguments import check_arena
 from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
+from neaptide.transform.rewrite import FORMER_NAMES
 from neaptide.transform.rules import check_rules
 
 _CHECKED = ("seed", "work_limit", "workers", "numerics", "checkpoints", "trials")
@@ -90,7 +91,9 @@ def ask_of(
     refuse_exclusions(words, task=task)
     if "trials" in words:
         TrialLimit.of(asked)
-    rewrites = tuple(given.get("rewrites", ()))
+    rewrites = tuple(
+        FORMER_NAMES.get(rule, rule) if isinstance(rule, str) else rule for rule in given.get("rewrites", ())
+    )
     check_rules(rule for rule in rewrites if isinstance(rule, str))
     made = {
         "strategy": strategy,

@@ -58,7 +58,7 @@ def options_of(settings: Settings, kind: type[Any]) -> dict[str, Any]:
     Raises:
         UsageError: no device of that name.
     """
-    from neaptide.movers.mover import SlowMemory
+    from neaptide.copy_engines.copy_engine import SlowMemory
 
     folder = None if settings.host_folder is None else Path(settings.host_folder)
     known = {

@@ -2,7 +2,7 @@
 
 A processor that shares a core with another program, or changes its frequency, takes up to twice as long for all that it
 computes. Which pace it has is no property of a call, and it changes from one second to the next. So a piece of work that is
-always the same, a yardstick, is timed again and again beside the calls.
+always the same, the clock reference, is timed again and again beside the calls.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 import torch
 
 _READINGS: Final = 101
-_YARDSTICK_SIZE: Final = 96
+_CLOCK_REFERENCE_SIZE: Final = 96
 """A product of matrices of this size takes about 20 µs, from the innermost caches."""
-_YARDSTICK_READINGS: Final = 9
+_CLOCK_REFERENCE_READINGS: Final = 9
 """Behind a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
 one to the next, that of 9 by 0.03, as what is timed does; the first readings find cold caches."""
 # What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s, of runs in a row as calls are: behind a
@@ -39,7 +39,7 @@ class CallClock:
     """A clock for calls on the CPU; reading it is taken off.
 
     Args:
-        pace_s: seconds of the yardstick at the pace that times are told for; by default at that of now, which takes 0.2 s.
+        pace_s: seconds of the clock reference at the pace that times are told for; by default at that of now, which takes 0.2 s.
     """
 
     def __init__(self, pace_s: float | None = None) -> None:
@@ -48,8 +48,8 @@ class CallClock:
             time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
         )
         self._reading_s = median(self._between(self._now(), self._now()) for _ in range(_READINGS))
-        matrix = torch.ones(_YARDSTICK_SIZE, _YARDSTICK_SIZE)
-        self._yardstick: Callable[[], object] = lambda: torch.mm(matrix, matrix)
+        matrix = torch.ones(_CLOCK_REFERENCE_SIZE, _CLOCK_REFERENCE_SIZE)
+        self._clock_reference: Callable[[], object] = lambda: torch.mm(matrix, matrix)
         self._seen_at = float("-inf")
         self._seen_s = 0.0
         self.pace_s = self.usual_pace_s() if pace_s is None else pace_s
@@ -63,7 +63,7 @@ class CallClock:
         if spent_s > _LATELY_S:
             self._see()
             pace_s = (pace_s + self._seen_s) / 2
-        # A clock that is too coarse to time the yardstick tells no pace.
+        # A clock that is too coarse to time the clock reference tells no pace.
         return spent_s * self.pace_s / pace_s if self.pace_s and pace_s else spent_s
 
     def seconds_now(self, work: Callable[[], object]) -> float:
@@ -71,11 +71,11 @@ class CallClock:
         return self._plain_seconds(work)
 
     def usual_pace_s(self) -> float:
-        """Seconds of the yardstick at the pace of now, a median over 0.2 s in a row; the lowest tenth where most were disturbed."""
+        """Seconds of the clock reference at the pace of now, a median over 0.2 s in a row; the lowest tenth where most were disturbed."""
         began = time.monotonic()
         found: list[float] = []
         while len(found) < _MOST_RUNS:
-            found.append(self._plain_seconds(self._yardstick))
+            found.append(self._plain_seconds(self._clock_reference))
             passed_s = time.monotonic() - began
             if passed_s >= (_USUAL_S if len(found) >= _LEAST_RUNS else _LONGEST_S):
                 break
@@ -85,8 +85,8 @@ class CallClock:
         return tenth if usual > _WRONG_PACE * tenth else usual
 
     def pace_now_s(self) -> float:
-        """Seconds of the yardstick at this moment; takes 0.2 ms."""
-        return median(self._plain_seconds(self._yardstick) for _ in range(_YARDSTICK_READINGS))
+        """Seconds of the clock reference at this moment; takes 0.2 ms."""
+        return median(self._plain_seconds(self._clock_reference) for _ in range(_CLOCK_REFERENCE_READINGS))
 
     def is_at_wrong_pace(self) -> bool:
         """Whether the clock's pace is more than twice as long as that of now; takes 0.2 s more where it seems so."""
@@ -127,7 +127,7 @@ class Pace:
     @property
     def factor(self) -> float:
         """How many times as long the processor takes as at the pace that costs are kept at."""
-        # A clock that is too coarse to time the yardstick tells no pace.
+        # A clock that is too coarse to time the clock reference tells no pace.
         return self.seen_s / self.kept_s if self.kept_s and self.seen_s else 1.0
 
     @property

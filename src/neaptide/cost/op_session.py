@@ -64,11 +64,11 @@ def run_calls(
     on_host = {key: call for key, call in calls.items() if not is_on_cuda(call)}
     with undisturbed(devices), used_memory(most_bytes(on_host.values())):
         maker = OperandMaker()
-        for key, audited in _audit_on_host(on_host, maker, clock, guard, registry).items():
-            if audited.failure:
-                seen[key] = audited
+        for key, measured_in_isolation in _audit_on_host(on_host, maker, clock, guard, registry).items():
+            if measured_in_isolation.failure:
+                seen[key] = measured_in_isolation
             elif guard.check_now() is None:
-                seen[key] = _timed(audited, calls[key], maker, clock, short_once=short_once)
+                seen[key] = _timed(measured_in_isolation, calls[key], maker, clock, short_once=short_once)
         for key, call in calls.items():
             if is_on_cuda(call) and guard.check_now() is None:
                 seen[key] = _audit_on_cuda(call, maker, clock)
@@ -149,10 +149,10 @@ def _audit_on_host(
         for key, call in calls.items():
             if guard.check_now() is not None:
                 return
-            found[key] = _audited(key, call, maker, clock)
+            found[key] = _measured_in_isolation(key, call, maker, clock)
             row = registry.find(call.op)
             if row is not None and row.is_a(Trait.DATA_SIZED) and not found[key].failure:
-                _audited(_large(key), call, OperandMaker(_LARGE), clock)
+                _measured_in_isolation(_large(key), call, OperandMaker(_LARGE), clock)
 
     peaks = region_peaks(run_all)
     for key, seen in found.items():
@@ -166,7 +166,7 @@ def _large(key: str) -> str:
     return f"{key} on large numbers"
 
 
-def _audited(key: str, call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
+def _measured_in_isolation(key: str, call: OpCall, maker: OperandMaker, clock: CallClock) -> OpRecord:
     """Results; how long a call takes is not told by runs that the recorder slows down."""
     try:
         prepared = PreparedCall(call, maker.operands(call))

@@ -17,6 +17,8 @@ from pathlib import PurePath
 
 from neaptide.analysis.liveness import compute_liveness, with_frees
 from neaptide.analysis.loops import body_schedule, first_trip_writes
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.copy_engines.waiting_state import WaitingState
 from neaptide.errors import LoweringError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -33,8 +35,6 @@ from neaptide.lower.program import NodeFunction, Points, Program, Watch
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
 from neaptide.lower.torch_calls import CallWriter, copy_text, put_call, refuse_missed, watches_by_access
 from neaptide.lower.transfers import host_pools, transfer_lines
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
-from neaptide.movers.waiting_state import WaitingState
 
 __all__ = ["FunctionWriter", "Watch", "lower", "resolve_operation"]
 

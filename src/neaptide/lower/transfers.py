@@ -9,13 +9,13 @@ import torch
 
 from neaptide.analysis.liveness import Liveness
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.copy_engines.copy_engine import SlowMemory
+from neaptide.copy_engines.host_pool import DEVICES, HostPool, make_copy_engine
+from neaptide.copy_engines.waiting_state import WaitingState
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.lower.torch_calls import CallWriter
-from neaptide.movers.host_pool import DEVICES, HostPool, make_mover
-from neaptide.movers.mover import SlowMemory
-from neaptide.movers.waiting_state import WaitingState
 
 
 def host_pools(graph: Graph, schedule: Schedule, calls: CallWriter, slow: SlowMemory) -> Mapping[str, str]:
@@ -124,7 +124,7 @@ def _pool(graph: Graph, schedule: Schedule, device: str, slow: SlowMemory) -> Ho
     nbytes = slow.capacity_bytes
     if nbytes is None:
         nbytes = memory_profile(graph, schedule, device=device).peak_host_bytes
-    return HostPool(nbytes, make_mover(torch.device(device), nbytes, slow))
+    return HostPool(nbytes, make_copy_engine(torch.device(device), nbytes, slow))
 
 
 def _devices(graph: Graph, schedule: Schedule) -> set[str]:

@@ -10,6 +10,7 @@ import msgspec
 
 from neaptide.errors import PlanError
 from neaptide.reading import JsonError, decode_json
+from neaptide.transform.rewrite import FORMER_NAMES
 
 FORMAT: Final = "neaptide.plan/2"
 AGAIN: Final = "make the plan again, or take an unchanged copy of the file"
@@ -61,7 +62,7 @@ def file_content(text: str | bytes, where: str | None) -> Any:
             why="its checksum does not fit its content",
             next_step=AGAIN,
         )
-    return content
+    return _current(content)
 
 
 def check_known(content: Any, known: Any, where: str | None) -> None:
@@ -97,3 +98,14 @@ def _strangers(content: object, known: object, path: str) -> Iterator[str]:
     elif isinstance(content, list) and isinstance(known, list | tuple):
         for number, (item, other) in enumerate(zip(content, known, strict=True)):
             yield from _strangers(item, other, f"{path}[{number}]")
+
+
+def _current(content: Any) -> Any:
+    """The content with the names that rules have now."""
+    if isinstance(content, list):
+        return [_current(part) for part in content]
+    if not isinstance(content, dict):
+        return content
+    rule = content.get("rule")
+    renamed = {"rule": FORMER_NAMES[rule]} if isinstance(rule, str) and rule in FORMER_NAMES else {}
+    return {name: _current(part) for name, part in content.items()} | renamed

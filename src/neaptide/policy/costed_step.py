@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 from neaptide.analysis.axes.whole_graph import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.budget import Budget
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock, Pace
@@ -21,7 +22,6 @@ from neaptide.frontends.guards.fact_words import user_names
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
 from neaptide.ir.graph import Graph
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.planner.body_copies import Links
 from neaptide.planner.objective import PlannedSequence

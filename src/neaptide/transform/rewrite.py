@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -28,6 +29,21 @@ last part where it is shorter."""
 
 STATIC: Final[Sizes] = ({},)
 """Of a graph without symbolic dims."""
+
+
+FORMER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "copied_once": "redundant_copies",
+        "draws_apart": "split_dropout",
+        "equal_operations": "common_subexpressions",
+        "gradients_apart": "split_convolution_backward",
+        "made_again": "rematerialisation",
+        "mean_as_sum": "mean_to_sum",
+        "piecewise_convolutions": "concat_before_convolution",
+        "product_sums": "accumulate_in_gemm",
+    }
+)
+"""Rules by the names that they had before 0.1.0. Plan files and options may use them until 0.2."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def test_without_parts_nothing_is_drawn_by_itself(name):
     choices = Choices(registry(), nothing_against)
     begun = choices.begun(graph)
     rules = [rewrite.rule for rewrite in begun.rewrites]
-    assert ("draws_apart" in rules) == (name == "fused")
+    assert ("split_dropout" in rules) == (name == "fused")
     whole = choices.without_parts(begun)
     assert (whole.graph == graph) if name == "fused" else (whole is begun)
 
@@ -135,7 +135,7 @@ def test_masks_drawn_by_themselves_keep_every_bit_of_a_step():
     step, batch = training("fused")
     drawn_first = edited_step(
         capture_step(step, batch),
-        lambda graph: apply_rule(graph, registry(), RULES["draws_apart"]).edited,
+        lambda graph: apply_rule(graph, registry(), RULES["split_dropout"]).edited,
     )
     assert "dropout.default" not in print_graph(drawn_first.steady.graph)
     runner = PlannedStep(step, None, as_variant(drawn_first))

@@ -82,7 +82,7 @@ def test_joins_are_made_after_all_where_their_time_is_worth_more(step):
     assert min(above) < min(both)
     made = found.found.program.predictions
     assert (made.peak_with_workspace_bytes, made.seconds) == min(above)
-    assert [rewrite.rule for rewrite in found.variant.rewrites].count("piecewise_convolutions") == 1
+    assert [rewrite.rule for rewrite in found.variant.rewrites].count("concat_before_convolution") == 1
     (apart,) = (decision.names for decision in found.variant.decisions)
     assert apart == (wide.name,)
 

@@ -31,7 +31,7 @@ from neaptide.transform.rules import RULES
 from variant_search import PRICING, choices_of_all
 from wide_rows import trained
 
-FREE = {"product_sums", "in_place"}
+FREE = {"accumulate_in_gemm", "in_place"}
 
 
 class Gated(nn.Module):
@@ -125,7 +125,7 @@ def test_merges_that_only_lose_time_are_left_out(monkeypatch):
     prices = Pricing(SlowWhereNew(get_device("rtx3090"), registry()), registry())
     share, found = searched(graph, merging=True, longer=1.0, prices=prices)
     plain, _ = searched(graph, merging=False, longer=1.0, prices=prices)
-    assert not [rewrite for rewrite in found.variant.rewrites if rewrite.rule == "product_sums"]
+    assert not [rewrite for rewrite in found.variant.rewrites if rewrite.rule == "accumulate_in_gemm"]
     assert share <= plain
 
 
@@ -135,12 +135,12 @@ def test_joins_go_where_their_bytes_are_worth_the_time():
     plain, _ = searched(graph, merging=False)
     share, found = searched(graph, merging=True)
     assert share < 0.7 * plain
-    assert "piecewise_convolutions" in [rewrite.rule for rewrite in found.variant.rewrites]
+    assert "concat_before_convolution" in [rewrite.rule for rewrite in found.variant.rewrites]
     small = captured(
         *step_of(Skips(), 4, 3, 16, 16)
     )  # two calls instead of one take longer than the bytes are worth
     _, found = searched(small, merging=True)
-    assert "piecewise_convolutions" not in [rewrite.rule for rewrite in found.variant.rewrites]
+    assert "concat_before_convolution" not in [rewrite.rule for rewrite in found.variant.rewrites]
 
 
 def test_they_reach_into_the_bodies_of_loops():
@@ -183,7 +183,7 @@ def test_copies_are_made_once_inside_loops_as_well():
     assert in_parts is not None
     for variant in (Variant.captured(graph), in_parts):
         made = merged(variant, choices)
-        within = {bool(one.within) for one in made.rewrites if one.rule == "copied_once"}
+        within = {bool(one.within) for one in made.rewrites if one.rule == "redundant_copies"}
         assert within == {variant is in_parts}
         before, after = (baseline(prices.problem(one.graph)) for one in (variant, made))
         assert after.seconds < before.seconds
@@ -194,8 +194,8 @@ def test_copies_are_made_once_inside_loops_as_well():
 def test_copies_that_are_not_made_buy_time_as_well(monkeypatch):
     graph = captured(*step_of(nn.Sequential(*(Packed(32) for _ in range(3))), 64, 32, 32))
     share, found = searched(graph, merging=True)
-    assert "copied_once" in [rewrite.rule for rewrite in found.variant.rewrites]
-    monkeypatch.setattr(merges, "_FREE", ("product_sums", "in_place"))
+    assert "redundant_copies" in [rewrite.rule for rewrite in found.variant.rewrites]
+    monkeypatch.setattr(merges, "_FREE", ("accumulate_in_gemm", "in_place"))
     assert share < searched(graph, merging=True)[0]
 
 

@@ -15,8 +15,8 @@ import torch
 from neaptide import zoo
 from neaptide.ask import Ask
 from neaptide.budget import Budget
+from neaptide.copy_engines import file_copy_engine
 from neaptide.errors import InvalidBudget, StepInterrupted, TransferError, UsageError
-from neaptide.movers import file_mover
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
@@ -153,13 +153,13 @@ def calls_again(runner, batch, module, optimizer, mlp, steps, told):
 @pytest.mark.parametrize("late", ["write_piece", "read_piece"])
 def test_late_copies_change_no_bits_of_state_between_steps(mlp, monkeypatch, late):
     expected = after(mlp, 2)
-    chance, access = random.Random(7), getattr(file_mover, late)
+    chance, access = random.Random(7), getattr(file_copy_engine, late)
 
     def slowly(*args):
         time.sleep(chance.choice([0.0, 0.0, 0.005]))
         return access(*args)
 
-    monkeypatch.setattr(file_mover, late, slowly)
+    monkeypatch.setattr(file_copy_engine, late, slowly)
     runner, batch, module, _ = fresh(mlp)
     with runner.state_on_host():
         runner(batch)
@@ -171,7 +171,7 @@ def test_late_copies_change_no_bits_of_state_between_steps(mlp, monkeypatch, lat
 @pytest.mark.parametrize("writes_before", [0, 1])
 def test_a_disk_that_fills_up_loses_no_state(mlp, monkeypatch, steps_before, writes_before):
     runner, batch, module, optimizer = fresh(mlp)
-    left, write = [writes_before], file_mover.write_piece
+    left, write = [writes_before], file_copy_engine.write_piece
 
     def until_full(*args):
         left[0] -= 1
@@ -181,7 +181,7 @@ def test_a_disk_that_fills_up_loses_no_state(mlp, monkeypatch, steps_before, wri
         for _ in range(steps_before):
             runner(batch)
         with monkeypatch.context() as patch:
-            patch.setattr(file_mover, "write_piece", until_full)
+            patch.setattr(file_copy_engine, "write_piece", until_full)
             with pytest.raises(TransferError, match="No space left") as failed:
                 runner(batch)
         told = "".join(failed.value.__notes__)
@@ -194,7 +194,7 @@ def test_a_disk_without_room_for_the_file_is_found_before_any_state_leaves(mlp, 
     runner, batch, module, optimizer = fresh(mlp)
     with runner.state_on_host():
         with monkeypatch.context() as patch:
-            patch.setattr(file_mover, "_set_aside", no_space)
+            patch.setattr(file_copy_engine, "_set_aside", no_space)
             with pytest.raises(TransferError, match="No space left") as failed:
                 runner(batch)
         assert calls_again(runner, batch, module, optimizer, mlp, 1, "".join(failed.value.__notes__))
@@ -205,7 +205,7 @@ def test_state_comes_back_from_a_disk_that_fails_for_a_moment(mlp, monkeypatch):
     context = runner.state_on_host()
     context.__enter__()
     runner(batch)
-    failed, read = [], file_mover.read_piece
+    failed, read = [], file_copy_engine.read_piece
 
     def fails_once(*args):
         if not failed:
@@ -213,7 +213,7 @@ def test_state_comes_back_from_a_disk_that_fails_for_a_moment(mlp, monkeypatch):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(*args)
 
-    monkeypatch.setattr(file_mover, "read_piece", fails_once)
+    monkeypatch.setattr(file_copy_engine, "read_piece", fails_once)
     context.__exit__(None, None, None)
     assert failed
     assert not away(module, optimizer)
@@ -231,7 +231,7 @@ def test_state_that_cannot_be_read_is_told_as_lost_and_training_goes_on_from_sav
     saved = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
     runner(batch)
     with monkeypatch.context() as patch:
-        patch.setattr(file_mover, "read_piece", no_space)
+        patch.setattr(file_copy_engine, "read_piece", no_space)
         if noticed_by == "the next step":
             with pytest.raises(TransferError, match="No space left") as failed:
                 runner(batch)
@@ -262,7 +262,7 @@ def test_state_in_a_file_that_was_cut_is_never_read_as_zeros(mlp):
     context.__enter__()
     for _ in range(2):
         runner(batch)
-    os.ftruncate(pool_of(runner)._mover._file._number, 0)
+    os.ftruncate(pool_of(runner)._copy_engine._file._number, 0)
     with pytest.raises(TransferError, match="the file ends before") as failed:
         runner(batch)
     assert "lost: the bytes of" in "".join(failed.value.__notes__)

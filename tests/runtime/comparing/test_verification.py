@@ -16,7 +16,7 @@ from neaptide.runtime.comparing.verification import (
     StepRecord,
     captured_tolerance,
     compare_records,
-    nudged_eager,
+    perturbed_eager,
     record_eager,
     record_planned,
     verify_eager,
@@ -297,27 +297,27 @@ def cancelling_step(parts, wrong=1.0):
 def test_what_training_magnifies_is_told_by_eager_itself():
     tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     expected = verify_eager(cancelling_step(1), 0)
-    nudged = [nudged_eager(cancelling_step(1), 0, tolerance.eps)]
+    perturbed = [perturbed_eager(cancelling_step(1), 0, tolerance.eps)]
     found = verify_eager(cancelling_step(7), 0)
     assert not compare_records(found, expected, tolerance).agrees
-    assert compare_records(found, expected, tolerance, nudged).agrees
+    assert compare_records(found, expected, tolerance, perturbed).agrees
     assert not compare_records(found, expected).agrees
 
 
 def test_a_fault_is_no_rounding_that_was_magnified():
     tolerance = Tolerance(torch.finfo(torch.float32).eps, 4096)
     expected = verify_eager(cancelling_step(1), 0)
-    nudged = [nudged_eager(cancelling_step(1), 0, tolerance.eps)]
+    perturbed = [perturbed_eager(cancelling_step(1), 0, tolerance.eps)]
     for wrong in (40.0, float("nan")):
         assert not compare_records(
-            verify_eager(cancelling_step(1, wrong), 0), expected, tolerance, nudged
+            verify_eager(cancelling_step(1, wrong), 0), expected, tolerance, perturbed
         ).agrees
 
     again = verify_eager(cancelling_step(1), 0)
     first = {n: g for n, g in again.tensors["gradients"].items() if n.startswith("step 0 ")}
     name = max(first, key=lambda n: float(first[n].abs().max()))
     again.tensors["gradients"][name] = first[name] * 1.01
-    assert not compare_records(again, expected, tolerance, nudged).agrees
+    assert not compare_records(again, expected, tolerance, perturbed).agrees
 
 
 @pytest.mark.parametrize(

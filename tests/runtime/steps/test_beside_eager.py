@@ -15,11 +15,11 @@ from torch import nn
 from torch.nn import functional
 
 from neaptide import compile_step
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY
 from neaptide.cost import allocator_events
 from neaptide.errors import NumericsError, NumericsWarning, UsageError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.graph import Graph
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.measuring.meter import storage_bytes
 from neaptide.runtime.saving.digests import digest, result_digests, state_digests

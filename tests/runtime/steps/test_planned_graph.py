@@ -106,7 +106,7 @@ def test_gradients_that_are_computed_once_are_observed_for_both():
         captured = capture(step, (batch,))
         graphs = tuple(PlannedGraph.captured(program) for program in captured.programs)
         if rule:
-            graphs = tuple(with_rule(planned, registry(), "equal_operations") for planned in graphs)
+            graphs = tuple(with_rule(planned, registry(), "common_subexpressions") for planned in graphs)
             assert graphs[0].rewrites
         runner = PlannedStep(step, never_again, PlannedVariant(captured, graphs), on_mismatch="error")
         seen.append(runner.run_watched(batch)[1])

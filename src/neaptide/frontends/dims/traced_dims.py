@@ -85,8 +85,8 @@ class TracedDims:
 
     def _note(self, position: int) -> None:
         frames = [frame for frame in traceback.extract_stack() if not is_ours(frame.filename)]
-        asker = library_line(frames)
-        asked = f", asked for at {location(asker)}" if asker is not None else ""
+        call_site = library_line(frames)
+        asked = f", asked for at {location(call_site)}" if call_site is not None else ""
         self._lines[position] = (location(users_line(frames)) or "") + asked
 
     def settled(self) -> SizeFacts:

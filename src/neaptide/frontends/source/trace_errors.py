@@ -13,7 +13,7 @@ from typing import Any
 
 from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.source.asker import is_users_frame
+from neaptide.frontends.source.call_site import is_users_frame
 from neaptide.frontends.source.known_fixes import known_fix, known_fix_of_line, library_line
 from neaptide.frontends.source.users_code import is_library_file, is_ours
 
@@ -44,9 +44,9 @@ def explained(error: Exception, hidden: Sequence[str]) -> CaptureError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     fix = known_fix(frames)
     if isinstance(error, private.data_dependent_errors()):
-        asker = library_line(frames)
+        call_site = library_line(frames)
         why = "it is known only when the step runs, and the captured program is the same at every step"
-        why += f"; asked for at {location(asker)}" if asker is not None else ""
+        why += f"; asked for at {location(call_site)}" if call_site is not None else ""
         what = "the step asks for a number that depends on the data"
         if fix is None and any(_OPTIMIZERS in f.filename.replace("\\", "/") for f in frames):
             what = "the optimizer decides by a number that only the data knows"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from neaptide.frontends.recording.determinism import NO_LISTING, Listing
 from neaptide.frontends.recording.host_part import HostPart
 from neaptide.frontends.recording.recording import Recording
-from neaptide.frontends.recording.same_twice import NO_LISTING, Listing
 from neaptide.frontends.recording.size_facts import NO_SIZES, SizeFacts
 from neaptide.frontends.state.argument_changes import NO_CHANGES, ArgumentChanges
 from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot

@@ -27,10 +27,10 @@ from neaptide.frontends.kernels.branching_gradients import take_eagers_gradients
 from neaptide.frontends.objects.batch_objects import Unseen, flatten
 from neaptide.frontends.objects.places import MISSING, Place, all_replaced, read
 from neaptide.frontends.objects.unread import StandIns
+from neaptide.frontends.recording.determinism import NO_LISTING, Listing, list_run
 from neaptide.frontends.recording.host_part import UNKNOWN, HostPart
 from neaptide.frontends.recording.line_notes import noted_flags
 from neaptide.frontends.recording.recording import Notes, Recording
-from neaptide.frontends.recording.same_twice import NO_LISTING, Listing, list_run
 from neaptide.frontends.source.trace_errors import explained, line_of_change, refuse_factory, unread_attribute
 from neaptide.frontends.source.users_code import find_line
 from neaptide.frontends.state.argument_changes import ArgumentWatch
@@ -52,9 +52,9 @@ from neaptide.frontends.watch.object_watch import ObjectWatch, Watched, changed_
 from neaptide.frontends.watch.optimizer_twins import OptimizerTwins, Twins
 from neaptide.frontends.watch.trace_watch import StateWatch, Write, rebound
 from neaptide.frontends.world.closed import cached_error, clear_caches, locked_arrays
-from neaptide.frontends.world.outside_world import (
+from neaptide.frontends.world.side_effects import (
     no_host_traffic,
-    no_outside_world,
+    no_side_effects,
     originals_in_new_modules,
     refuse_clocks,
 )
@@ -138,7 +138,7 @@ class _Tracer:
     def run(self) -> Trace:
         watch, objects = StateWatch(self.state), ObjectWatch(self.state)
         try:
-            with locked_arrays(objects.arrays), no_outside_world(self.state):
+            with locked_arrays(objects.arrays), no_side_effects(self.state):
                 recording = self._record()
             refuse_clocks(self.outputs.constants.values())
         except BaseException as error:

@@ -15,7 +15,7 @@ import torch
 
 from neaptide.cost import generator_ops  # noqa: F401 - registers the operations
 from neaptide.frontends.recording.line_notes import calling_frame
-from neaptide.frontends.source.asker import direct_user, is_observed, is_users_frame, users_frame
+from neaptide.frontends.source.call_site import direct_user, is_observed, is_users_frame, users_frame
 from neaptide.frontends.world.opaque_numbers import ClockReading, Identity, outside_error
 
 ALWAYS = 1_000  # no call has so many arguments
@@ -25,7 +25,7 @@ _SEEDS: Final = 1 << 64  # a negative seed stands for the one so much larger
 
 
 def _checked(original: Callable[..., Any], check: Callable[[Sequence[Any], Any], None]) -> Callable[..., Any]:
-    """A function that calls another one after `check` has looked at the arguments, two frames above the asker."""
+    """A function that calls another one after `check` has looked at the arguments, two frames above the call site."""
 
     @functools.wraps(original)
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -18,8 +18,8 @@ from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission_by_shape import by_chance, fission_by_shape
-from neaptide.transform.rules.made_again import made_again
-from neaptide.transform.rules.mean_as_sum import mean_as_sum
+from neaptide.transform.rules.mean_to_sum import mean_to_sum
+from neaptide.transform.rules.rematerialisation import rematerialisation
 
 _NEAR_THE_END: Final = 8  # shapes at which every dim is so much below its end
 _NO_SUFFIX: Final = 1  # means lie in regions of all kinds
@@ -57,11 +57,11 @@ def regions_in_parts(
     shape = _telling_shape(graph, holds)
     if shape is None:
         return
-    first = [*RULES["draws_apart"].find(graph, registry)]
+    first = [*RULES["split_dropout"].find(graph, registry)]
     drawn = replay(graph, registry, first, RULES)
     found = candidates(with_sizes(drawn.graph, shape), registry, _NO_SUFFIX)
     means = sorted({node for one in found for node in one.means})
-    first += [mean_as_sum(means)] if means else []
+    first += [mean_to_sum(means)] if means else []
     summed = replay(graph, registry, first, RULES)
     made = 0
     for one in candidates(with_sizes(summed.graph, shape), registry):
@@ -78,7 +78,7 @@ def _in_parts(
     graph: Graph, registry: OpRegistry, region: Candidate, shape: Binding
 ) -> tuple[Rewrite, ...] | None:
     """The rewrites that run a region in parts; None where that does not go at all shapes."""
-    own = (made_again([region.own]),) if region.own is not None else ()
+    own = (rematerialisation([region.own]),) if region.own is not None else ()
     try:
         later = replay(graph, registry, own, RULES)
         members, seeds = with_own_views(later, region.members, region.seeds, region.own)

@@ -18,23 +18,23 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
-from neaptide.transform.fission.amplifiers import Amplifier, amplified, amplifiers, twins_apart
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
+from neaptide.transform.fission.expand_contract import ExpandContract, amplified, expand_contract, twins_apart
 from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.spans import has_backward
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import STATIC, Sizes, replay, sizes_within
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from neaptide.transform.rules.made_again import made_again
-from neaptide.transform.rules.mean_as_sum import mean_as_sum
+from neaptide.transform.rules.mean_to_sum import mean_to_sum
+from neaptide.transform.rules.rematerialisation import rematerialisation
 from neaptide.transform.rules.windows import windows
 
-_DRAWS, _GRADIENTS = RULES["draws_apart"], RULES["gradients_apart"]
+_DRAWS, _GRADIENTS = RULES["split_dropout"], RULES["split_convolution_backward"]
 _KINDS = {
     "step": "forward and backward",
     "suffix": "what lies behind {}",
-    "amplifier": "what makes {} wider",
+    "expand_contract": "what makes {} wider",
     "stretch": "a stretch from {} on",
 }
 
@@ -178,7 +178,7 @@ class Choices:
     def _without_means(self, made: Variant) -> Variant:
         """A mean may come to light behind another."""
         while means := self._means(made.graph):
-            made = made.then(self.registry, [mean_as_sum(means)])
+            made = made.then(self.registry, [mean_to_sum(means)])
         return made
 
     def _means(self, graph: Graph) -> list[int]:
@@ -246,7 +246,7 @@ class Choices:
     def _in_parts(self, choice: Choice, parts: int) -> Variant:
         begun, within = choice.begun, choice.within
         own = [made.own for made in choice.regions if made.own is not None]
-        first = [replace(made_again(own), within=within)] if own else []
+        first = [replace(rematerialisation(own), within=within)] if own else []
         later = replay(begun.graph, self.registry, first, RULES)
         here = _inside(later, within)
         rewrites = []
@@ -283,14 +283,14 @@ class Choices:
                 return
             variant = variant.then(self.registry, tuple(_GRADIENTS.find(variant.graph, self.registry)))
             while means := window_means(variant.graph, self.registry):
-                variant = variant.then(self.registry, [mean_as_sum(means)])
+                variant = variant.then(self.registry, [mean_to_sum(means)])
         for region in window_candidates(variant.graph, self.registry):
             yield Choice(variant, (region,))
 
     def _amplified(self, variant: Variant, level: Level) -> Iterator[Choice]:
-        """Families of amplifiers with their twins, along each axis."""
+        """Families of expand-contract blocks with their backwards, along each axis."""
         least = RegionFinder(level.full, self.registry).least_bytes()
-        for family in amplifiers(level.full, least):
+        for family in expand_contract(level.full, least):
             found = self._apart(variant, level, family)
             for dim, extent in enumerate(level.full.values[family[0].narrow].shape):
                 if found is None or not extent.is_constant or extent.constant_value() < 2:
@@ -306,9 +306,9 @@ class Choices:
                     yield Choice(begun, together, level.within)
 
     def _apart(
-        self, variant: Variant, level: Level, family: Sequence[Amplifier]
+        self, variant: Variant, level: Level, family: Sequence[ExpandContract]
     ) -> tuple[Variant, Callable[[int], Sequence[tuple[Candidate, ...] | None]]] | None:
-        """A variant in which the twins of some amplifiers make again what they need, and their regions by dim."""
+        """A variant in which the backwards of some expand-contract blocks recompute what they need, and their regions by dim."""
         apart = twins_apart(family)
         first = () if apart is None else (replace(apart, within=level.within),)
         try:

@@ -20,7 +20,7 @@ from neaptide.schedule.problem import StepProblem
 from neaptide.transform.rewrite import Rewrite, apply_rule
 from neaptide.transform.rules import RULES
 
-_RULE: Final = RULES["piecewise_convolutions"]
+_RULE: Final = RULES["concat_before_convolution"]
 _LABEL: Final = "convolutions of pieces"
 
 

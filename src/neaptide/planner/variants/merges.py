@@ -19,7 +19,7 @@ from neaptide.transform.rules import RULES
 
 # In this order: what a product overwrites is no operand of a sum any more, and what is overwritten is copied no more.
 _OVERWRITES: Final = "in_place"
-_FREE: Final = ("copied_once", "product_sums", _OVERWRITES)
+_FREE: Final = ("redundant_copies", "accumulate_in_gemm", _OVERWRITES)
 
 
 def merged(variant: Variant, choices: Choices, *, keeps_operands: bool = False) -> Variant:

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from neaptide.copy_engines.host_pool import HostPool
+from neaptide.copy_engines.waiting_state import WaitingState
 from neaptide.errors import UsageError
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import StepKind
 from neaptide.lower.dims import DimReader
 from neaptide.lower.program import Program
-from neaptide.movers.host_pool import HostPool
-from neaptide.movers.waiting_state import WaitingState
 from neaptide.runtime._torch_private import direct_call
 
 _NUMBERS = itertools.count(1)

@@ -21,12 +21,12 @@ from typing import Any, Final
 
 import torch
 
+from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import NeaptideError, ProgramError, UsageError
 from neaptide.frontends.dims.dynamic_dims import Dynamic
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
-from neaptide.movers.mover import SlowMemory
 from neaptide.planner.variants.processes.messages import read, write
 from neaptide.runtime.comparing.contestants import (
     Factory,

@@ -18,15 +18,15 @@ from neaptide.frontends.state.step_state import StepState
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.runtime.comparing.contestants import Factory, build, never_again
-from neaptide.runtime.measuring.nudging import NudgedRoundings, nudged_copy
+from neaptide.runtime.measuring.perturbing import PerturbedRoundings, perturbed_copy
 from neaptide.runtime.measuring.tolerance import Tolerance, largest_number, without_noise
 from neaptide.runtime.steps.planned_graph import PlannedVariant
 from neaptide.runtime.steps.planned_step import PlannedStep
 
 VERIFY_STEPS = 3
-# What sums in another order do is taken to be at most so many times what nudged roundings do.
+# What sums in another order do is taken to be at most so many times what perturbed roundings do.
 _MAGNIFIED = 16.0
-# In one sample a number may be nudged back to where it was: of a single one, every third time or so.
+# In one sample a number may be moved back to where it was: of a single one, every third time or so.
 _SAMPLES = 3
 GROUPS = ("loss", "gradients", "parameters", "buffers", "optimizer_state")
 _GROUP_OF_ROLE = {"parameter": "parameters", "buffer": "buffers", "tensor": "buffers"}
@@ -131,7 +131,7 @@ def verify_eager(factory: Factory, seed: int) -> StepRecord:
     return record_eager(step, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
 
 
-def nudged_eager(factory: Factory, seed: int, eps: float, sample: int = 0) -> StepRecord:
+def perturbed_eager(factory: Factory, seed: int, eps: float, sample: int = 0) -> StepRecord:
     """Three eager steps, recorded, that round everything a little differently.
 
     Args:
@@ -139,13 +139,13 @@ def nudged_eager(factory: Factory, seed: int, eps: float, sample: int = 0) -> St
             one rounding.
     """
     step, batch = build(factory, seed)
-    batch = nudged_copy(batch, sample)
-    _nudge_parameters(step, eps, sample)
-    with NudgedRoundings(sample):
+    batch = perturbed_copy(batch, sample)
+    _perturb_parameters(step, eps, sample)
+    with PerturbedRoundings(sample):
         return record_eager(step, (batch,), steps=VERIFY_STEPS, seed=seed + 1)
 
 
-def _nudge_parameters(step: Callable[..., Any], eps: float, sample: int) -> None:
+def _perturb_parameters(step: Callable[..., Any], eps: float, sample: int) -> None:
     """Change each number of the parameters by a share of itself, up, down or not at all."""
     generator = torch.Generator().manual_seed(sample)
     with torch.no_grad():
@@ -165,7 +165,7 @@ def verify_planned(
     """Three planned steps on fresh objects, compared with eager's.
 
     Where sums were taken in another order and numbers are further apart than their digits say, eager runs again with
-    nudged roundings, up to three times: what training magnifies there, it may magnify here.
+    perturbed roundings, up to three times: what training magnifies there, it may magnify here.
     """
     step, batch = build(factory, seed)
     variant = make(step, batch)
@@ -173,10 +173,10 @@ def verify_planned(
     record = record_planned(runner, find_state(step), (batch,), steps=VERIFY_STEPS, seed=seed + 1)
     tolerance = None if variant.keeps_bits else captured_tolerance(variant.captured, batch)
     found = compare_records(record, expected, tolerance)
-    nudged: list[StepRecord] = []
-    while tolerance is not None and not found.agrees and len(nudged) < _SAMPLES:
-        nudged.append(nudged_eager(factory, seed, tolerance.eps, len(nudged)))
-        found = compare_records(record, expected, tolerance, nudged)
+    perturbed: list[StepRecord] = []
+    while tolerance is not None and not found.agrees and len(perturbed) < _SAMPLES:
+        perturbed.append(perturbed_eager(factory, seed, tolerance.eps, len(perturbed)))
+        found = compare_records(record, expected, tolerance, perturbed)
     return found, record
 
 
@@ -217,13 +217,13 @@ def compare_records(
     found: StepRecord,
     expected: StepRecord,
     tolerance: Tolerance | None = None,
-    nudged: Sequence[StepRecord] = (),
+    perturbed: Sequence[StepRecord] = (),
 ) -> Verification:
     """Compare a program's record with eager's, group by group.
 
     Args:
         tolerance: of sums in another order; None where the program promises eager's bits.
-        nudged: of eager with nudged roundings; a tensor may be `_MAGNIFIED` times as far from eager's as it is in one of
+        perturbed: of eager with perturbed roundings; a tensor may be `_MAGNIFIED` times as far from eager's as it is in one of
             them.
     """
     differences: dict[str, float] = {}
@@ -240,8 +240,8 @@ def compare_records(
             distance = _distance(ours.get(name), theirs.get(name))
             if tolerance is not None and distance > tolerance.allowed(theirs.get(name), scale.of(name)):
                 close = close and (
-                    distance <= _magnified(group, name, expected, nudged) < math.inf
-                    or _is_noise(group, name, found, expected, tolerance, nudged)
+                    distance <= _magnified(group, name, expected, perturbed) < math.inf
+                    or _is_noise(group, name, found, expected, tolerance, perturbed)
                 )
             if not distance <= largest:
                 largest, worst[group] = distance, name
@@ -271,10 +271,12 @@ class _Scale:
         return name.rpartition(".")[2] if self._is_by_key else ""
 
 
-def _magnified(group: str, name: str, expected: StepRecord, nudged: Sequence[StepRecord]) -> float:
-    """How far a tensor may be from eager's, by what nudged roundings did to it."""
+def _magnified(group: str, name: str, expected: StepRecord, perturbed: Sequence[StepRecord]) -> float:
+    """How far a tensor may be from eager's, by what perturbed roundings did to it."""
     theirs = expected.tensors[group].get(name)
-    return _MAGNIFIED * max((_distance(one.tensors[group].get(name), theirs) for one in nudged), default=0.0)
+    return _MAGNIFIED * max(
+        (_distance(one.tensors[group].get(name), theirs) for one in perturbed), default=0.0
+    )
 
 
 def _is_noise(
@@ -283,7 +285,7 @@ def _is_noise(
     found: StepRecord,
     expected: StepRecord,
     tolerance: Tolerance,
-    nudged: Sequence[StepRecord],
+    perturbed: Sequence[StepRecord],
 ) -> bool:
     """Whether a parameter differs only where all its gradients are noise."""
     ours, theirs = found.tensors[group].get(name), expected.tensors[group].get(name)
@@ -295,7 +297,7 @@ def _is_noise(
     least = tolerance.noise(largest_number(gradients.values()))
 
     def noise(label: str) -> float:
-        return max(least, _magnified("gradients", label, expected, nudged))
+        return max(least, _magnified("gradients", label, expected, perturbed))
 
     left = without_noise((ours - theirs).abs().double(), name, gradients, noise)
     scale = largest_number(expected.tensors[group].values())

@@ -10,10 +10,10 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.copy_engines.file_copy_engine import memory_of
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.source.users_code import is_library_file
 from neaptide.frontends.state.step_state import StepState
-from neaptide.movers.file_mover import memory_of
 from neaptide.runtime._torch_private import EagerMode, changes_inputs
 
 Digests = dict[str, tuple[Any, ...]]

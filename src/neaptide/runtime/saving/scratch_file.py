@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 
 import torch
 
+from neaptide.copy_engines.copy_engine import SlowMemory
+from neaptide.copy_engines.file_copy_engine import memory_of, read_piece
 from neaptide.errors import TransferError
-from neaptide.movers.file_mover import memory_of, read_piece
-from neaptide.movers.mover import SlowMemory
 from neaptide.runtime._torch_private import storage_identity, writes_so_far
 
 

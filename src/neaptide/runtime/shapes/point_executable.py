@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import torch
 
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.copy_engines.host_pool import HostCopy, HostPool, make_copy_engine
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.program import Points, Watch
 from neaptide.lower.random_states import DrawnAgain
 from neaptide.lower.torch_code import lower
-from neaptide.movers.host_pool import HostCopy, HostPool, make_mover
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.ops import registry
 from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.plan import Decision, Decisions
@@ -83,7 +83,7 @@ class PointProgram:
         self.pool: HostPool | None = None
         if plan.host is not None:
             device = torch.device(shaped.problem.device)
-            self.pool = HostPool(plan.host.nbytes, make_mover(device, plan.host.nbytes, slow))
+            self.pool = HostPool(plan.host.nbytes, make_copy_engine(device, plan.host.nbytes, slow))
 
     def compile(self, begin: Callable[[list[Any], Mapping[str, int]], _Points]) -> Compiled:
         """The program, which calls a function at its beginning."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from neaptide.copy_engines.waiting_state import WaitingState
 from neaptide.frontends.guards.presence import Presence, fits
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.host_code import HostCode
@@ -15,7 +16,6 @@ from neaptide.frontends.state.step_slots import present_pattern
 from neaptide.frontends.watch.first_writes import FirstWrites
 from neaptide.lower.places import NO_PLACES
 from neaptide.lower.torch_code import Watch, lower
-from neaptide.movers.waiting_state import WaitingState
 from neaptide.ops import registry
 from neaptide.runtime.arena.tensors_by_shape import Arenas, ShapePlaces
 from neaptide.runtime.calls.binding import Binding, Decided

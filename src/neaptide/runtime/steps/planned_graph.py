@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neaptide.ask import LeaveOut
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.errors import RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep, Observation
 from neaptide.ir.edit import Edited
@@ -14,7 +15,6 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.planner.points.choice import Choice
 from neaptide.planner.variants.variant import Decision, Division, division_of
 from neaptide.plans import Plan

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
+from neaptide.copy_engines.waiting_state import WaitingState
 from neaptide.errors import InfeasibleBudget, StepInterrupted, StepMismatch, UsageError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_state import TensorSlot
-from neaptide.movers.mover import DEFAULT_SLOW_MEMORY, SlowMemory
-from neaptide.movers.waiting_state import WaitingState
 from neaptide.plans import Plan
 from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport
 from neaptide.runtime.arena.tensors_by_shape import Arenas

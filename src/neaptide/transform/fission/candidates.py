@@ -42,9 +42,9 @@ class Candidate:
     """A region, and the axis along which it may run in parts.
 
     Attributes:
-        kind: `step`, `suffix`, `amplifier`, or of a graph without a backward `stretch`.
+        kind: `step`, `suffix`, `expand_contract`, or of a graph without a backward `stretch`.
         origin: the value that names the axis, and its dim: the input, the largest value that crosses where a suffix or a
-            stretch begins, or what an amplifier makes wider.
+            stretch begins, or what an expand-contract block makes wider.
         seeds: values handed to the region in parts, and where the axis lies in them.
         share: of the bytes that are made where it was looked for, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.

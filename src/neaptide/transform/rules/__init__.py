@@ -9,34 +9,34 @@ from typing import Final
 
 from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
-from neaptide.transform.rules.copied_once import COPIED_ONCE
-from neaptide.transform.rules.draws_apart import DRAWS_APART
-from neaptide.transform.rules.equal_operations import EqualOperations
+from neaptide.transform.rules.accumulate_in_gemm import ACCUMULATE_IN_GEMM
+from neaptide.transform.rules.common_subexpressions import CommonSubexpressions
+from neaptide.transform.rules.concat_before_convolution import CONCAT_BEFORE_CONVOLUTION
 from neaptide.transform.rules.fission import Fission
 from neaptide.transform.rules.fission_by_shape import FissionByShape
-from neaptide.transform.rules.gradients_apart import GRADIENTS_APART
 from neaptide.transform.rules.in_place import IN_PLACE
-from neaptide.transform.rules.made_again import MadeAgain
-from neaptide.transform.rules.mean_as_sum import MEAN_AS_SUM
-from neaptide.transform.rules.piecewise_convolutions import PIECEWISE_CONVOLUTIONS
-from neaptide.transform.rules.product_sums import PRODUCT_SUMS
+from neaptide.transform.rules.mean_to_sum import MEAN_TO_SUM
+from neaptide.transform.rules.redundant_copies import REDUNDANT_COPIES
+from neaptide.transform.rules.rematerialisation import Rematerialisation
+from neaptide.transform.rules.split_convolution_backward import SPLIT_CONVOLUTION_BACKWARD
+from neaptide.transform.rules.split_dropout import SPLIT_DROPOUT
 from neaptide.transform.rules.windows import Windows
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            COPIED_ONCE,
-            DRAWS_APART,
-            EqualOperations(),
+            REDUNDANT_COPIES,
+            SPLIT_DROPOUT,
+            CommonSubexpressions(),
             Fission(),
             FissionByShape(),
-            GRADIENTS_APART,
+            SPLIT_CONVOLUTION_BACKWARD,
             IN_PLACE,
-            MadeAgain(),
-            MEAN_AS_SUM,
-            PIECEWISE_CONVOLUTIONS,
-            PRODUCT_SUMS,
+            Rematerialisation(),
+            MEAN_TO_SUM,
+            CONCAT_BEFORE_CONVOLUTION,
+            ACCUMULATE_IN_GEMM,
             Windows(),
         )
     }
@@ -58,7 +58,7 @@ def check_rules(names: Iterable[str]) -> None:
 
 
 def described_rewrites(rewrites: Iterable[Rewrite]) -> tuple[str, ...]:
-    """What some rewrites do, a line for each rule: "equal operations run once (equal_operations), at 4 places"."""
+    """What some rewrites do, a line for each rule: "common subexpressions run once (common_subexpressions), at 4 places"."""
     lines = []
     places: Counter[tuple[str, bool]] = Counter()
     inside: Counter[tuple[str, bool]] = Counter()

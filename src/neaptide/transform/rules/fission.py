@@ -31,7 +31,7 @@ from neaptide.transform.rules.handed_values import (
 _RUN = 4
 _WORDS = {
     Need.COMPLETE: "needs a sum over all parts before they are there",
-    Need.MEAN: "takes a mean: that of a part is none of the whole (`mean_as_sum` makes it a sum)",
+    Need.MEAN: "takes a mean: that of a part is none of the whole (`mean_to_sum` makes it a sum)",
     Need.ADDEND: "adds an operand that each part would add once more",
     Need.RANDOM: "draws random numbers: in parts it would draw others",
     Need.HALO: "needs the edge of the parts next to its own",

@@ -78,7 +78,7 @@ def _overwrite(edit: GraphEdit, _: Graph, node: Node, place: _Place) -> None:
 
 IN_PLACE = NodeRule(
     name="in_place",
-    summary="results take the bytes of operands that nobody needs any more",
+    summary="results are computed in place",
     pattern=lambda graph, registry: _Places(graph, registry).of,
     change=_overwrite,
     cannot=("work in place", "its kernel overwrites no operand of that layout"),

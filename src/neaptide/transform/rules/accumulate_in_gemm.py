@@ -1,0 +1,198 @@
+"""A product that something is added to adds to it itself: `x + a @ b` is one operation.
+
+Gradients meet in sums: those of three projections of one activation, of the two branches of a gated unit, of both ends of a
+residual. Eager makes each product, then the sum, so that three tensors of one size are there at once. A product that is
+told what to add to makes one, or none where it may overwrite what it adds to, and the pass over memory of the sum goes. It
+is the rule of distributivity `a @ b + c @ d = [a c] @ [b; d]` without the concatenations (A-trans of MAGIS, Chen et al.,
+ASPLOS 2024, after TASO, Jia et al., SOSP 2019). Only products that nothing else uses, in the place where they are: bytes never
+grow in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neaptide.analysis.alias import is_pure_view, view_base
+from neaptide.ir.dependencies import needed_inputs
+from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.values import Value
+from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.rules.node_rule import NodeRule, is_row_major, used_once
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What becomes of a sum.
+
+    Attributes:
+        views: nodes that lead from it to the sum, and from the addend, which go: nothing else uses them.
+        addend: value that it adds to; it shows all its elements in their order.
+    """
+
+    product: Node
+    views: tuple[int, ...]
+    addend: int
+    onto: bool
+
+
+class _Places:
+    """Which sums of a graph may go into a product. O(size of the graph) to make."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.users = graph.consumers()
+        self.outputs = set(graph.outputs)
+        self.is_used_once = used_once(graph)
+        self.held = {*graph.input_storages(), *graph.output_storages()}
+        self.uses: dict[int, list[int]] = {}  # of a storage, ascending
+        self.writes: dict[int, list[int]] = {}
+        for node in graph.nodes:
+            for storage in {graph.values[value].storage for value in needed_inputs(graph, node)} - {None}:
+                assert storage is not None
+                self.uses.setdefault(storage, []).append(node.id)
+            for access in node.effects.writes:
+                self.writes.setdefault(access.storage, []).append(node.id)
+
+    def of(self, node: Node) -> _Place | str | None:
+        """What becomes of a node; why nothing; None where it is no sum of a product."""
+        if node.op != ADD or node.kwarg("alpha", 1) != 1 or len(node.args) != 2 or not node.effects.is_pure:
+            return None
+        first, second = (node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in node.args)
+        if first is None or second is None or first == second:
+            return None
+        reasons = []
+        for added, other in ((second, first), (first, second)):
+            place = self._place(node, added, other)
+            if isinstance(place, _Place):
+                return place
+            reasons.append(place)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _place(self, node: Node, added: int, other: int) -> _Place | str | None:
+        """With one operand as the product and the other as what it adds to."""
+        values = self.graph.values
+        product, views = self._product(added)
+        if product is None:
+            return None
+        result, made, addend = values[node.outputs[0]], values[product.outputs[0]], self._base(other)
+        if not all(map(is_row_major, (result, made, addend))):
+            return None
+        if not (result.shape == values[added].shape == values[other].shape):
+            return None
+        if not (result.dtype == made.dtype == addend.dtype):
+            return None
+        chain = (product.outputs[0], *(self.graph.nodes[view].outputs[0] for view in views))
+        if not all(map(self.is_used_once, chain)):
+            return "the product is used elsewhere"
+        producer = self.graph.producer(addend.id)
+        if producer is not None and producer > product.id:
+            return "what it is added to is made behind the product"
+        assert addend.storage is not None
+        if any(product.id < writer < node.id for writer in self.writes.get(addend.storage, ())):
+            return "what it is added to is written into before the sum"
+        idle = (*views, *self._idle(node.id, other, addend.id))
+        return _Place(product, idle, addend.id, self._may_go(node, product, addend))
+
+    def _idle(self, user: int, value: int, base: int) -> Iterator[int]:
+        """Views between a value and the one that it is a view of, as far as one node alone uses them, the last first."""
+        while value != base and set(self.users[value]) == {user} and value not in self.outputs:
+            producer = self.graph.producer(value)
+            assert producer is not None
+            yield producer
+            user, value = producer, self.graph.nodes[producer].inputs[0]
+
+    def _may_go(self, node: Node, product: Node, addend: Value) -> bool:
+        """Whether nothing needs an addend behind the product."""
+        assert addend.storage is not None
+        storage = self.graph.storages[addend.storage]
+        if storage.id in self.held or storage.nbytes != addend.nbytes:
+            return False
+        if storage.id in {self.graph.values[value].storage for value in product.inputs}:
+            return False
+        behind = [user for user in self.uses[storage.id] if user > product.id]
+        return all(
+            user == node.id or is_pure_view(self.graph, self.graph.nodes[user]) for user in behind
+        ) and all(user <= node.id for user in behind)
+
+    def _product(self, value: int) -> tuple[Node | None, tuple[int, ...]]:
+        """The product that a value shows all of, and the views between, the last one first."""
+        views: list[int] = []
+        while (producer := self.graph.producer(value)) is not None:
+            node = self.graph.nodes[producer]
+            if node.op in PRODUCTS and node.effects.is_pure:
+                return node, tuple(views)
+            if (
+                not is_pure_view(self.graph, node)
+                or len(node.inputs) != 1
+                or not is_row_major(self.graph.values[value])
+            ):
+                break
+            views.append(producer)
+            value = node.inputs[0]
+        return None, ()
+
+    def _base(self, value: int) -> Value:
+        """What a value is a view of, where that has the same elements in the same order; else the value."""
+        shown, base = self.graph.values[value], self.graph.values[view_base(self.graph, value)]
+        alike = is_row_major(base) and base.numel == shown.numel and base.dtype == shown.dtype
+        return base if alike and base.offset == shown.offset else shown
+
+
+def _put(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
+    """Put one sum into its product."""
+    product, result = place.product, node.outputs[0]
+    made, total = graph.values[product.outputs[0]], graph.values[result]
+    addend = place.addend
+    if graph.values[addend].shape != made.shape:
+        base = graph.values[addend]
+        addend = edit.alias(
+            f"{base.name}_addend", base.dtype, made.shape, made.strides, base.offset, of=base.id
+        )
+        edit.insert_before(product.id, _view(base.id, addend, made.shape, product))
+    form = PRODUCTS[product.op]
+    draft = edit.draft(product.id)
+    inputs = tuple(dict.fromkeys((addend, *draft.inputs)))
+    factors = tuple(Ref(inputs.index(draft.inputs[arg.slot])) for arg in draft.args if isinstance(arg, Ref))
+    args = (Ref(0), *factors)
+    is_shaped = total.shape == made.shape
+    name = f"{total.name}_whole"
+    if place.onto:
+        out = (
+            result
+            if is_shaped
+            else edit.alias(name, made.dtype, made.shape, made.strides, total.offset, of=addend)
+        )
+        draft = NodeDraft(form.onto, inputs, (out,), args, writes=(addend,), source=product.source)
+        edit.replace_node(product.id, draft)
+        if is_shaped:
+            edit.place_on(result, addend)
+    else:
+        device = graph.storages[total.storage].device if total.storage is not None else "cpu"
+        out = result if is_shaped else edit.fresh(name, made.dtype, made.shape, device=device)
+        edit.replace_node(product.id, NodeDraft(form.op, inputs, (out,), args, source=product.source))
+    for view in place.views:
+        edit.remove(view)
+    if is_shaped:
+        edit.remove(node.id)
+    else:
+        edit.replace_node(node.id, _view(out, result, total.shape, node))
+        edit.place_on(result, out)
+
+
+def _view(of: int, value: int, shape: tuple[SizeExpr, ...], node: Node) -> NodeDraft:
+    extents = tuple(extent.constant_value() if extent.is_constant else extent for extent in shape)
+    return NodeDraft(VIEW, (of,), (value,), (Ref(0), extents), reads=(), source=node.source)
+
+
+ACCUMULATE_IN_GEMM = NodeRule(
+    name="accumulate_in_gemm",
+    summary="sums are accumulated in GEMM",
+    pattern=lambda graph, _: _Places(graph).of,
+    change=_put,
+    cannot=("go into a product", "it adds no product of its own layout"),
+    keeps_bits=False,
+)
