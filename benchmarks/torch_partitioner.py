@@ -1,7 +1,7 @@
 """PyTorch's own partitioner on the models behind `gpt12` and `resnet16`: a node sequence for each memory budget ratio.
 
 The joint graph is traced anew; its operations are found in the instance by name, so the sequences are those of
-`min_cut_rematerialisation_partition` itself, evaluated like every other plan of the instance.
+`min_cut_rematerialization_partition` itself, evaluated like every other plan of the instance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_function
-from torch._functorch.partitioners import min_cut_rematerialisation_partition
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.func import functional_call
 from torch.nn import functional
 
@@ -127,9 +127,9 @@ def _partitioned(model: str, ratios: Sequence[float]) -> dict[float, tuple[torch
     def cut(joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
         for ratio in ratios:
             with functorch_config.patch(activation_memory_budget=ratio):
-                parts = min_cut_rematerialisation_partition(copy.deepcopy(joint), inputs, **options)
+                parts = min_cut_rematerialization_partition(copy.deepcopy(joint), inputs, **options)
             found[ratio] = parts[:2]
-        return min_cut_rematerialisation_partition(joint, inputs, **options)
+        return min_cut_rematerialization_partition(joint, inputs, **options)
 
     def loss(given: dict[str, torch.Tensor], x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(functional_call(module, given, (x,)), target)

@@ -1,4 +1,4 @@
-"""Dynamic tensor rematerialisation (Kirisame et al., ICLR 2021), simulated: evict greedily when the budget is reached.
+"""Dynamic tensor rematerialization (Kirisame et al., ICLR 2021), simulated: evict greedily when the budget is reached.
 
 The policy sees what has happened, never what comes: it is a peer of planning. `eviction="dtr"` evicts by the same score, in a
 program with points. The other heuristics are strategies of this module too. The answer is a plan, so it is at or below the bytes of the run: between its last

@@ -1,6 +1,6 @@
 """What to hold for the backward by a minimum cut of bytes: the rule of PyTorch's default partitioner.
 
-After He et al. (functorch's `min_cut_rematerialisation_partition`): every forward unit is an arc whose capacity is its
+After He et al. (functorch's `min_cut_rematerialization_partition`): every forward unit is an arc whose capacity is its
 bytes; what must not run again hangs at the source, what the backward reads at the sink, and the cut is what is saved.
 The rule knows one number, the bytes saved; where they are alive, and what is alive beside them, it does not ask.
 """

@@ -3,7 +3,7 @@
 At the highest step, every storage that lies idle across it may be dropped and recomputed just before its next use.
 Its price is the seconds of everything that must run again then, operands that are gone included, per byte that
 leaves the step. When the budget is met, repetitions are taken back, dearest first, as long as it stays met. The
-same marginal measure drives XLA's rematerialisation and Capuchin (ASPLOS 2020), without the second pass.
+same marginal measure drives XLA's rematerialization and Capuchin (ASPLOS 2020), without the second pass.
 """
 
 from __future__ import annotations
