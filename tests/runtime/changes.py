@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import math
 import warnings
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize, prune
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runtime import changing_case
+from runtime.changing_case import Color, Knob, Names, Net, Settings
 
 KINDS = {}
+# What only the statements of the tables read.
+READ = {
+    "builtins": builtins,
+    "functional": functional,
+    "math": math,
+    "np": np,
+    "parametrize": parametrize,
+    "prune": prune,
+    **{one.__name__: one for one in (Color, Knob, Names, Net, Settings)},
+}
 
 # Changes of one object, `case`: made on the planned case and on its eager twin.
 OF_OBJECTS = """
@@ -215,7 +231,7 @@ def told(table, target, register):
         code = compile("\n".join(filter(None, map(str.strip, statements))), __file__, "exec")
 
         def change(given, code=code):
-            exec(code, {**globals(), target: given})
+            exec(code, {**globals(), **READ, target: given})
 
         change.__name__ = name
         register(change)
