@@ -215,10 +215,10 @@ def test_thread_and_file_go_with_the_pool_and_with_the_process(tmp_path):
         os.fstat(number)
     code = (
         "import torch, pathlib, sys\n"
-        "from neaptide.copy_engines.file_copy_engine import FileMover\n"
+        "from neaptide.copy_engines.file_copy_engine import FileCopyEngine\n"
         "from neaptide.copy_engines.host_pool import HostPool\n"
         "from neaptide.copy_engines.copy_engine import SlowMemory\n"
-        "pool = HostPool(400, FileMover(400, SlowMemory(folder=pathlib.Path(sys.argv[1]))))\n"
+        "pool = HostPool(400, FileCopyEngine(400, SlowMemory(folder=pathlib.Path(sys.argv[1]))))\n"
         "copy = pool.store(torch.randn(100))\n"
         "print('stored')\n"
     )
