@@ -1,11 +1,11 @@
 """What each stage of the portfolios earns: `python benchmarks/ablation.py [ROOM ...] --instances FOLDER`.
 
-Rooms: `recompute`, `layout`, `order`, and the three with `_settings` behind; all of them if none is named. Every case is
-solved by the whole portfolio, then without each of its stages in turn (of settings: with each number halved and
-doubled), under a limit of work and none of time, so that answers are the same on every machine. Cases are the recorded
-instances, those of a folder with `remat/` and `minimalloc/` where it is given, and generated ones of fresh seeds. Prints
-by stage in how many cases the answer is worse or better without it, by how much at most, how many proofs and budgets it
-costs, and what work and CPU time it saves. Rows of a room replace those of an earlier run in
+Rooms: `recompute`, `layout`, `order`, and those with `_settings` behind, such as `recompute_settings`; all of them if none
+is named. Every case is solved by the whole portfolio, then without each of its stages in turn (of settings: with each number
+halved and doubled), under a limit of work and none of time, so that answers are the same on every machine. Cases are the
+recorded instances, those of a folder with `remat/` and `minimalloc/` where it is given, and generated ones of fresh seeds.
+Prints by stage in how many cases the answer is worse or better without it, by how much at most, how many proofs and budgets
+it costs, and what work and CPU time it saves. Rows of a room replace those of an earlier run in
 `benchmarks/results/ablation.json`. Each case runs in a process of its own. `--every N` takes each N-th case only.
 """
 
