@@ -221,9 +221,10 @@ class _GraphPlanning:
             return self.ended(outcome) if stored is None else self.judged(outcome, None, stored)
         planning, rewritten, moved = self, None, stays
         made = self.beside(found, stays)
-        if found.rank(self.search.allowed) < made.rank(self.search.allowed):
-            evaluator = Evaluator(self.search.step, found.sequence)
-            rewritten = operands.taken([node for node, is_on in evaluator.on_operand.items() if is_on])
+        places = Evaluator(self.search.step, found.sequence).on_operand
+        taken = [node for node, is_on in places.items() if is_on]
+        if taken and found.rank(self.search.allowed) < made.rank(self.search.allowed):
+            rewritten = operands.taken(taken)
             graph = rewritten[0].graph
             asked = replace(
                 operands.asked(rewritten[0]),
@@ -239,6 +240,10 @@ class _GraphPlanning:
         ended = outcome.termination
         if ended.best == found.peak_with_workspace_bytes:
             ended = replace(ended, best=made.peak_with_workspace_bytes)
+        elif ended.best == found.seconds:
+            # A result that has room of its own can be faster than one on its operand, and sums differ by rounding.
+            bound = None if ended.bound is None else min(ended.bound, made.seconds)
+            ended = replace(ended, best=made.seconds, bound=bound)
         outcome = replace(outcome, value=made, termination=ended)
         if stored is None:
             plan = planning.ended(outcome)
@@ -288,7 +293,8 @@ class _GraphPlanning:
         if arena.sequence != sequence:
             moved = None
             with Stage("what is proved of the plan laid out"):
-                moved = moved_outcome(self.search, outcome, arena.sequence)
+                # In the graph as it is: what was searched may have had results on operands.
+                moved = moved_outcome(replace(self.search, step=self.step), outcome, arena.sequence)
             outcome, arena = (outcome, unmoved) if moved is None else (moved, arena)
         return self.judged(outcome, arena)
 
