@@ -22,6 +22,7 @@ from neaptide.planner.atomic import atomic_step
 from neaptide.planner.graph_search import STRATEGIES, GraphSearch, check_strategy
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.on_operands import Operands
 from neaptide.planner.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
@@ -267,3 +268,22 @@ def test_a_search_begins_with_known_plans(graph):
     peaks = [one.program.predictions.peak_with_workspace_bytes for one in (longer, shorter, least)]
     assert peaks[2] <= peaks[1]
     assert least.program.predictions.seconds <= 1.4 * least.program.predictions.baseline_seconds
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_plan_that_leaves_operands_alone_is_told_as_one_of_its_graph(graph, monkeypatch, is_moved):
+    def pricing(one):
+        return given_pricing(REGISTRY, [1e-6] * len(one.nodes))
+
+    if is_moved:
+        monkeypatch.setattr(plan_graph_module, "settle_arena", moved_arena)
+    operands = Operands.of(graph, pricing, lambda _: GraphAsk(Budget("100%")), lambda _: None)
+    slower = {node: (storage, 2e-6) for node, (storage, _) in operands.seconds.items()}
+    found = plan(graph, Budget("100%"), operands=replace(operands, seconds=slower))
+    made, ended = found.program.predictions, found.program.termination
+    assert found.rewritten is None
+    assert (
+        made.peak_bytes
+        == Evaluator(pricing(graph).problem(graph), found.program.sequence).peak_without_workspace
+    )
+    assert ended.best == ended.bound == made.seconds
