@@ -139,7 +139,7 @@ class _Side:
         is a bound, most often the hill itself: budgets below, which take longest, are never tried.
         """
         ready = self._ready(start, target)
-        found, floor = self._best_first(start, target, ready)
+        found, floor = self._best_first(start, target, ready, limit)
         if found is not None:
             return self._shorten(start, found[0], found[1])
         way = self._dive(start, target, ready, _NO_BUDGET, limit)
@@ -174,7 +174,7 @@ class _Side:
         return ready
 
     def _best_first(
-        self, start: int, target: int, ready: list[int]
+        self, start: int, target: int, ready: list[int], limit: int
     ) -> tuple[tuple[int, list[int]] | None, int]:
         """Hill and path of the lowest way out, if few states show it, and a hill that no way out is below."""
         best = {start: 0}  # by state, the lowest hill found so far on the way to it
@@ -188,7 +188,7 @@ class _Side:
             if level <= 0 and state != start:
                 return (hill, _in_order(taken)), hill
             self.states += 1
-            if self._is_over(self.states):
+            if self._is_over(limit):
                 break
             for item in ready:
                 rise, change = self._step(state, item)
