@@ -192,7 +192,8 @@ def changes(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, An
             if not isinstance(old, dict) or not isinstance(new, dict):
                 yield f"worse  {where}: {old} -> {new}"
             elif (verdict := compare(old["values"], new["values"])) != "equal":
-                slight = all(b <= a + _ALLOWED for a, b in zip(old["values"], new["values"], strict=True))
+                pairs = zip(old["values"], new["values"], strict=True)
+                slight = all(a == b or (None not in (a, b) and b <= a + _ALLOWED) for a, b in pairs)
                 yield f"{'slight' if slight and verdict != 'better' else verdict} {where}: {old['values']} -> {new['values']}"
 
 
