@@ -14,7 +14,7 @@ def test_what_was_found_becomes_an_entry_of_a_plan():
     made = conv_step(blocks=4, channels=32)
     step = compiled(made)
     budget = 95 * plan_sequence(step, 2**62, Limits()).require().peak_bytes // 100
-    outcome = plan_sequence(step, budget, Limits(work=300))
+    outcome = plan_sequence(step, budget, Limits(work=100))
     found = outcome.require()
     program = planned_program(
         step, outcome, fingerprint=fingerprint(made.graph), budget_bytes=budget, name=made.graph.name
