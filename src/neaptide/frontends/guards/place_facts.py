@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -78,16 +79,16 @@ class Sweep:
             return False
 
 
-class Facts:
+class Facts(ABC):
     """A kind of facts: read in full, by name, or fast as something that is only compared."""
 
     def __init__(self) -> None:
         self._sweep = Sweep()
         self._known: Any = None
 
+    @abstractmethod
     def measured(self) -> Any:
         """What is there now beside the sweep; raises one of `GONE` where a place is gone."""
-        raise NotImplementedError
 
     def arm(self) -> None:
         """Remember what is there."""

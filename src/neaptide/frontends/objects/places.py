@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -13,7 +14,7 @@ from neaptide.frontends.objects.containers import entries_of, entry, put
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Place:
+class Place(ABC):
     """Somewhere an object is kept, named as the user reaches it."""
 
     name: str
@@ -25,13 +26,13 @@ class Place:
         """Tells two places apart."""
         return id(self.holder), self.key
 
+    @abstractmethod
     def get(self) -> Any:
         """What is there; raises one of `GONE` where the place itself is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set(self, content: Any) -> None:
         """Keep something else there."""
-        raise NotImplementedError
 
 
 class ItemPlace(Place):

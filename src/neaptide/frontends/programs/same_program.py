@@ -142,8 +142,8 @@ class _Rows:
         self._shown: dict[Token, Token] = {}
         for value in graph.inputs:
             name = graph.values[value].name
-            is_number = numbers is not None and name in numbers
-            self._add(value, ("number", numbers[name]) if is_number else ("input", name), is_negated=False)  # type: ignore[index]
+            number = None if numbers is None else numbers.get(name)
+            self._add(value, ("input", name) if number is None else ("number", number), is_negated=False)
         table = registry()
         for node in graph.nodes:
             spec = table.find(node.op)

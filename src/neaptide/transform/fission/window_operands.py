@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ _ONE = SizeExpr.const(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(ABC):
     """An operand that a loop has beside those of its region, cut along dim 0.
 
     Attributes:
@@ -47,9 +48,9 @@ class Beside:
         """Elements of all parts."""
         return self.scale * self.units + self.beyond
 
+    @abstractmethod
     def make(self, edit: GraphEdit, anchor: int, source: Source) -> int:
         """The operand, made in front of a node."""
-        raise NotImplementedError
 
     def _made(self, edit: GraphEdit, draft: NodeDraft, name: str, count: int, anchor: int) -> int:
         made = edit.fresh(
