@@ -13,12 +13,16 @@ _VERSION = "neaptide.fingerprint/1"
 
 
 def fingerprint(graph: Graph) -> str:
-    """SHA-256 of the structure of a graph, as 64 hexadecimal digits. O(size).
+    """SHA-256 of the structure of a graph, as 64 hexadecimal digits. O(size) the first time.
 
     It covers operations, arguments, shapes, strides, dtypes, storages with their device and kind, effects, regions,
     inputs, outputs, the borders of segments, dims with their ranges, and relations. It does not depend on names, source locations, or the numbering of
     values and storages. The order of the nodes counts: it is the baseline.
     """
+    return graph.remembered(_digest)
+
+
+def _digest(graph: Graph) -> str:
     digest = hashlib.sha256(_VERSION.encode())
     for piece in _pieces(graph):
         data = piece.encode()
