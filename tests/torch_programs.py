@@ -21,7 +21,7 @@ from neaptide.ir.dependencies import predecessors
 from neaptide.ir.edit import Edited
 from neaptide.ir.effects import effects_of
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Named, Node, Ref, Source
+from neaptide.ir.nodes import Effects, Named, Node, Ref, Source
 from neaptide.ir.registry import Call
 from neaptide.ir.schedule import HostStay, Schedule, StepKind
 from neaptide.ir.values import Kind
@@ -67,20 +67,20 @@ class Recorder:
         outputs: list[int] = []
         structure, ids = self._results(got, op, outputs)
         spec = registry().require(op)
-        draft = Node(-1, op, tuple(inputs), tuple(outputs), plain, tuple(named.items()))
-        effects = effects_of(spec, Call(self.builder, draft))
-        self.builder.add_node(
+        source = Source("/home/user/model.py", line, "y = f(x)", module, "forward") if line else Source()
+        draft = Node(
+            -1,
             op,
-            inputs,
-            outputs,
+            tuple(inputs),
+            tuple(outputs),
             plain,
-            named,
-            reads=effects.reads,
-            writes=effects.writes,
-            rng=effects.rng,
+            tuple(named.items()),
+            source=source,
             results=structure,
-            source=Source("/home/user/model.py", line, "y = f(x)", module, "forward") if line else None,
         )
+        effects = effects_of(spec, Call(self.builder, draft))
+        draft = replace(draft, effects=Effects(rng=effects.rng))
+        self.builder.add_node(draft, effects.reads, effects.writes)
         return ids
 
     def finish(self, outputs: Sequence[int]) -> Graph:

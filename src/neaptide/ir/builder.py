@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 from neaptide.errors import VerifyError
 from neaptide.ir.effects import CallEffects, effects_of
@@ -37,12 +38,24 @@ from neaptide.symbolic.size_expr import SizeExpr
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 _ZERO = SizeExpr.const(0)
+_NOWHERE = Source()
 
 
 class ValueId(int):
     """A value id; as an argument of `GraphBuilder.node` it means the value, where a plain int means the number."""
 
     __slots__ = ()
+
+
+class Said(TypedDict, total=False):
+    """What else `GraphBuilder.node` may be told of a node, as in `Effects` and `Node`; `rng` and `host` come from its row if not."""
+
+    rng: str | None
+    collective: str | None
+    host: bool
+    source: Source
+    regions: Iterable[Loop]
+    results: Arg
 
 
 NodeArg = Arg | ValueId | Sequence["NodeArg"]
@@ -109,56 +122,32 @@ class GraphBuilder:
         """Declare that the caller owns a value."""
         self._inputs.append(value)
 
-    def add_node(
-        self,
-        op: str,
-        inputs: Iterable[int],
-        outputs: Iterable[int],
-        args: Iterable[Arg] = (),
-        kwargs: Mapping[str, Arg] | Iterable[tuple[str, Arg]] = (),
-        *,
-        reads: Iterable[int] = (),
-        writes: Iterable[int] = (),
-        rng: str | None = None,
-        collective: str | None = None,
-        host: bool = False,
-        source: Source | None = None,
-        regions: Iterable[Loop] = (),
-        results: Arg = None,
-    ) -> int:
-        """A new node after all others; its id.
+    def add_node(self, node: Node, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> int:
+        """Appends a node; its id.
 
         Args:
-            inputs: value ids to which `Ref`s in the arguments refer.
-            outputs: values made by `add_value` for this node; they see the versions after the writes.
+            node: its id and the versions in its effects are not looked at. Its outputs were made by `add_value` for it;
+                they see the versions after the writes.
             reads: storages whose data is needed, at their current version.
             writes: storages that are overwritten; each gets its next version.
-            results: how the outputs lie in what the operation returns; None for the plain cases.
         """
         read = tuple(Access(s, self._versions[s]) for s in dict.fromkeys(reads))
         written = []
         for storage in dict.fromkeys(writes):
             self._versions[storage] += 1
             written.append(Access(storage, self._versions[storage]))
-        made = tuple(int(v) for v in outputs)
         if written:
-            for number in made:
+            for number in node.outputs:
                 value = self.values[number]
                 if value.storage is not None and value.version != self._versions[value.storage]:
                     self.values[number] = replace(value, version=self._versions[value.storage])
-        pairs = kwargs.items() if isinstance(kwargs, Mapping) else kwargs
         self.nodes.append(
-            Node(
-                len(self.nodes),
-                op,
-                tuple(int(v) for v in inputs),
-                made,
-                tuple(map(_one_nan, args)),
-                tuple(sorted((key, _one_nan(arg)) for key, arg in pairs)) if pairs else (),
-                Effects(read, tuple(written), rng, collective, host),
-                Source() if source is None else source,
-                tuple(regions),
-                results,
+            replace(
+                node,
+                id=len(self.nodes),
+                args=tuple(map(_one_nan, node.args)),
+                kwargs=tuple(sorted((key, _one_nan(arg)) for key, arg in node.kwargs)),
+                effects=replace(node.effects, reads=read, writes=tuple(written)),
             )
         )
         return len(self.nodes) - 1
@@ -221,12 +210,7 @@ class GraphBuilder:
         kwargs: Mapping[str, NodeArg] | None = None,
         reads: Iterable[int] | None = None,
         writes: Iterable[int] | None = None,
-        rng: str | None = None,
-        collective: str | None = None,
-        host: bool = False,
-        source: Source | None = None,
-        regions: Iterable[Loop] = (),
-        results: Arg = None,
+        **said: Unpack[Said],
     ) -> tuple[ValueId, ...]:
         """A node with outputs declared as in the text form; the ids of its outputs.
 
@@ -244,26 +228,28 @@ class GraphBuilder:
         named = {key: _argument(arg, inputs) for key, arg in (kwargs or {}).items()}
         operands = tuple(inputs)
         made = [self._declared(parse_declaration(text)) for text in outputs]
+        draft = Node(-1, op, operands, tuple(made), plain, tuple(sorted(named.items())))
         spec = self.registry.find(op) if self.registry is not None else None
         if spec is None:
             by_row = CallEffects(self._default_reads(operands, made, writes), (), None, host=False)
         else:
-            draft = Node(len(self.nodes), op, operands, tuple(made), plain, tuple(sorted(named.items())))
             by_row = effects_of(spec, Call(self, draft))
         self.add_node(
-            op,
-            operands,
-            made,
-            plain,
-            named,
-            reads=by_row.reads if reads is None else self._storages_of(reads),
-            writes=by_row.writes if writes is None else self._storages_of(writes),
-            rng=by_row.rng if rng is None else rng,
-            collective=collective,
-            host=host or by_row.host,
-            source=source,
-            regions=regions,
-            results=results,
+            replace(
+                draft,
+                effects=Effects(
+                    (),
+                    (),
+                    said.get("rng", by_row.rng),
+                    said.get("collective"),
+                    said.get("host", False) or by_row.host,
+                ),
+                source=said.get("source", _NOWHERE),
+                regions=tuple(said.get("regions", ())),
+                results=said.get("results"),
+            ),
+            by_row.reads if reads is None else self._storages_of(reads),
+            by_row.writes if writes is None else self._storages_of(writes),
         )
         return tuple(ValueId(v) for v in made)
 
@@ -276,7 +262,7 @@ class GraphBuilder:
         outputs: Sequence[str],
         slices: Iterable[SliceMap] = (),
         merges: Iterable[MergeMap] = (),
-        source: Source | None = None,
+        source: Source = _NOWHERE,
     ) -> tuple[ValueId, ...]:
         """A loop node over `body`; input k of the body is `inputs[k]`.
 
@@ -291,17 +277,24 @@ class GraphBuilder:
             body = with_destinations(body, maps, results)
         region = Loop(body, _size(trip_count), tuple(slices), maps)
         self.add_node(
-            LOOP_OP,
-            inputs,
-            made,
-            tuple(Ref(slot) for slot in range(len(inputs))),
-            reads=self._storages_of(region.read_inputs(inputs)),
-            writes=self._storages_of(region.written_inputs(inputs)),
-            rng=region.first_effect("rng"),
-            collective=region.first_effect("collective"),
-            host=any(part.effects.host for part in body.nodes),
-            source=source,
-            regions=[region],
+            Node(
+                -1,
+                LOOP_OP,
+                tuple(map(int, inputs)),
+                tuple(made),
+                tuple(Ref(slot) for slot in range(len(inputs))),
+                effects=Effects(
+                    (),
+                    (),
+                    region.first_effect("rng"),
+                    region.first_effect("collective"),
+                    any(part.effects.host for part in body.nodes),
+                ),
+                source=source,
+                regions=(region,),
+            ),
+            self._storages_of(region.read_inputs(inputs)),
+            self._storages_of(region.written_inputs(inputs)),
         )
         return tuple(ValueId(v) for v in made)
 

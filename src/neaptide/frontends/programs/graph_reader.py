@@ -32,7 +32,7 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.edit import Edited
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Named, Node
+from neaptide.ir.nodes import Arg, Effects, Named, Node
 from neaptide.ir.registry import Call, OpSpec, Trait
 from neaptide.ir.values import Kind
 from neaptide.ops import registry
@@ -198,7 +198,7 @@ class _Reader:
             return None
         value = self.builder.add_value(identifier(name), "int64", (), (), SizeExpr.const(0), None)
         size = self.values.argument(item, [])
-        self.builder.add_node(HOST_OPS["builtins.int"], (), (value,), (size,), (), reads=(), writes=())
+        self.builder.add_node(Node(-1, HOST_OPS["builtins.int"], (), (value,), (size,)))
         return value
 
     def _state_kind(self, value: int, role: str) -> None:
@@ -272,9 +272,7 @@ class _Reader:
         args: tuple[Arg, ...] = (data, tuple(tensor.shape), Named("dtype", dtype_of(tensor.dtype)))
         args = (*args, Named("device", str(record.result.device)))
         value = self.values.tensor(record.name, record.result, Kind.TEMPORARY)
-        self.builder.add_node(
-            CONSTANT_OP, (), (value,), args, (), reads=(), writes=(), source=self.sources.of(record)
-        )
+        self.builder.add_node(Node(-1, CONSTANT_OP, (), (value,), args, source=self.sources.of(record)))
         self.values.of[record] = value
 
     def _host(self, record: Record, op: str) -> None:
@@ -285,9 +283,7 @@ class _Reader:
             value = self.builder.add_value(
                 record.name, host_dtype_of(record.result), (), (), SizeExpr.const(0), None
             )
-            self.builder.add_node(
-                op, tuple(inputs), (value,), args, (), reads=(), writes=(), source=self.sources.of(record)
-            )
+            self.builder.add_node(Node(-1, op, tuple(inputs), (value,), args, source=self.sources.of(record)))
             self.host_results[key] = value
         self.values.of[record] = self.host_results[key]
 
@@ -329,7 +325,17 @@ class _Reader:
         kwargs = tuple(sorted((k, self.values.argument(v, inputs)) for k, v in named.items()))
         outputs: list[int] = []
         structure, made = self.values.results(record.name, result, outputs)
-        call = Call(self.builder, Node(-1, name, tuple(inputs), tuple(outputs), args, kwargs))
+        draft = Node(
+            -1,
+            name,
+            tuple(inputs),
+            tuple(outputs),
+            args,
+            kwargs,
+            source=self.sources.of(record),
+            results=structure,
+        )
+        call = Call(self.builder, draft)
         storages = {s for v in inputs if (s := self.builder.values[v].storage) is not None}
         if spec is None:
             self.unknown[name] = None
@@ -345,20 +351,9 @@ class _Reader:
             seen = {self.builder.values[v].storage for v in outputs}
             if spec.is_a(Trait.VIEW) and not seen & storages:  # a reshape that had to copy
                 effects = replace(effects, reads=tuple(sorted(storages)))
-        node = self.builder.add_node(
-            name,
-            tuple(inputs),
-            tuple(outputs),
-            args,
-            kwargs,
-            reads=effects.reads,
-            writes=effects.writes,
-            rng=effects.rng,
-            # Reading a number back is a pure read of data; only an op nobody knows is kept in its place.
-            host=spec is None,
-            source=self.sources.of(record),
-            results=structure,
-        )
+        # Reading a number back is a pure read of data; only an op nobody knows is kept in its place.
+        chains = Effects(rng=effects.rng, host=spec is None)
+        node = self.builder.add_node(replace(draft, effects=chains), effects.reads, effects.writes)
         if record.runs:
             self.runs[node] = record.runs
         return made
