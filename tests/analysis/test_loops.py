@@ -19,7 +19,6 @@ from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.serial import from_json, to_json
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ir.values import Kind
@@ -225,7 +224,6 @@ def test_parts_with_a_halo_and_a_factor(length, step, before, after, factor):
     assert sum(parts) == length
     assert set(parts[:-1]) <= {step}
     assert parse_graph(print_graph(graph)) == graph
-    assert from_json(to_json(graph)) == graph
 
 
 def test_a_sum_is_overwritten_by_the_first_trip_only_where_nothing_else_looks_at_it():

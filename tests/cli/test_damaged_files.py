@@ -12,7 +12,7 @@ import pytest
 
 from damaged_files import seeded_damages, whole_file_damages
 from neaptide.cli.process import exit_codes
-from neaptide.ir import serial
+from neaptide.ir.text import print_graph
 from neaptide.schedule.order.neutral import to_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide_corpus.random_graphs import random_graph
@@ -55,10 +55,10 @@ def plan_text(samples):
 READS = {
     "order": Reads("file.json", lambda _: to_json(ORDER), ("order", "FILE", *WORK)),
     "order of a graph": Reads(
-        "file.json", lambda _: serial.to_json(random_graph(3, 12)).decode(), ("order", "FILE", *WORK)
+        "file.graph", lambda _: print_graph(random_graph(3, 12)), ("order", "FILE", *WORK)
     ),
     "layout of a graph": Reads(
-        "file.json", lambda _: serial.to_json(random_graph(4, 12)).decode(), ("layout", "FILE", *WORK)
+        "file.graph", lambda _: print_graph(random_graph(4, 12)), ("layout", "FILE", *WORK)
     ),
     "layout": Reads("file.csv", lambda _: CSV, ("layout", "FILE", *WORK)),
     "layout of a plan": Reads("file.json", plan_text, ("layout", "FILE", *WORK)),

@@ -13,7 +13,7 @@ from together import together
 PROGRAMS = ("profile", "plan", "compare")
 COMMANDS = (*PROGRAMS, "explain", "order", "layout", "recompute", "sweep")
 KINDS = {
-    "graph.json": ({"format": "neaptide.graph/1"}, "a graph file", ("order", "layout")),
+    "step.graph": ({"format": "neaptide.graph/1"}, "a graph file", ("order", "layout")),
     "order.json": ({"format": "neaptide.order/1"}, "an ordering problem", ("order",)),
     "plan.json": ({"format": "neaptide.plan/2"}, "a plan file", ("explain", "layout")),
     "nodes.json": ([{"name": "a", "size": 1, "deps": []}], "a recompute instance", ("recompute", "sweep")),

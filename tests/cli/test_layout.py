@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.ir import serial
+from neaptide.ir.text import print_graph
 from neaptide.layout.best_layout import METHODS, best_layout
 from neaptide.layout.minimalloc_csv import read_csv, write_csv
 from neaptide.layout.problem import Buffer, LayoutProblem
@@ -151,8 +151,8 @@ def test_png_without_matplotlib_names_the_extra_before_the_search(call, nine, mo
 
 def test_graph_file(call, tmp_path):
     graph = random_graph(4, 12)
-    (tmp_path / "graph.json").write_bytes(serial.to_json(graph))
-    ending = call("layout", "graph.json", "--json", "--work-limit", "20000")
+    (tmp_path / "step.graph").write_text(print_graph(graph))
+    ending = call("layout", "step.graph", "--json", "--work-limit", "20000")
     assert ending.code == 0
     content = json.loads(ending.out)
     assert content["arena_bytes"] >= content["lower_bound_bytes"] >= content["live_bytes"] > 0
@@ -161,20 +161,20 @@ def test_graph_file(call, tmp_path):
 
 def test_ladder_of_a_graph(call, tmp_path):
     graph = random_graph(4, 12)
-    (tmp_path / "graph.json").write_bytes(serial.to_json(graph))
-    ending = call("layout", "graph.json", "--ladder", "--json")
+    (tmp_path / "step.graph").write_text(print_graph(graph))
+    ending = call("layout", "step.graph", "--ladder", "--json")
     assert ending.code == 0
     rungs = json.loads(ending.out)["ladder"]
     names = ["no reuse", "in-place", "liveness counters", "static plan"]
     assert [rung["name"] for rung in rungs] == names
     assert rungs[0]["bytes"] >= rungs[1]["bytes"] >= rungs[3]["bytes"] > 0
-    shown = call("layout", "graph.json", "--ladder").out
+    shown = call("layout", "step.graph", "--ladder").out
     for word in (*names, "100.0%", rungs[2]["note"]):
         assert word in shown
 
 
 def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
-    (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
+    (tmp_path / "step.graph").write_text(print_graph(random_graph(4, 12)))
     seen = []
 
     def searched(problem, limits, interrupt):
@@ -183,7 +183,7 @@ def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
 
     monkeypatch.setattr("neaptide_peers.layouts.ladder.best_layout", searched)
     for options in ((), ("--time-limit", "3s", "--seed", "5"), ("--work-limit", "700")):
-        assert call("layout", "graph.json", "--ladder", *options).code == 0
+        assert call("layout", "step.graph", "--ladder", *options).code == 0
     assert seen == [Limits(time_s=20.0), Limits(time_s=3.0, seed=5), Limits(work=700)]
 
 

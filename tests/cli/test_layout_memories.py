@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.ir import serial
+from neaptide.ir.text import print_graph
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.pools.memories_form import pooled_problem
 from neaptide.layout.pools.spaces import Place, PooledLayout, check_pooled_layout
@@ -70,8 +70,8 @@ def test_the_table_has_every_memory_and_what_is_proved(call, written):
 
 def test_buffers_of_a_graph(call, written, tmp_path):
     written({"format": "neaptide.memories/1", "spaces": [{"name": "only"}]})
-    (tmp_path / "graph.json").write_bytes(serial.to_json(random_graph(4, 12)))
-    content = json.loads(call("layout", "graph.json", "--memories", "memories.json", "--json").out)
+    (tmp_path / "step.graph").write_text(print_graph(random_graph(4, 12)))
+    content = json.loads(call("layout", "step.graph", "--memories", "memories.json", "--json").out)
     assert {place["space"] for place in content["places"].values()} == {"only"}
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from neaptide.ir import serial
+from neaptide.ir.text import print_graph
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.recompute_forms import recompute_form
 from together import together
@@ -12,7 +12,7 @@ from together import together
 ONE = {"format": "neaptide.memories/1", "spaces": [{"name": "only"}]}
 FILES = {
     "two.csv": "id,lower,upper,size\na,0,1,3\nb,0,2,3\n",
-    "graph.json": serial.to_json(random_graph(4, 12)).decode(),
+    "step.graph": print_graph(random_graph(4, 12)),
     "instance.json": json.dumps(recompute_form("transformer", 8)),
     "memories.json": json.dumps(ONE),
     "plan.json": "{}",
@@ -51,8 +51,8 @@ def files(clean_place):
         (("layout", "two.csv", "--plan", "plan.json"), "takes no plan"),
         *((("layout", "two.csv", f"--alignment={value}"), "--alignment") for value in ("3", "0", "-1", "x")),
         (("layout", "two.csv", "--ladder"), "a CSV of buffers has no ladder"),
-        (("layout", "graph.json", "--ladder", "--capacity", "9"), "--capacity has no meaning with --ladder"),
-        (("layout", "graph.json", "--ladder", "-o", "o.csv"), "-o has no meaning with --ladder"),
+        (("layout", "step.graph", "--ladder", "--capacity", "9"), "--capacity has no meaning with --ladder"),
+        (("layout", "step.graph", "--ladder", "-o", "o.csv"), "-o has no meaning with --ladder"),
         *(
             ((*MEMORIES, *option), f"{option[0]} has no meaning with --memories")
             for option in (
@@ -61,11 +61,11 @@ def files(clean_place):
         ),
         (("order", "none.json"), "cannot be read"),
         (("order", "bad.json"), "is no JSON"),
-        (("order", "form.json"), "neither a graph nor an ordering problem"),
-        (("order", "list.json"), "neither a graph nor an ordering problem"),
+        (("order", "form.json"), "the file holds no ordering problem"),
+        (("order", "list.json"), "the file holds no ordering problem"),
         (("order", "order.json"), "has no `ops`"),
-        (("order", "graph.json", "--method", "best"), "no ordering method 'best'"),
-        (("order", "graph.json", "--method", "best"), "serenity_dp"),
+        (("order", "step.graph", "--method", "best"), "no ordering method 'best'"),
+        (("order", "step.graph", "--method", "best"), "serenity_dp"),
         ((*SWEEP, "--strategy", "micro_batch"), "keeps the bits is not drawn by"),
         (
             ("sweep", "zoo:mlp@tiny", "--numerics", "close", "--strategy", "best"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.ir import serial
+from neaptide.ir.text import print_graph
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.neutral import from_json, from_mapping
@@ -96,8 +96,8 @@ def test_parts_solved_on_their_own_are_told(call, tmp_path):
 
 def test_graph_file(call, tmp_path):
     graph = random_graph(4, 12)
-    (tmp_path / "graph.json").write_bytes(serial.to_json(graph))
-    content = json.loads(call("order", "graph.json", "--json").out)
+    (tmp_path / "step.graph").write_text(print_graph(graph))
+    content = json.loads(call("order", "step.graph", "--json").out)
     assert content["peak_bytes"] <= evaluate_order(order_problem(graph), range(12)).peak_bytes
     assert sorted(int(name.split("#")[1]) for name in content["order"]) == list(range(12))
 

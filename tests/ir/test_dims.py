@@ -11,7 +11,6 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.nodes import Ref
-from neaptide.ir.serial import from_json, to_json
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ir.verify import verify
@@ -40,7 +39,7 @@ def test_text_and_json_round_trip():
     text = print_graph(graph)
     assert "  dim S0 from 12 to 4800\n  dim S1 from 1\n  relation {S0} = {12*S1}\n  input" in text
     assert parse_graph(text) == graph
-    assert from_json(to_json(graph)) == graph
+    assert parse_graph(print_graph(graph)) == graph
 
 
 def test_an_operation_may_be_called_as_what_is_declared_begins():
@@ -98,7 +97,6 @@ def test_a_body_uses_the_dims_around_it_and_the_lengths_of_its_parts():
     graph = replace(loop_graph(), dims=(Dim("T", 1, 64),))
     verify(graph)
     assert parse_graph(print_graph(graph)) == graph
-    assert from_json(to_json(graph)) == graph
     with pytest.raises(VerifyError, match="dim T is not declared"):
         verify(replace(graph, dims=(Dim("U"),)))
     (loop,) = graph.nodes[0].regions

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.errors import SymbolicError, TargetError, UnreadableFile, UsageError, VerifyError
-from neaptide.reading import JsonError, decode_json, is_file, place_of, read_bytes
+from neaptide.reading import JsonError, decode_json, is_file, place_of, read_bytes, read_text
 from neaptide.writing import write_atomic
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class FileKind:
     next_step: str
 
 
+GRAPH_SUFFIX: Final = ".graph"
 PLAN: Final = FileKind(
     "a plan file",
     ("explain", "layout"),
@@ -45,7 +46,6 @@ INSTANCE: Final = FileKind(
 )
 _OF_FORMAT: Final[Mapping[str, FileKind]] = {
     "neaptide.plan/": PLAN,
-    "neaptide.graph/": GRAPH,
     "neaptide.order/": ORDER,
 }
 _OF_OTHERS: Final[Mapping[str, str]] = {
@@ -86,7 +86,9 @@ def check_file(command: str, target: str) -> None:
 
 
 def kind_of(path: Path) -> FileKind | None:
-    """The kind of a JSON file of ours; None for any other file, and for one that cannot be read."""
+    """The kind of a file of ours; None for any other file, and for one that cannot be read."""
+    if path.suffix == GRAPH_SUFFIX:
+        return GRAPH if is_file(path) else None
     if path.suffix != ".json" or not is_file(path):
         return None
     try:
@@ -165,20 +167,23 @@ def naming(path: Path) -> Iterator[None]:
         raise TargetError(error.what, where=str(path), why=error.why, next_step=next_step) from error
 
 
-def read_graph(path: Path, data: bytes) -> Graph:
-    """The graph of a target.
+def read_graph(path: Path) -> Graph:
+    """The graph of a target in the text form.
 
     Raises:
         TargetError: it breaks a rule of graphs, or cannot be read as one.
     """
-    from neaptide.ir import serial
+    from neaptide.ir.text_parser import parse_graph
 
     try:
-        graph = serial.from_json(data)
+        graph = parse_graph(read_text(path))
     except (VerifyError, SymbolicError) as error:
         where = str(path) if error.where is None else f"{path}: {error.where}"
         raise TargetError(
-            error.what, where=where, why=error.why, next_step="write the file with neaptide again"
+            error.what,
+            where=where,
+            why=error.why,
+            next_step="write the file with neaptide.ir.text.print_graph",
         ) from error
     sizes = [storage.nbytes for storage in graph.storages]
     sizes += [loop.trip_count for node in graph.nodes for loop in node.regions]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
-from neaptide.cli.files import decode_target, read_graph
+from neaptide.cli.files import GRAPH_SUFFIX, decode_target, read_graph
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
@@ -60,14 +60,16 @@ def find_source(request: Request) -> LayoutProblem | Program:
         TargetError: there is no such file or program, or it cannot be read.
     """
     path = Path(request.target)
-    if path.suffix == ".csv" or (is_file(path) and path.suffix not in {".json", ".py"}):
+    if path.suffix == ".csv" or (is_file(path) and path.suffix not in {".json", ".py", GRAPH_SUFFIX}):
         if request.plan is not None:
             raise UsageError(
                 "a CSV of buffers takes no plan", where=request.target, next_step="leave out --plan"
             )
         return _from_csv(path, request.settings.alignment)
+    if path.suffix == GRAPH_SUFFIX:
+        return _in_order(read_graph(path), _load_plan(request.plan))
     if path.suffix == ".json":
-        return _from_json(path, request)
+        return _from_plan(path, request)
     return _from_program(request.target, _load_plan(request.plan), request)
 
 
@@ -81,15 +83,12 @@ def _from_csv(path: Path, alignment: int | None) -> LayoutProblem:
     return LayoutProblem(buffers, problem.name)
 
 
-def _from_json(path: Path, request: Request) -> Program:
-    """A plan says by its name for which program it is; a graph is laid out as it is, without torch."""
-    from neaptide.ir import serial
+def _from_plan(path: Path, request: Request) -> Program:
+    """A plan says by its name for which program it is."""
     from neaptide.plans import Plan
 
     data = read_bytes(path)
-    content = decode_target(path, data)
-    if isinstance(content, dict) and content.get("format") == serial.FORMAT:
-        return _in_order(read_graph(path, data), _load_plan(request.plan))
+    decode_target(path, data)
     plan = Plan.from_json(data, path=path)
     if request.plan is not None:
         raise UsageError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
-from neaptide.cli.files import decode_target, naming, read_graph
+from neaptide.cli.files import GRAPH_SUFFIX, decode_target, naming, read_graph
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
@@ -136,11 +136,14 @@ def _document(problem: OrderProblem, result: OrderResult, arena: LayoutResult | 
 
 
 def _problem(request: Request) -> OrderProblem:
-    from neaptide.ir import serial
     from neaptide.schedule.order import neutral
     from neaptide.schedule.order.from_graph import order_problem
 
     path = Path(request.target)
+    if path.suffix == GRAPH_SUFFIX:
+        graph = read_graph(path)
+        with naming(path):
+            return order_problem(graph)
     if path.suffix != ".json":
         prepared = prepared_target(request)
         graph, prices = prepared.captured.steady.graph, prepared.prices()
@@ -148,16 +151,12 @@ def _problem(request: Request) -> OrderProblem:
     data = read_bytes(path)
     content = decode_target(path, data)
     form = content.get("format") if isinstance(content, dict) else None
-    if form == serial.FORMAT:
-        graph = read_graph(path, data)
-        with naming(path):
-            return order_problem(graph)
     if form == neutral.FORMAT:
         with naming(path):
             return neutral.from_mapping(content)
     raise TargetError(
-        "the file holds neither a graph nor an ordering problem",
+        "the file holds no ordering problem",
         where=str(path),
         why=f"its format is {form!r}",
-        next_step=f"write {neutral.FORMAT!r} or {serial.FORMAT!r}, see docs/reference/order-form.md",
+        next_step=f"write {neutral.FORMAT!r}, see docs/reference/order-form.md",
     )

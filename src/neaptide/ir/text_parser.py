@@ -26,6 +26,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from neaptide.errors import VerifyError
 from neaptide.ir.cursor import Cursor, Token
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap
@@ -82,7 +83,10 @@ def parse_graph(text: str) -> Graph:
         VerifyError: malformed text, with line and column; or a graph that breaks a rule.
     """
     parser = _Parser(text)
-    graph = parser.graph()
+    try:
+        graph = parser.graph()
+    except RecursionError as error:
+        raise VerifyError("malformed graph text: it is nested too deeply") from error
     parser.finish("graph")
     verify(graph)
     return graph
