@@ -71,7 +71,7 @@ def workspace_differences(
             continue
         name, fresh_bytes = mode.calls[ahead]
         position = ahead + 1
-        seen = max(0, trace.regions[ahead].peak_bytes - fresh_bytes)
+        seen = max(0, trace.regions[ahead][1] - fresh_bytes)
         predicted = workspace.get(node.id, 0)
         if seen != predicted:
             text = f"{name}: {seen} bytes in the program, {predicted} predicted"

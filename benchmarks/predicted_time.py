@@ -184,13 +184,12 @@ def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
 
     now = EstimatedCost(device, registry())
     with tempfile.TemporaryDirectory() as folder:
-        kept = OpCostCache(Path(folder) / "alone.sqlite3")
-        costs = MeasuredCost(registry(), kept, fallback=now)
-        alone = MeasuredCost(registry(), kept, fallback=now, in_program=False)
-        for program in programs:
-            alone.prepare(program.graph)
-            program.alone.append(seconds(alone, program))
-        costs = MeasuredCost(registry(), OpCostCache(Path(folder) / "all.sqlite3"), fallback=now)
+        alone = MeasuredCost(registry(), OpCostCache(Path(folder) / "alone"), fallback=now)
+        with mock.patch("neaptide.cost.op_session.SHORT_S", 0.0):
+            for program in programs:
+                alone.prepare(program.graph)
+                program.alone.append(seconds(alone, program))
+        costs = MeasuredCost(registry(), OpCostCache(Path(folder) / "all"), fallback=now)
         for program in programs:
             costs.prepare(program.graph)
             program.predicted.append(seconds(costs, program))

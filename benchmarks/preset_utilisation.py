@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from bench_record import recorded, save, table
 from neaptide.cost.devices import Device
+from neaptide.cost.model import roofline_seconds
 from neaptide.cost.presets import get_device
-from neaptide.cost.roofline import seconds
 
 # Loss of time by number of parts, as published.
 PUBLISHED: Final[Mapping[str, Mapping[int, float]]] = {
@@ -49,7 +49,7 @@ def loss(device: Device, operations: Sequence[float], parts: int) -> float:
 
     def taken(number: int) -> float:
         return sum(
-            number * seconds(device, flops=work * rate / number, bytes_moved=0.0, dtype="float32")
+            number * roofline_seconds(device, flops=work * rate / number, bytes_moved=0.0, dtype="float32")
             for work in operations
         )
 

@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -326,10 +325,6 @@ def test_a_killed_planning_run_leaves_a_cache_that_works(tmp_path):
             if line.startswith("timing"):
                 break
         process.send_signal(signal.SIGKILL)
-    for path in tmp_path.glob("*.sqlite3"):
-        with sqlite3.connect(path) as store:
-            assert store.execute("pragma integrity_check").fetchone() == ("ok",)
-        store.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path))
         _, _, step, batch = deep()

@@ -126,7 +126,7 @@ def test_what_cannot_be_split_by_hand_says_so(spec, parts):
 
 
 def test_every_other_round_chooses_and_the_others_are_reported():
-    peaks = StepMeasurement(0, 0, 0, None, (), (), None, False)
+    peaks = StepMeasurement(0, 0, 0, (), None)
     made = Measured(peaks, StepTimes((1.0, 2.0, 3.0, 4.0), (5.0, 6.0, 7.0, 8.0)))
     trial, reported = parted({"eager": made})
     assert (trial["eager"].times.cpu_s, reported["eager"].times.cpu_s) == ((5.0, 7.0), (6.0, 8.0))

@@ -2,9 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 
 from neaptide.cli import machine
+from neaptide.cost.cache import FILE_NAME, OpCostCache
+from neaptide.cost.devices import CALIBRATION
 from neaptide.cost.presets import PRESETS, get_device
 from together import together
 
@@ -76,13 +79,11 @@ def test_known_conflicts(call, installed):
 
 def test_the_cache_and_what_is_in_it(call, installed, tmp_path):
     assert findings(call)[1]["calibration"]["detail"].startswith("none yet")
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    (cache / "device-1.json").write_text(get_device("t4").to_json())
+    kept = OpCostCache(tmp_path / "cache" / FILE_NAME)
+    kept.put_many({f"{CALIBRATION}damaged": {"device": {}}})
+    assert findings(call)[1]["calibration"]["detail"].startswith("none yet")
+    kept.put_many({f"{CALIBRATION}t4": {"device": msgspec.to_builtins(get_device("t4"))}})
     assert "T4" in findings(call)[1]["calibration"]["detail"]
-    (cache / "device-1.json").write_text("{")
-    broken = findings(call)[1]["calibration"]
-    assert (broken["status"], broken["fix"]) == ("warning", f"delete {cache / 'device-1.json'}")
 
 
 def test_a_cache_that_is_no_folder(call, installed, tmp_path, monkeypatch):

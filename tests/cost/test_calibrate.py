@@ -1,15 +1,15 @@
 """Calibration: what it gives, and that it is kept and shared."""
 
-import logging
-
+import msgspec
 import pytest
 
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
 from neaptide.cost import calibrate, host
+from neaptide.cost.cache import OpCostCache
 from neaptide.cost.devices import Device
-from neaptide.cost.roofline import seconds
+from neaptide.cost.model import roofline_seconds
 from together import together
 
 
@@ -28,82 +28,24 @@ def test_measured_device_is_usable(measured):
     assert measured.main_space.capacity_bytes == host.memory_capacity_bytes()
     assert torch.__version__ in measured.source
     assert Device.from_json(measured.to_json()) == measured
-    assert seconds(measured, flops=1e9, bytes_moved=1e6, dtype="float32") > measured.launch_s
+    assert roofline_seconds(measured, flops=1e9, bytes_moved=1e6, dtype="float32") > measured.launch_s
 
 
-def test_result_is_kept_and_read_back(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate, "measure", lambda: measured)
-    first = calibrate.this_machine(directory=tmp_path)
-    monkeypatch.setattr(calibrate, "measure", lambda: pytest.fail("measured again"))
-    assert calibrate.this_machine(directory=tmp_path) == first == measured
-
-
-def test_refresh_and_other_thread_count_measure_again(measured, tmp_path, monkeypatch):
-    calls = []
+def test_result_is_kept_and_measured_again_where_asked_or_damaged_or_with_other_threads(
+    measured, tmp_path, monkeypatch
+):
+    calls, cache = [], OpCostCache(tmp_path / "costs")
     monkeypatch.setattr(calibrate, "measure", lambda: calls.append(1) or measured)
-    calibrate.this_machine(directory=tmp_path)
-    calibrate.this_machine(directory=tmp_path, refresh=True)
+    for again in (False, False, True):
+        assert calibrate.this_machine(cache=cache, refresh=again) == measured
     assert len(calls) == 2
+    for damaged in ({}, {"device": {}}, {"device": msgspec.to_builtins(measured) | {"launch_s": -1.0}}):
+        cache.put_many({calibrate._key(): damaged})
+        assert calibrate.this_machine(cache=cache) == measured
+    assert len(calls) == 5
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
-    calibrate.this_machine(directory=tmp_path)
-    assert len(calls) == 3
-
-
-def edited(find, put):
-    def damage(path):
-        text = path.read_text()
-        assert find in text
-        path.write_text(text.replace(find, put, 1))
-
-    return damage
-
-
-def replaced_by_folder(path):
-    path.unlink()
-    path.mkdir()
-
-
-def replaced_by_device(path):
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-DAMAGE = {
-    "cut off": lambda path: path.write_text("{"),
-    "empty": lambda path: path.write_bytes(b""),
-    "no UTF-8": lambda path: path.write_bytes(b"\xff\xfe{\x00}\x00"),
-    "no object": lambda path: path.write_text("[1]"),
-    "deep": lambda path: path.write_text("[" * 100_000),
-    "a folder": replaced_by_folder,
-    "a device": replaced_by_device,
-    "huge": edited('"capacity_bytes": ', '"capacity_bytes": ' + "9" * 400),
-    "huge reserve": edited('"reserved_bytes": ', '"reserved_bytes": ' + "9" * 400),
-    "huge float": edited('"launch_s": ', '"launch_s": 1e400, "was": '),
-    "another type": edited('"kind": "cpu"', '"kind": {}'),
-    "a text for a number": edited('"reserved_bytes": 0', '"reserved_bytes": "0"'),
-}
-
-
-@together("what", DAMAGE)
-def test_damaged_file_is_measured_again_with_a_warning(measured, tmp_path, monkeypatch, caplog, what):
-    monkeypatch.setattr(calibrate, "measure", lambda: measured)
-    calibrate.this_machine(directory=tmp_path)
-    (kept,) = tmp_path.iterdir()
-    DAMAGE[what](kept)
-    with caplog.at_level(logging.WARNING):
-        assert calibrate.this_machine(directory=tmp_path) == measured
-    assert "not readable" in caplog.records[0].message
-    assert all("\n" not in record.message for record in caplog.records)
-
-
-def test_folder_below_a_file_is_measured_with_a_warning(measured, tmp_path, monkeypatch, caplog):
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(calibrate, "measure", lambda: measured)
-    with caplog.at_level(logging.WARNING):
-        assert calibrate.this_machine(directory=tmp_path / "file" / "cache") == measured
-    assert [record.message.split()[:6] for record in caplog.records] == [
-        ["the", "calibration", "could", "not", "be", "kept"]
-    ]
+    calibrate.this_machine(cache=cache)
+    assert len(calls) == 6
 
 
 def test_container_limit_is_used_when_lower(tmp_path, monkeypatch):
@@ -113,3 +55,14 @@ def test_container_limit_is_used_when_lower(tmp_path, monkeypatch):
     assert host.memory_capacity_bytes() == 2**26
     limit.write_text("max\n")
     assert host.memory_capacity_bytes() > 2**26
+
+
+@together(("kept_below", "expected"), [(2**26, 2**26), (2**25, 2**25), (2**20, 2**23), (2**30, 0)])
+def test_the_smallest_fresh_block_is_found_from_above(monkeypatch, kept_below, expected):
+    monkeypatch.setattr(calibrate, "_is_fresh_again", lambda nbytes: nbytes >= kept_below)
+    assert calibrate._smallest_fresh_bytes() == expected
+
+
+def test_where_pages_are_not_counted_no_block_is_fresh(monkeypatch):
+    monkeypatch.setattr(host, "page_faults", lambda: None)
+    assert calibrate._smallest_fresh_bytes() == 0

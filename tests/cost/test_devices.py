@@ -70,9 +70,6 @@ def test_links_are_found_by_direction():
     assert there is not None
     assert there.seconds(0) == there.latency_s
     assert device.link("host", "host") is None
-    assert device.space("device") is device.main_space
-    with pytest.raises(UsageError, match="are device"):
-        device.space("sram")
 
 
 @together(

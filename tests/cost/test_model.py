@@ -1,19 +1,22 @@
-"""Estimated costs of small graphs, against the roofline by hand."""
+"""The roofline with utilisation, its laws, and estimated costs of small graphs by it."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from neaptide.cost import roofline
-from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost
-from neaptide.cost.presets import get_device
+from loop_graphs import looped
+from neaptide.cost.devices import Device, MemorySpace
+from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, roofline_seconds
+from neaptide.cost.presets import PRESETS, get_device
 from neaptide.errors import SymbolicError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
 from node_costs import node_seconds, node_workspace
+from together import together
 
 DEVICE = get_device("a100-40g")
 ESTIMATE = EstimatedCost(DEVICE, registry())
@@ -25,7 +28,7 @@ def test_matmul_by_hand():
     (y,) = b.node("aten.mm.default", x, w, outputs=["y: f32[64, 256]"])
     b.output(y)
     graph = b.finish()
-    expected = roofline.seconds(
+    expected = roofline_seconds(
         DEVICE,
         flops=2 * 64 * 128 * 256,
         bytes_moved=4 * (64 * 128 + 128 * 256 + 64 * 256),
@@ -63,7 +66,7 @@ def test_unknown_operation_moves_its_tensors_and_has_no_workspace():
     (y,) = b.node("toy.mystery", x, outputs=["y: f32[1024, 1024]"])
     b.output(y)
     graph = b.finish()
-    expected = roofline.seconds(DEVICE, flops=0, bytes_moved=8 * 2**20, dtype="float32")
+    expected = roofline_seconds(DEVICE, flops=0, bytes_moved=8 * 2**20, dtype="float32")
     assert node_seconds(ESTIMATE, graph) == [expected]
     assert node_workspace(ESTIMATE, graph) == {}
 
@@ -98,21 +101,10 @@ def test_loop_costs_its_trips_and_the_last_one_is_shorter():
     p = body.input("p", (part, 1000))
     (q,) = body.node("toy.work", p, outputs=["q: f32[{part}, 1000]"])
     body.output(q)
-    b = GraphBuilder("loop", rows)
-    x = b.input("x", (8, 1000))
-    (y,) = b.loop(
-        body.finish(),
-        3,
-        [x],
-        outputs=["y: f32[8, 1000]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(3))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(y)
-    graph = b.finish()
+    graph = looped(body, 3, 3, ["y: f32[8, 1000]"], rows=rows, x=(8, 1000))
 
     def trip_s(rows: int) -> float:
-        return roofline.seconds(DEVICE, flops=0, bytes_moved=rows * 8000, dtype="float32")
+        return roofline_seconds(DEVICE, flops=0, bytes_moved=rows * 8000, dtype="float32")
 
     estimate = EstimatedCost(DEVICE, rows)
     assert node_seconds(estimate, graph) == [
@@ -133,3 +125,59 @@ def test_estimates_add_fresh_memory_for_large_results():
     plain, fresh = (EstimatedCost(d, registry()) for d in (get_device("a100-40g"), device))
     more = [a - b for a, b in zip(node_seconds(fresh, graph), node_seconds(plain, graph), strict=True)]
     assert more == pytest.approx([1 << 23, 0.0])
+
+
+TINY = Device(
+    name="tiny",
+    kind="cpu",
+    spaces=(MemorySpace("host", 1000, 10.0, 64),),
+    flops_per_s={"float32": 100.0, "bfloat16": 200.0},
+    launch_s=0.5,
+    half_flops=50.0,
+    half_bytes=20.0,
+    links=(),
+    source="made up",
+)
+WORK = st.floats(min_value=0, max_value=1e18)
+# Small enough that the cost of one launch is not lost to rounding.
+MODEST_WORK = st.floats(min_value=0, max_value=1e12)
+FALLING = replace(TINY, name="falling", fall=0.25)
+DEVICES = st.sampled_from([*PRESETS.values(), TINY, FALLING])
+
+
+@together(
+    ("flops", "nbytes", "dtype", "expected"),
+    [
+        (100, 0, "float32", 0.5 + (100 + 50) / 100),
+        (100, 0, "bfloat16", 0.5 + (100 + 2 * 50) / 200),  # the half-work grows with the rate
+        (100, 40, "float32", 0.5 + max(1.5, (40 + 20) / 10)),
+        (0, 0, "float32", 0.5),
+    ],
+)
+def test_hand_computed_times(flops, nbytes, dtype, expected):
+    assert roofline_seconds(TINY, flops=flops, bytes_moved=nbytes, dtype=dtype) == pytest.approx(expected)
+
+
+@together("fall", [1.0, 0.5, 0.25])
+def test_a_sixteenth_of_half_work_loses_as_the_fall_says(fall):
+    device = replace(TINY, fall=fall)
+    span = roofline_seconds(device, flops=50.0 / 16, bytes_moved=0, dtype="float32") - device.launch_s
+    assert span == pytest.approx(50.0 / 16 * (1 + 16**fall) / 100)
+
+
+@given(DEVICES, WORK, WORK, WORK, WORK, st.sampled_from(["float32", "bfloat16"]))
+def test_time_is_monotone_in_work(device, flops, more_flops, nbytes, more_bytes, dtype):
+    less, more = (
+        roofline_seconds(device, flops=f, bytes_moved=n, dtype=dtype)
+        for f, n in ((flops, nbytes), (flops + more_flops, nbytes + more_bytes))
+    )
+    assert less <= more
+
+
+@given(DEVICES, MODEST_WORK, MODEST_WORK, st.integers(1, 64), st.integers(1, 64))
+def test_splitting_never_makes_an_operator_faster(device, flops, nbytes, few, extra):
+    whole, split = (
+        parts * roofline_seconds(device, flops=flops / parts, bytes_moved=nbytes / parts, dtype="float32")
+        for parts in (few, few + extra)
+    )
+    assert whole < split

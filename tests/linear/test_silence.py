@@ -43,7 +43,7 @@ def uneven(seed):
     rows = np.where(rng.random((20, 40)) < 0.4, rng.random((20, 40)) * 10 ** rng.uniform(-4, 3, (20, 40)), 0)
     whole = np.ones(40)
     whole[::3] = 0
-    limits = [(csr_array(rows), -np.inf, rows.sum(1) * 0.4)]
+    limits = [(csr_array(rows), rows.sum(1) * 0.4)]
     return -rng.random(40), limits, np.zeros(40), 1.0 + (whole == 0) * 5, whole
 
 

@@ -38,7 +38,7 @@ def test_whole_numbers_are_the_best_choice_and_fractions_are_below(program):
     costs, rows, upper = program
     zeros, ones = np.zeros(len(costs)), np.ones(len(costs))
     best = best_choice(*program)
-    whole = solve_mixed(costs, [(csr_array(rows), -np.inf, upper)], zeros, ones, ones, relative_gap=PROOF_GAP)
+    whole = solve_mixed(costs, [(csr_array(rows), upper)], zeros, ones, ones, relative_gap=PROOF_GAP)
     assert whole.is_solved
     assert whole.cost == pytest.approx(best, abs=1e-6)
     assert whole.bound is None or whole.bound <= best + 1e-6
@@ -69,7 +69,7 @@ def test_equal_rows_hold():
 def test_what_nothing_obeys_is_infeasible(is_whole):
     rows, upper, ones = csr_array(np.ones((1, 2))), np.array([-1.0]), np.ones(2)
     if is_whole:
-        found = solve_mixed(ones, [(rows, -np.inf, upper)], 0 * ones, ones, ones, relative_gap=PROOF_GAP)
+        found = solve_mixed(ones, [(rows, upper)], 0 * ones, ones, ones, relative_gap=PROOF_GAP)
     else:
         found = solve_fractions(ones, rows, upper, 0 * ones, ones)
     assert found.is_infeasible

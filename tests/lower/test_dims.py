@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loop_graphs import looped
 from neaptide.errors import LoweringError, SymbolicError, UsageError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import MergeMap, Named, SliceMap
+from neaptide.ir.nodes import Named
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.dims import DimReader
@@ -128,19 +129,8 @@ def test_a_loop_over_parts_of_any_number_of_rows():
     (y,) = body.node("aten.view.default", h, [rows * 4], outputs=["y: f32[{4*rows}] @h"])
     (z,) = body.node("aten.view.default", y, [rows, 4], outputs=["z: f32[{rows}, 4] @h"])
     body.output(z)
-    b = GraphBuilder("loop", registry())
     n = SizeExpr.dim("N")
-    x, weight = b.input("x", (n, 4)), b.input("w", (4, 4))
-    (out,) = b.loop(
-        body.finish(),
-        (n + 2) // 3,
-        [x, weight],
-        outputs=["out: f32[{N}, 4]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(3))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(out)
-    graph = b.finish()
+    graph = looped(body, (n + 2) // 3, 3, ["out: f32[{N}, 4]"], x=(n, 4), w=(4, 4))
     executable = Executable(lower(graph, Schedule.program_order(graph), registry()), name="loop")
     for length in (1, 3, 8):
         x, w = torch.randint(-3, 4, (length, 4)).float(), torch.randint(-3, 4, (4, 4)).float()

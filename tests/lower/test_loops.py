@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from loop_graphs import looped
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LoweringError
@@ -108,18 +109,8 @@ def nested_graph():
     (r,) = outer.node("aten.relu.default", joined, outputs=["r: f32[3, 6] strides(1, 3)"])
     outer.output(r, total)
 
-    g = GraphBuilder("nested", registry())
-    a, b = g.input("a", (6, 4)), g.input("b", (4, 6))
-    r, total = g.loop(
-        outer.finish(),
-        2,
-        [a, b],
-        outputs=["r: f32[6, 6]", "total: f32[]"],
-        slices=[SliceMap(0, 0, STEP(3))],
-        merges=[MergeMap(0, "concat", 0), MergeMap(1, "sum")],
-    )
-    g.output(r, total)
-    return g.finish()
+    outputs = ["r: f32[6, 6]", "total: f32[]"]
+    return looped(outer, 2, 3, outputs, (0, "concat", 0), (1, "sum"), a=(6, 4), b=(4, 6))
 
 
 def test_nested_loops():
@@ -154,18 +145,7 @@ def test_stand_in_inside_a_body_follows_the_length_of_the_part():
     (h,) = body.node("aten.relu.default", rows, outputs=["h: f32[{part}, 3]"])
     (ones,) = body.node("aten.ones_like.default", h, outputs=["ones: f32[{part}, 3]"])
     body.output(ones)
-    b = GraphBuilder("loop", registry())
-    x = b.input("x", (5, 3))
-    (y,) = b.loop(
-        body.finish(),
-        2,
-        [x],
-        outputs=["y: f32[5, 3]"],
-        slices=[SliceMap(0, 0, STEP(4))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(y)
-    (y,), _ = run(b.finish(), whole(5, 3))
+    (y,), _ = run(looped(body, 2, 4, ["y: f32[5, 3]"], x=(5, 3)), whole(5, 3))
     assert torch.equal(y, torch.ones(5, 3))
 
 
@@ -174,19 +154,8 @@ def test_dimension_that_no_input_tells_is_refused():
     rows = body.input("rows", (STEP(2), 3))
     (z,) = body.node("aten.new_zeros.default", rows, [SizeExpr.dim("K")], outputs=["z: f32[{K}]"])
     body.output(z)
-    b = GraphBuilder("loop", registry())
-    x = b.input("x", (4, 3))
-    (y,) = b.loop(
-        body.finish(),
-        2,
-        [x],
-        outputs=["y: f32[4]"],
-        slices=[SliceMap(0, 0, STEP(2))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(y)
     with pytest.raises(LoweringError, match="the size K is not a number"):
-        run(b.finish(), whole(4, 3))
+        run(looped(body, 2, 2, ["y: f32[4]"], x=(4, 3)), whole(4, 3))
 
 
 def test_a_body_runs_in_its_own_order_with_repetitions():
@@ -219,18 +188,8 @@ def gradients_graph():
     (ht,) = body.node("aten.t.default", h, outputs=["ht: f32[30, {part}] strides(1, 30) @h"])
     (second,) = body.node("aten.mm.default", ht, x, outputs=["second: f32[30, 30]"])
     body.output(first, second)
-    b = GraphBuilder("gradients", registry())
-    x, w = b.input("x", (5, 30)), b.input("w", (30, 30))
-    outputs = b.loop(
-        body.finish(),
-        3,
-        [x, w],
-        outputs=["g1: f32[30, 30]", "g2: f32[30, 30]"],
-        slices=[SliceMap(0, 0, STEP(2))],
-        merges=[MergeMap(0, "sum"), MergeMap(1, "sum")],
-    )
-    b.output(*outputs)
-    return b.finish()
+    outputs = ["g1: f32[30, 30]", "g2: f32[30, 30]"]
+    return looped(body, 3, 2, outputs, (0, "sum"), (1, "sum"), x=(5, 30), w=(30, 30))
 
 
 def test_a_gradient_is_added_where_it_is_made_and_no_zeros_are_written():
@@ -302,19 +261,10 @@ def test_windows_that_overlap_are_handed_over_with_their_halo(length, step):
         outputs=["out: f32[1, 3, {part}]"],
     )
     body.output(out)
-    b = GraphBuilder("windows", registry())
-    x, w = b.input("x", (1, 2, length + 2)), b.input("w", (3, 2, 3))
-    (y,) = b.loop(
-        body.finish(),
-        -(-length // step),
-        [x, w],
-        outputs=[f"y: f32[1, 3, {length}]"],
-        slices=[SliceMap(0, 2, STEP(step), 1, 1)],
-        merges=[MergeMap(0, "concat", 2)],
-    )
-    b.output(y)
     x, w = whole(1, 2, length + 2), whole(3, 2, 3)
-    (y,), _ = run(b.finish(), x, w)
+    trips, windows = -(-length // step), {"axis": 2, "halo": 1, "x": x.shape, "w": w.shape}
+    graph = looped(body, trips, step, [f"y: f32[1, 3, {length}]"], (0, "concat", 2), **windows)
+    (y,), _ = run(graph, x, w)
     torch.testing.assert_close(y, torch.nn.functional.conv1d(x, w))
 
 
@@ -326,18 +276,7 @@ def test_a_body_draws_part_by_part_and_the_same_again_in_a_repetition():
     (a,) = body.node("aten.mul.Tensor", rows, noise, outputs=["a: f32[{part}, 4]"])
     (out,) = body.node("aten.add.Tensor", a, noise, outputs=["out: f32[{part}, 4]"])
     body.output(out)
-    b = GraphBuilder("drawing", registry())
-    x = b.input("x", (5, 4))
-    (y,) = b.loop(
-        body.finish(),
-        3,
-        [x],
-        outputs=["y: f32[5, 4]"],
-        slices=[SliceMap(0, 0, STEP(2))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(y)
-    graph = b.finish()
+    graph = looped(body, 3, 2, ["y: f32[5, 4]"], x=(5, 4))
     assert graph.nodes[0].effects.rng == "cpu"
     x = whole(5, 4)
     torch.manual_seed(3)

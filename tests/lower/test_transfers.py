@@ -26,7 +26,6 @@ from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
-from together import together
 from torch_programs import (
     Recorder,
     all_idle,
@@ -60,13 +59,18 @@ def test_random_programs_with_repetitions_and_stays_on_the_host(data):
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
-@together("with_state", [False, True])
-@together("spec", ["mlp", "lstm", "gpt2"])
-def test_recorded_steps_with_all_that_is_idle_on_the_host(spec, with_state):
+@pytest.mark.parametrize(
+    "spec", ["mlp", *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("lstm", "gpt2"))]
+)
+def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
     if spec == "gpt2":
         pytest.importorskip("transformers")
     recorder, graph = record_step(factory(spec))
-    graph = as_state(graph) if with_state else graph
+    check_all_idle(recorder, graph, with_state=False)
+    check_all_idle(recorder, as_state(graph), with_state=True)
+
+
+def check_all_idle(recorder, graph, *, with_state):
     chance = random.Random(2)
     order = with_repetitions(graph, shuffled(graph, chance), chance, tries=6)
     schedule = Schedule.from_nodes(graph, order).with_stays(all_idle(graph, order))

@@ -120,8 +120,7 @@ def test_the_body_of_a_loop_is_planned_as_a_graph_and_its_plan_runs():
 def test_a_loop_runs_in_an_arena(tmp_path):
     graph, parted = graphs()
     schedule = Schedule.program_order(parted)
-    with OpCostCache(tmp_path / "costs.sqlite") as kept:
-        outs = probe_outs(parted, registry(), cache=kept)
+    outs = probe_outs(parted, registry(), cache=OpCostCache(tmp_path / "costs"))
     prices = Prices((1.0,) * len(parted.nodes), {}, {})
     plan = plan_arena(parted, schedule, registry(), prices, outs, DEVICE, ArenaOptions(copies="all"))
     program = lower(parted, schedule, registry(), places=plan.places)
@@ -161,8 +160,7 @@ def test_what_a_body_looks_at_beyond_its_operands_has_no_place_in_an_arena(tmp_p
     b.output(z)
     graph = b.finish()
     schedule = Schedule.program_order(graph)
-    with OpCostCache(tmp_path / "costs.sqlite") as kept:
-        outs = probe_outs(graph, registry(), cache=kept)
+    outs = probe_outs(graph, registry(), cache=OpCostCache(tmp_path / "costs"))
     prices = Prices((1.0,) * len(graph.nodes), {}, {})
     plan = plan_arena(graph, schedule, registry(), prices, outs, DEVICE, ArenaOptions(copies="all"))
     outside = {o.name: o.reason for o in plan.report.outside}

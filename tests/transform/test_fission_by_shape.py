@@ -134,7 +134,7 @@ def test_bytes_and_seconds_at_a_shape_are_those_of_the_static_graph(sizes):
     shaped, priced = CostOfShapes(IN_PARTS, cost), cost.under(sizes)
     expected = [priced.seconds(IN_PARTS, node) for node in IN_PARTS.nodes]
     assert shaped.seconds(sizes).tolist() == pytest.approx(expected, rel=1e-9, abs=0)
-    assert shaped.loops[LOOP.id].workspace(sizes) == priced.workspace_bytes(IN_PARTS, LOOP)
+    assert shaped.loop_bytes[LOOP.id].at(sizes) == priced.workspace_bytes(IN_PARTS, LOOP)
 
 
 @settings(deadline=None, max_examples=examples(20))

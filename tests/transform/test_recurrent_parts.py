@@ -144,8 +144,7 @@ def test_only_the_backward_of_the_same_part_can_read_it():
 
 @pytest.fixture
 def cost(tmp_path):
-    with OpCostCache(tmp_path / "costs.sqlite3") as store:
-        yield MeasuredCost(registry(), store, in_program=False)
+    return MeasuredCost(registry(), OpCostCache(tmp_path / "costs"))
 
 
 def test_the_bytes_of_a_part_are_those_that_the_library_takes(graph, cost):

@@ -7,15 +7,12 @@ import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.process import exit_codes
 from neaptide.cost.host import usable_cores
-from neaptide.errors import UsageError
 from neaptide.extras import how_to_install
-from neaptide.reading import read_bytes
 from neaptide.units import format_bytes, format_seconds
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -185,22 +182,13 @@ def _cache() -> Finding:
 
 
 def _calibrations() -> list[Finding]:
-    from neaptide.cost.cache import cache_dir
+    from neaptide.cost.cache import OpCostCache
+    from neaptide.cost.devices import calibrations
 
-    found = [_calibration(path) for path in sorted(cache_dir().glob("device-*.json"))]
-    return found or [Finding("calibration", OK, "none yet; made in seconds when it is needed")]
-
-
-def _calibration(path: Path) -> Finding:
-    from neaptide.cost.devices import Device
-
-    try:
-        device = Device.from_json(read_bytes(path))
-    except UsageError as error:
-        return Finding("calibration", WARNING, f"{path}: {error.why or error.what}", f"delete {path}")
-    return Finding(
-        "calibration",
-        OK,
+    found = [
         f"{device.source}: {device.rate_flops_per_s('float32') / 1e9:.0f} GFLOP/s, "
-        f"{device.main_space.bandwidth_bytes_per_s / 1e9:.1f} GB/s, {format_seconds(device.launch_s)} a call",
-    )
+        f"{device.main_space.bandwidth_bytes_per_s / 1e9:.1f} GB/s, {format_seconds(device.launch_s)} a call"
+        for device in calibrations(OpCostCache())
+    ]
+    none = ["none yet; made in seconds when it is needed"]
+    return [Finding("calibration", OK, text) for text in found or none]

@@ -41,27 +41,18 @@ class AllocatorEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionBytes:
-    """What the allocator did between two points of a program.
-
-    Attributes:
-        peak_bytes: most bytes above those live at the start, at least zero.
-    """
-
-    name: str
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class AllocatorTrace:
     """Allocator events of one session in time order.
 
     Blocks that were allocated before the session are not part of it, and neither is their being freed;
     storages that were passed as resident are the exception: their death is an event, and so is that they leave for the host.
+
+    Attributes:
+        regions: by when they began, each with its name and the most bytes above those live at its start, at least zero.
     """
 
     events: tuple[AllocatorEvent, ...]
-    regions: tuple[RegionBytes, ...]
+    regions: tuple[tuple[str, int], ...]
 
     def peak_bytes(self, start_live: int = 0) -> int:
         """Most bytes live at any time, when `start_live` bytes were live at the start. O(events)."""
@@ -116,13 +107,10 @@ def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -
 
 
 def region_peaks(fn: Callable[[], object]) -> dict[str, int]:
-    """Runs `fn` as `record` does; the peak of each region by name, the least where a name occurs more than once.
-
-    The first run of a kind may fill caches that stay; the least of the runs is what a step sees.
-    """
+    """Runs `fn` as `record` does; the peak of each region by name, the least where a name occurs more than once."""
     peaks: dict[str, int] = {}
-    for seen in record(fn).regions:
-        peaks[seen.name] = min(peaks.get(seen.name, seen.peak_bytes), seen.peak_bytes)
+    for name, peak in record(fn).regions:
+        peaks[name] = min(peaks.get(name, peak), peak)
     return peaks
 
 
@@ -137,15 +125,15 @@ def note_leaving(storage: torch.UntypedStorage) -> None:
             pass
 
 
-def cuda_region(fn: Callable[[], object], name: str = "") -> RegionBytes:
-    """Runs `fn` once and returns what the CUDA caching allocator did on the current device."""
+def cuda_peak_bytes(fn: Callable[[], object]) -> int:
+    """Runs `fn` once; most bytes of the CUDA caching allocator on the current device above those at the start."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     start = torch.cuda.memory_stats()["requested_bytes.all.current"]
     with _collector_off():
         fn()
     torch.cuda.synchronize()
-    return RegionBytes(name, max(0, torch.cuda.memory_stats()["requested_bytes.all.peak"] - start))
+    return max(0, int(torch.cuda.memory_stats()["requested_bytes.all.peak"]) - int(start))
 
 
 @contextmanager
@@ -193,27 +181,21 @@ def _build_trace(raw: list[_torch_private.RawEvent]) -> AllocatorTrace:
     events: list[AllocatorEvent] = []
     blocks: dict[int, int] = {}
     live = 0
-    open_regions: list[int] = []
-    start_live = [0] * len(spans)
-    peak_live = [0] * len(spans)
+    opened: dict[int, tuple[int, int]] = {}  # live bytes at the start, and the most since
+    peaks = [0] * len(spans)
     for time_ns, rank, index in borders:
         if rank == 0:
-            start_live[index] = peak_live[index] = live
-            open_regions.append(index)
-            continue
-        if rank == 2:
-            open_regions.remove(index)
-            continue
-        for address, signed_bytes in _changes_of(changes[index], blocks):
-            events.append(AllocatorEvent(time_ns, address, signed_bytes))
-            live += signed_bytes
-        for opened in open_regions:
-            peak_live[opened] = max(peak_live[opened], live)
-    regions = tuple(
-        RegionBytes(span.name.removeprefix(_REGION), peak - start)
-        for span, start, peak in zip(spans, start_live, peak_live, strict=True)
-    )
-    return AllocatorTrace(tuple(events), regions)
+            opened[index] = live, live
+        elif rank == 2:
+            start, most = opened.pop(index)
+            peaks[index] = most - start
+        else:
+            for address, signed_bytes in _changes_of(changes[index], blocks):
+                events.append(AllocatorEvent(time_ns, address, signed_bytes))
+                live += signed_bytes
+            opened = {region: (start, max(most, live)) for region, (start, most) in opened.items()}
+    names = [span.name.removeprefix(_REGION) for span in spans]
+    return AllocatorTrace(tuple(events), tuple(zip(names, peaks, strict=True)))
 
 
 def _changes_of(raw: _torch_private.RawEvent, blocks: dict[int, int]) -> list[tuple[int, int]]:

@@ -6,24 +6,17 @@ The whole takes under three seconds and runs once per processor, thread count an
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
+import mmap
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
+import msgspec
 import torch
 
-from neaptide.cost import cache, host
-from neaptide.cost.devices import HOST_SPACE, Device, MemorySpace
-from neaptide.cost.used_memory import seconds_per_fresh_byte, smallest_fresh_bytes
-from neaptide.errors import UsageError
-from neaptide.reading import read_bytes
-from neaptide.writing import write_atomic
-
-_LOG = logging.getLogger(__name__)
+from neaptide.cost import host
+from neaptide.cost.cache import OpCostCache
+from neaptide.cost.devices import CALIBRATION, HOST_SPACE, Device, MemorySpace, device_of
 
 THIS_MACHINE: Final = "this-machine"
 # PyTorch's CPU allocator aligns every block to a cache line.
@@ -34,25 +27,17 @@ _SMALL_MATMUL_SIZE: Final = 64
 _COPY_BYTES: Final = 128 * 2**20
 _BUDGET_PER_PROBE_S: Final = 0.35
 _CALLS_PER_LAUNCH_PROBE: Final = 500
-# Raised when a device has more figures: what was measured before lacks them.
-_FIGURES: Final = 2
 
 
-def this_machine(*, refresh: bool = False, directory: Path | None = None) -> Device:
-    """This machine as a `Device`: from the cache if it was measured before, else measured now and cached."""
-    path = (cache.cache_dir() if directory is None else directory) / f"device-{_cache_key()}.json"
-    if not refresh:
-        cached = _read(path)
-        if cached is not None:
-            return cached
-    device = measure()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, device.to_json())
-    except OSError as error:
-        # A read-only home is no reason to fail: the next process measures again.
-        _LOG.warning("the calibration could not be kept in %s: %s", path, error)
-    return device
+def this_machine(*, refresh: bool = False, cache: OpCostCache | None = None) -> Device:
+    """This machine as a `Device`: from the cache if it was measured before, else measured now and kept there."""
+    kept = OpCostCache() if cache is None else cache
+    key = _key()
+    found = None if refresh else device_of(kept.get_many([key]).get(key, {}))
+    if found is None:
+        found = measure()
+        kept.put_many({key: {"device": msgspec.to_builtins(found)}})
+    return found
 
 
 def measure() -> Device:
@@ -77,31 +62,20 @@ def measure() -> Device:
         half_bytes=0.0,
         links=(),
         source=f"measured: {host.cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
-        fresh_s_per_byte=seconds_per_fresh_byte(),
-        fresh_from_bytes=smallest_fresh_bytes(),
+        fresh_s_per_byte=_seconds_per_fresh_byte(),
+        fresh_from_bytes=_smallest_fresh_bytes(),
     )
 
 
-def _cache_key() -> str:
-    parts = {
-        "cpu": host.cpu_model(),
-        "memory_bytes": host.memory_capacity_bytes(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "figures": _FIGURES,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _read(path: Path) -> Device | None:
-    try:
-        if not path.exists():
-            return None
-        return Device.from_json(read_bytes(path))
-    except (OSError, UsageError) as error:
-        why = error.why or error.what if isinstance(error, UsageError) else error
-        _LOG.warning("the calibration in %s is not readable (%s); measuring again", path, why)
-        return None
+def _key() -> str:
+    return ", ".join(
+        (
+            f"{CALIBRATION}{host.cpu_model()}",
+            f"{host.memory_capacity_bytes()} bytes",
+            f"{torch.get_num_threads()} threads",
+            f"torch {torch.__version__}",
+        )
+    )
 
 
 def _best_seconds(work: Callable[[], object]) -> float:
@@ -153,3 +127,54 @@ def _copy_bytes_per_s() -> float:
     target = torch.empty_like(source)
     # Read once and written once.
     return 2.0 * _COPY_BYTES / _best_seconds(lambda: target.copy_(source))
+
+
+_PROBED_BYTES: Final = 32 * 2**20
+_PROBES: Final = 5
+_SMALLEST_FRESH_BYTES: Final = 2**23
+"""Blocks below this are taken to be used again."""
+_LARGEST_BYTES: Final = 2**26
+# The first frees teach some allocators to keep blocks of a size.
+_TIMES: Final = 8
+
+
+def _seconds_per_fresh_byte() -> float:
+    """Seconds of this thread to touch fresh memory and to give it back, beyond writing it, by byte. Takes 0.1 s."""
+    # Other programs can only make it longer.
+    return max(0.0, min(_extra_seconds() for _ in range(_PROBES)) / _PROBED_BYTES)
+
+
+def _extra_seconds() -> float:
+    before = time.thread_time()
+    with mmap.mmap(-1, _PROBED_BYTES) as block:
+        tensor = torch.frombuffer(block, dtype=torch.uint8)
+        tensor.fill_(1)
+        filled = time.thread_time()
+        tensor.fill_(2)
+        again = time.thread_time()
+        del tensor
+    return (time.thread_time() - again) + (filled - before) - (again - filled)
+
+
+def _smallest_fresh_bytes() -> int:
+    """From which size on blocks that are freed go back to the system at once; 0 where none do, or it is not told.
+
+    Sizes that are powers of two are tried, down to the first that is kept. Takes 0.5 s.
+    """
+    found, nbytes = 0, _LARGEST_BYTES
+    while nbytes >= _SMALLEST_FRESH_BYTES and _is_fresh_again(nbytes):
+        found = nbytes
+        nbytes //= 2
+    return found
+
+
+def _is_fresh_again(nbytes: int) -> bool:
+    touched = 0
+    for _ in range(_TIMES):
+        before = host.page_faults()
+        torch.empty(nbytes, dtype=torch.uint8).fill_(1)
+        after = host.page_faults()
+        if before is None or after is None:
+            return False
+        touched = after - before
+    return touched * mmap.PAGESIZE >= nbytes // 2

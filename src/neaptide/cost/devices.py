@@ -7,12 +7,13 @@ A `Device` says where its numbers come from. Presets restate public data sheets 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from neaptide.cost.cache import OpCostCache
 from neaptide.errors import UsageError
 from neaptide.reading import JsonError, decode_json
 
@@ -29,6 +30,14 @@ on the disk."""
 DISK_LATENCY_S: Final = 100e-6
 """Time that such a copy takes beside its bytes: two threads are woken, and a pause ends late (`benchmarks/offload_runs.py`)."""
 _MOST_BYTES: Final = 1 << 62
+_NOT_NEGATIVE: Final = [
+    "launch_s",
+    "half_flops",
+    "half_bytes",
+    "reserved_bytes",
+    "fresh_s_per_byte",
+    "fresh_from_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +126,8 @@ class Device:
         _require("float32" in self.flops_per_s, where, "flops_per_s has no rate for float32")
         for dtype, rate in self.flops_per_s.items():
             _require_positive(rate, where, f"flops_per_s[{dtype!r}]")
-        for value, label in (
-            (self.launch_s, "launch_s"),
-            (self.half_flops, "half_flops"),
-            (self.half_bytes, "half_bytes"),
-            (self.reserved_bytes, "reserved_bytes"),
-            (self.fresh_s_per_byte, "fresh_s_per_byte"),
-            (self.fresh_from_bytes, "fresh_from_bytes"),
-        ):
-            _require_not_negative(value, where, label)
+        for label in _NOT_NEGATIVE:
+            _require_not_negative(getattr(self, label), where, label)
         _require(0.0 < self.fall <= 1.0, where, "fall must be above 0 and at most 1")
         _require(self.reserved_bytes < self.spaces[0].capacity_bytes, where, "reserved_bytes leaves nothing")
         for link in self.links:
@@ -143,22 +145,9 @@ class Device:
         """Bytes of the main space that tensors can have."""
         return self.main_space.capacity_bytes - self.reserved_bytes
 
-    def space(self, name: str) -> MemorySpace:
-        """The memory space of that name."""
-        for space in self.spaces:
-            if space.name == name:
-                return space
-        known = ", ".join(space.name for space in self.spaces)
-        raise UsageError(
-            f"device {self.name!r} has no memory space {name!r}", next_step=f"its memory spaces are {known}"
-        )
-
     def link(self, source: str, target: str) -> Link | None:
         """The copy engine from one space to another, if there is one."""
-        for link in self.links:
-            if (link.source, link.target) == (source, target):
-                return link
-        return None
+        return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
 
     @property
     def slow_space(self) -> str:
@@ -222,6 +211,23 @@ class Device:
                 why=str(error),
                 next_step="compare it with the JSON of a preset",
             ) from error
+
+
+CALIBRATION: Final = "calibration: "
+"""What the keys of measured devices begin with in the cache."""
+
+
+def device_of(kept: Mapping[str, Any]) -> Device | None:
+    """The device of a calibration in the cache; None where it is none, which costs a new one."""
+    try:
+        return msgspec.convert(kept.get("device"), Device)
+    except (msgspec.ValidationError, UsageError):
+        return None
+
+
+def calibrations(cache: OpCostCache) -> Iterator[Device]:
+    """Machines that were measured, as the cache has them."""
+    yield from filter(None, map(device_of, cache.starting_with(CALIBRATION)))
 
 
 def _require(holds: bool, where: str, why: str) -> None:

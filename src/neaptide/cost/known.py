@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import NamedTuple
 
 from neaptide.analysis.loops import Binding, trips
 from neaptide.cost.model import CostModel
@@ -15,28 +16,19 @@ Sizes = tuple[tuple[str, int], ...]
 """A binding that can be a key."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNodes:
-    """Seconds, scratch bytes and storages of another size than the graph says, of a graph or a body under some sizes.
-
-    Attributes:
-        seconds: by node id; zero for loops, as `workspace` is: they depend on the order of their bodies.
-    """
+class KnownNodes(NamedTuple):
+    """What is known of the nodes of a graph, or of a body under some sizes: zero for loops, which the order of bodies decides."""
 
     graph: Graph
     sizes: Sizes
     seconds: tuple[float, ...]
     workspace: tuple[int, ...]
-    storages: Mapping[int, int]
+    storages: Mapping[int, int]  # of another size than the graph says
 
 
 @dataclass(frozen=True)
 class KnownCost(CostModel):
-    """The numbers of another cost model for one graph and for the bodies in it; it knows no other graph.
-
-    Attributes:
-        known: of the graph, and of each body under the sizes of each kind of trip.
-    """
+    """The numbers of another cost model for one graph and for the bodies in it; it knows no other graph."""
 
     known: tuple[KnownNodes, ...]
     binding: Binding

@@ -1,4 +1,11 @@
-"""What planners ask about cost: seconds and workspace of a node, and the sizes that storages really have."""
+"""What planners ask about cost: seconds and workspace of a node, and the sizes that storages really have.
+
+Where nothing is run, the roofline (Williams, Waterman and Patterson, CACM 2009) tells seconds: a kernel runs at the
+arithmetic rate or at the memory bandwidth, whichever takes longer. Small kernels reach neither. MAGIS (ASPLOS 2024)
+measured how splitting an operator loses time to kernels that no longer fill the machine, so both terms are divided by a
+utilisation `u(work) = 1 / (1 + (half_work / work) ** fall)`, where `half_work` is the work that keeps half of the
+machine busy. Without it, cutting an operator into ever smaller parts would look free.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +26,9 @@ from neaptide.analysis.loops import (
     trips,
 )
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
-from neaptide.cost import roofline
 from neaptide.cost.devices import Device
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Loop, Node
 from neaptide.ir.registry import Call, OpRegistry, Trait, tensor_traffic
 from neaptide.ir.values import Value
 from neaptide.symbolic.size_expr import SizeExpr
@@ -32,10 +38,9 @@ HOST_SCALAR_S: Final = 2e-7
 
 
 class CostModel(ABC):
-    """Time and scratch memory of the nodes of a graph.
+    """Time and scratch memory of the nodes of a graph, by the call of each alone.
 
-    What is said of a node follows from its call alone; where it is measured, from the calls that make its operands
-    as well. A model says what single nodes take; what loops take is put together here.
+    A model says what single nodes take; what loops take is put together here.
 
     Attributes:
         binding: values of symbolic dims; in the body of a loop those of a trip.
@@ -121,16 +126,12 @@ def loop_seconds(
     *,
     call_s: float,
 ) -> float:
-    """Seconds of all trips, one after another, repetitions in the body included.
-
-    A trip is one call of the body, and one call for each part that it is handed: of an input, or of a result to fill.
-    """
+    """Seconds of all trips, one after another, repetitions in the body included."""
     total = 0.0
     for loop in node.regions:
         order = body_schedule(node, bodies)
-        calls = 1 + len(loop.slices) + sum(merge.how == "concat" for merge in loop.merges)
         for count, sizes in trips(graph, node, loop, binding):
-            total += count * calls * call_s
+            total += count * calls_of_trip(loop) * call_s
             for step in order.node_steps():
                 part = loop.body.nodes[step.target]
                 total += count * (
@@ -139,6 +140,11 @@ def loop_seconds(
                     else inner(loop.body, part, sizes)
                 )
     return total
+
+
+def calls_of_trip(loop: Loop) -> int:
+    """One call of the body, and one for each part that it is handed: of an input, or of a result to fill."""
+    return 1 + len(loop.slices) + sum(merge.how == "concat" for merge in loop.merges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class EstimatedCost(CostModel):
             return self.device.host_call_s
         work = node_work(graph, node, self.registry)
         made = [nbytes.evaluate(sizes) for nbytes in work.made]
-        return sum(map(self.device.fresh_seconds, made)) + roofline.seconds(
+        return sum(map(self.device.fresh_seconds, made)) + roofline_seconds(
             self.device,
             flops=work.flops.evaluate(sizes),
             bytes_moved=work.moved.evaluate(sizes),
@@ -188,13 +194,28 @@ class EstimatedCost(CostModel):
         return self.workspace_size(graph, node).evaluate(sizes)
 
 
+def roofline_seconds(device: Device, *, flops: float, bytes_moved: float, dtype: str) -> float:
+    """Seconds of one call that so many floating-point operations (a multiply-add counts two) and bytes, read and written, take.
+
+    Grows with both.
+    """
+    rate = device.rate_flops_per_s(dtype)
+    half_flops = device.half_flops * (rate / device.rate_flops_per_s("float32"))
+    bandwidth = device.main_space.bandwidth_bytes_per_s
+    arithmetic_s = _seconds_at(flops, rate, half_flops, device.fall)
+    memory_s = _seconds_at(bytes_moved, bandwidth, device.half_bytes, device.fall)
+    return device.launch_s + max(arithmetic_s, memory_s)
+
+
+def _seconds_at(work: float, rate: float, half_work: float, fall: float) -> float:
+    """`work / (rate * utilisation(work))`, in the form that is monotone in floats too; 0 for no work."""
+    # The second term is work that the machine could have done meanwhile, at its full rate.
+    return (work + half_work**fall * work ** (1.0 - fall)) / rate if work > 0 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """What a node that runs on the device does there.
-
-    Attributes:
-        made: bytes of each storage that it creates.
-    """
+    """What a node that runs on the device does there; `made` are the bytes of each storage that it creates."""
 
     flops: SizeExpr
     moved: SizeExpr

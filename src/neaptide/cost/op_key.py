@@ -8,7 +8,7 @@ follow from the call itself (`index_limits`), so they need no place in the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, Self
@@ -37,8 +37,9 @@ is given a real one, made by its producer: made-up bytes could be read past thei
 class Operand:
     """An operand as bytes in memory.
 
+    Shape, strides and offset are in elements.
+
     Attributes:
-        shape: in elements, as `strides` and `offset` are.
         offset: of the first element in `group`; kept only where it can matter.
         group: operands of one call with the same number share a storage; -1 for a host scalar.
         shape_only: its elements are not needed.
@@ -77,9 +78,9 @@ class Operand:
 class OpCall:
     """A node's call without its graph.
 
+    A result on the storage of operand group g has group g; fresh ones have groups of their own.
+
     Attributes:
-        results: as in `Node`; `outputs` in the order of the node's outputs. A result on the storage of operand
-            group g has group g; fresh ones have groups of their own.
         is_view: it makes no bytes and changes none.
         producers: calls that make opaque operands, by name.
     """
@@ -124,17 +125,8 @@ class OpCall:
         return f"{self.op}({args};{kwargs})<{operands}>[{outputs}]{_arg_text(self.results)}"
 
 
-def op_call(
-    graph: Graph,
-    node: Node,
-    binding: Mapping[str, int] | None = None,
-    opaque: Container[int] = (),
-) -> OpCall:
-    """What a node runs, in numbers. O(size of the node).
-
-    Args:
-        opaque: values that are not what the graph says; as operands they are made by their producers.
-    """
+def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) -> OpCall:
+    """What a node runs, in numbers. O(size of the node)."""
     view = is_pure_view(graph, node)
     needed = set(needed_inputs(graph, node))
     inputs = [graph.values[v] for v in node.inputs]
@@ -169,8 +161,8 @@ def op_call(
     for value in inputs:
         operand = describe(value, is_input=True)
         maker = graph.producer(value.id)
-        if maker is not None and (value.id in opaque or _is_opaque(graph.nodes[maker], value)):
-            made_by = op_call(graph, graph.nodes[maker], binding, opaque)
+        if maker is not None and _is_opaque(graph.nodes[maker], value):
+            made_by = op_call(graph, graph.nodes[maker], binding)
             name = digest(made_by.text())
             producers[name] = made_by
             position = graph.nodes[maker].outputs.index(value.id)
@@ -206,35 +198,25 @@ def index_limits(call: OpCall) -> dict[int, int]:
         return {}
     index_at, table_at, axes = rule
     index, table = _slot(call, index_at), _slot(call, table_at)
-    if index is None:
-        return {}
+    limit: Arg = None
     if table is None:
         limit = call.args[table_at]
-        return {index: limit} if isinstance(limit, int) and limit > 0 else {}
-    shape = call.operands[table].shape
-    if axes is None:  # the axis is an argument of the call
-        given = call.args[1]
-        axes = (given,) if isinstance(given, int) else ()
-    # A loss over a single sample has its classes in the only axis.
-    return (
-        {index: max(1, prod(shape[axis] if axis < len(shape) else shape[-1] for axis in axes))}
-        if shape
-        else {}
-    )
+    elif shape := call.operands[table].shape:
+        # Without axes the axis is an argument of the call. A loss over a single sample has its classes in the only axis.
+        along = [axis for axis in (call.args[1:2] if axes is None else axes) if isinstance(axis, int)]
+        limit = max(1, prod(shape[axis] if axis < len(shape) else shape[-1] for axis in along))
+    return {index: limit} if index is not None and isinstance(limit, int) and limit > 0 else {}
 
 
 def lengths(call: OpCall) -> dict[int, int]:
     """For integer operands that decide how large a result is: the number that they hold everywhere, by slot."""
     if call.op == "aten._ctc_loss.Tensor":
-        table = call.outputs[1].shape
-    elif call.op == "aten._ctc_loss_backward.Tensor":
-        kept = _slot(call, 6)
-        table = () if kept is None else call.operands[kept].shape
+        at, table = 2, call.outputs[1].shape
+    elif call.op == "aten._ctc_loss_backward.Tensor" and (kept := _slot(call, 6)) is not None:
+        at, table = 3, call.operands[kept].shape
     else:
         return {}
-    at = (
-        2 if call.op == "aten._ctc_loss.Tensor" else 3
-    )  # the lengths of the sequences, then those of their targets
+    # The lengths of the sequences, then those of their targets.
     found = zip((_slot(call, at), _slot(call, at + 1)), (table[1], (table[2] - 1) // 2), strict=True)
     return {slot: number for slot, number in found if slot is not None}
 
@@ -379,11 +361,6 @@ class OpRecord:
     outputs: tuple[OutputFacts | None, ...] = ()
     failure: str = ""
     pace_s: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self | None:

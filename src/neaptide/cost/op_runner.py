@@ -18,10 +18,10 @@ from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
 
 LONG_RUN_S: Final = 0.05
-"""A call that takes this long is repeated at most once."""
+"""A call that takes this long is not run a second time to see what it allocates."""
 _REPEATS: Final = 5
-_LONG_REPEATS: Final = 1
-_MOST_REPEATED_S: Final = 0.5
+_REPEATED_S: Final = 0.2
+"""So many times, and about so long, a call is repeated at most to take the median."""
 _PATTERN_LENGTH: Final = 1 << 16
 _SEED: Final = 0
 
@@ -29,11 +29,8 @@ _SEED: Final = 0
 class OperandMaker:
     """Makes tensors of given geometry; keeps nothing but a small pattern of numbers.
 
-    Floats are in [0.25, 1.25): no denormals, no domain errors. Masks are all true, integers zero unless they
-    index something: those are spread over their table, since one row read again and again stays in the cache.
-
-    Args:
-        magnitude: floats are this many times as large.
+    Floats are in [0.25, 1.25), times a magnitude: no denormals, no domain errors. Masks are all true, integers zero unless
+    they index something: those are spread over their table, since one row read again and again stays in the cache.
     """
 
     def __init__(self, magnitude: float = 1.0) -> None:
@@ -55,7 +52,8 @@ class OperandMaker:
                 made.append(_NUMBERS[operand.dtype])
             elif operand.shape_only:
                 # As in a lowered program: only the shape is looked at.
-                made.append(_strided(operand, device="meta"))
+                dtype = _dtype(operand.dtype)
+                made.append(torch.empty_strided(operand.shape, operand.strides, dtype=dtype, device="meta"))
             elif operand.made_by:
                 producer = producers[operand.made_by]
                 result = PreparedCall(producer, self.operands(producer)).run()
@@ -141,26 +139,20 @@ class PreparedCall:
             seen.setdefault(identity, position)
         return found
 
-    def seconds(self, clock: CallClock, kept: list[object] | None = None) -> float:
-        """Seconds of one run, on an accelerator until it is done; the result is put into `kept`, or dropped within."""
+    def seconds(self, clock: CallClock) -> float:
+        """Seconds of one run, on an accelerator until it is done; the result is dropped within."""
         if not is_on_cuda(self.call):
-            return clock.seconds(self.run if kept is None else lambda: kept.append(self.run()))
+            return clock.seconds(self.run)
         torch.cuda.synchronize()
         before = time.perf_counter()
-        result = self.run()
+        self.run()
         torch.cuda.synchronize()
-        elapsed = time.perf_counter() - before
-        if kept is not None:
-            kept.append(result)
-        return elapsed
+        return time.perf_counter() - before
 
     def median_seconds(self, clock: CallClock, first_s: float) -> float:
-        """Median of a few runs after a first one that took `first_s`; that one counts when it was long."""
-        if first_s > LONG_RUN_S:
-            more = min(_LONG_REPEATS, int(_MOST_REPEATED_S / first_s))
-            return median([first_s, *(self.seconds(clock) for _ in range(more))])
-        repeats = max(1, min(_REPEATS, int(LONG_RUN_S / max(first_s, 1e-6))))
-        return median(self.seconds(clock) for _ in range(repeats))
+        """Median of a first run that took `first_s` and a few more."""
+        more = min(_REPEATS, int(_REPEATED_S / max(first_s, 1e-6)))
+        return median([first_s, *(self.seconds(clock) for _ in range(more))])
 
 
 def flat_results(call: OpCall, result: Any) -> list[Any]:
@@ -210,18 +202,9 @@ def _spans(call: OpCall) -> dict[int, int]:
 
 def _window(block: torch.Tensor, operand: Operand) -> torch.Tensor:
     dtype = _dtype(operand.dtype)
-    flat = block if block.dtype == dtype else block.view(torch.uint8)[: _whole(block, dtype)].view(dtype)
+    whole_bytes = block.nbytes - block.nbytes % dtype.itemsize
+    flat = block if block.dtype == dtype else block.view(torch.uint8)[:whole_bytes].view(dtype)
     return flat.as_strided(operand.shape, operand.strides, operand.offset)
-
-
-def _whole(block: torch.Tensor, dtype: torch.dtype) -> int:
-    """Bytes of a block that make up whole elements of another dtype."""
-    nbytes = block.numel() * block.element_size()
-    return nbytes - nbytes % dtype.itemsize
-
-
-def _strided(operand: Operand, device: str) -> torch.Tensor:
-    return torch.empty_strided(operand.shape, operand.strides, dtype=_dtype(operand.dtype), device=device)
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -15,13 +15,12 @@ from typing import Final
 
 import torch
 
-from neaptide.cost.call_clock import CallClock
+from neaptide.cost.call_clock import CallClock, used_memory
 from neaptide.cost.graph_calls import PlacedCall
 from neaptide.cost.op_key import OpCall
 from neaptide.cost.op_runner import OperandMaker, PreparedCall
 from neaptide.cost.op_session import SHORT_S, is_short, most_bytes
-from neaptide.cost.used_memory import used_memory
-from neaptide.outcome import LimitGuard, Stopwatch
+from neaptide.outcome import Stopwatch
 
 _ALL_BYTES: Final = 512 * 2**20
 # Of each stretch of the program that is played, calls in front of the first that is wanted.
@@ -39,10 +38,9 @@ _LEAST_TOUCHED_BYTES: Final = 64 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """A call of the program.
+    """A call of the program, which has a key, or what stands in for one.
 
     Attributes:
-        key: of the call; empty for a stand-in.
         near: blocks that must be in the caches before it runs.
         times: how many times the program runs it like this.
     """
@@ -53,62 +51,48 @@ class _Play:
     times: int = 1
 
 
-_Spans = dict[str, list[tuple[float, int]]]
-"""By key of a call, the seconds of each that was played, and how many times the program runs it like this."""
-
-
 def seconds_in_program(
-    order: Sequence[PlacedCall],
-    alone_s: Mapping[str, float],
-    wanted: Collection[str],
-    clock: CallClock,
-    guard: LimitGuard,
+    order: Sequence[PlacedCall], alone_s: Mapping[str, float], wanted: Collection[str], clock: CallClock
 ) -> dict[str, float]:
     """Mean seconds of a call over all its runs in the program, by key, for those of `wanted` that are short.
 
     Plays the program, or of a long one the calls in front of what is wanted, a few times. Which part each call takes is
-    told by rounds with a clock at each; how long all take together, by rounds without one between them.
-
-    Args:
-        alone_s: of each call run alone, by key; those without are left out.
-        guard: asked before every round; when it says so, nothing is found.
+    told by rounds with a clock at each; how long all take together, by rounds without one between them. Calls without
+    seconds in `alone_s` are left out.
     """
     short = _short_calls(order, alone_s)
-    if not short.keys() & set(wanted):
+    aimed_at = short.keys() & set(wanted)
+    if not aimed_at:
         return {}
-    prepared = _Prepared(short)
+    theatre = _Theatre(short)
     plays = [
-        prepared.play(placed, alone_s[placed.keyed.key])
-        for placed in _played(order, set(wanted) & short.keys())
+        theatre.play(placed, alone_s[placed.keyed.key])
+        for placed in _played(order, aimed_at)
         if placed.keyed.key in alone_s
     ]
     with used_memory(most_bytes(short.values())):
-        found = _rounds(prepared, plays, clock, guard)
-    return {key: seconds for key, seconds in found.items() if key in wanted}
+        found = _rounds(theatre, plays, clock)
+    return {key: found[key] for key in aimed_at if key in found}
 
 
-def _rounds(
-    prepared: _Prepared, plays: Sequence[_Play], clock: CallClock, guard: LimitGuard
-) -> dict[str, float]:
-    """Mean seconds of each call over its runs, the median of a few rounds; nothing once the guard says so."""
-    apart: dict[str, list[float]] = defaultdict(list)
+def _rounds(theatre: _Theatre, plays: Sequence[_Play], clock: CallClock) -> dict[str, float]:
+    """Mean seconds of each call over its runs, the median of a few rounds."""
+    watch = Stopwatch()
+    theatre.round_apart(plays, clock)  # fills the caches
+    rounds = min(max(int(_ALL_ROUNDS_S / max(2 * watch.seconds(), 1e-9)), _LEAST_ROUNDS), _ROUNDS)
+    means: dict[str, list[float]] = defaultdict(list)
     apart_s, together_s = [], []
-    number, rounds = 0, _ROUNDS
-    while number <= rounds:
-        if guard.check_now() is not None:
-            return {}
-        watch = Stopwatch()
-        found = prepared.round_apart(plays, clock)
-        if not number:  # the first one fills the caches
-            rounds = min(max(int(_ALL_ROUNDS_S / max(2 * watch.seconds(), 1e-9)), _LEAST_ROUNDS), _ROUNDS)
-        else:
-            together_s.append(prepared.round_together(plays, clock))
-            for key, spans in found.items():
-                apart[key].append(fmean(*zip(*spans, strict=True)))
-            apart_s.append(sum(seconds for spans in found.values() for seconds, _ in spans))
-        number += 1
+    for _ in range(rounds):
+        spans = theatre.round_apart(plays, clock)
+        together_s.append(theatre.round_together(plays, clock))
+        apart_s.append(sum(spans))
+        by_key: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for play, seconds in zip((play for play in plays if play.key), spans, strict=True):
+            by_key[play.key].append((seconds, play.times))
+        for key, seen in by_key.items():
+            means[key].append(fmean(*zip(*seen, strict=True)))
     scale = median(together_s) / median(apart_s) if median(apart_s) else 1.0
-    return {key: median(spans) * scale for key, spans in apart.items()}
+    return {key: median(found) * scale for key, found in means.items()}
 
 
 def _short_calls(order: Sequence[PlacedCall], alone_s: Mapping[str, float]) -> dict[str, OpCall]:
@@ -134,18 +118,16 @@ def _played(order: Sequence[PlacedCall], wanted: Collection[str]) -> list[Placed
     return near[::-1]
 
 
-class _Prepared:
+class _Theatre:
     """Calls with operands, and bytes to sweep the caches with."""
 
     def __init__(self, calls: Mapping[str, OpCall]) -> None:
         maker = OperandMaker()
         self._prepared = {key: PreparedCall(call, maker.operands(call)) for key, call in calls.items()}
         self._swept = torch.zeros(_SWEPT_BYTES // 4)
-        written = [p for p in self._prepared.values() if not p.call.is_pure]
-        tensors = [t for p in written for t in p.operands if isinstance(t, torch.Tensor) and not t.is_meta]
         # Whole blocks: an operand may see one element many times, and cannot be written to then.
-        blocks = {t.untyped_storage().data_ptr(): _block_of(t) for t in tensors}
-        self._kept = [(block, block.clone()) for block in blocks.values()]
+        written = _blocks(t for p in self._prepared.values() if not p.call.is_pure for t in p.operands)
+        self._kept = [(block, block.clone()) for block in written]
 
     def play(self, placed: PlacedCall, alone_s: float) -> _Play:
         key = placed.keyed.key
@@ -153,16 +135,17 @@ class _Prepared:
             part = self._swept if alone_s >= SHORT_S else self._swept[: _SWEPT_BYTES // 16]
             return _Play("", lambda: part.add_(1))
         call = self._prepared[key]
-        near = () if call.call.is_view else _touched_blocks(call, placed.near)
+        near = () if call.call.is_view else _touchable(call.operands[slot] for slot in placed.near)
         return _Play(key, call.run, near, placed.times)
 
-    def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> _Spans:
+    def round_apart(self, plays: Sequence[_Play], clock: CallClock) -> list[float]:
+        """Seconds of each call."""
         self._reset()
-        found: _Spans = defaultdict(list)
+        found = []
         for play in plays:
             _touch(play.near)
             if play.key:
-                found[play.key].append((clock.seconds(play.run), play.times))
+                found.append(clock.seconds(play.run))
             else:
                 play.run()
         return found
@@ -198,15 +181,11 @@ def _stretches(plays: Sequence[_Play]) -> Iterator[list[_Play]]:
         yield stretch
 
 
-def _touched_blocks(prepared: PreparedCall, slots: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-    """The blocks of some operands, each once, as numbers of eight bytes; small ones are left out."""
-    tensors = [
-        t for slot in slots if isinstance(t := prepared.operands[slot], torch.Tensor) and not t.is_meta
-    ]
-    blocks = {t.untyped_storage().data_ptr(): _block_of(t) for t in tensors if t.layout == torch.strided}
+def _touchable(operands: Iterable[object]) -> tuple[torch.Tensor, ...]:
+    """The blocks of some operands as numbers of eight bytes; small ones are left out."""
     return tuple(
         block[: block.numel() // 8 * 8].view(torch.int64)
-        for block in blocks.values()
+        for block in _blocks(operands)
         if block.numel() >= _LEAST_TOUCHED_BYTES
     )
 
@@ -216,8 +195,18 @@ def _touch(blocks: Iterable[torch.Tensor]) -> None:
         block.add_(0)
 
 
-def _block_of(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+def _blocks(operands: Iterable[object]) -> list[torch.Tensor]:
+    """The bytes of those operands that are tensors with a storage, each block once."""
+    tensors = [
+        t for t in operands if isinstance(t, torch.Tensor) and not t.is_meta and t.layout == torch.strided
+    ]
+    whole = {
+        t.untyped_storage().data_ptr(): torch.empty(0, dtype=torch.uint8, device=t.device).set_(
+            t.untyped_storage()
+        )
+        for t in tensors
+    }
+    return list(whole.values())
 
 
 def _run_all(runs: Sequence[Callable[[], object]]) -> None:

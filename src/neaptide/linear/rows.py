@@ -1,18 +1,17 @@
-"""The rows of a linear program, put together piece by piece: `lower <= sum of entries x variables <= upper`."""
+"""The rows of a linear program, put together piece by piece: `sum of entries x variables <= upper`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from neaptide.linear.arrays import Flags, Floats, Ints
 
-Rows: TypeAlias = tuple[csr_array, Floats | float, Floats | float]
-"""Rows with their least and their largest sums."""
+Rows: TypeAlias = tuple[csr_array, Floats | float]
+"""Rows with their largest sums."""
 
 
 class SparseRows:
@@ -24,13 +23,7 @@ class SparseRows:
         self._rows: list[Ints] = []
         self._columns: list[Ints] = []
         self._entries: list[Floats] = []
-        self._lower: dict[int, float] = {}
         self._upper: list[Floats] = []
-
-    def variable(self) -> int:
-        """One more variable; its number."""
-        self.size += 1
-        return self.size - 1
 
     def variables(self, wanted: Flags) -> Ints:
         """One variable for each wanted index; -1 for the others."""
@@ -58,15 +51,6 @@ class SparseRows:
         self.row_count += count
         return slice(first, self.row_count)
 
-    def add_terms(
-        self, terms: Sequence[tuple[float, int]], *, low: float = -math.inf, high: float = math.inf
-    ) -> None:
-        """One row as pairs of entry and variable, between two limits."""
-        columns = np.array([column for _, column in terms], dtype=np.int64)
-        row = self.add_row(columns, np.array([entry for entry, _ in terms], dtype=np.float64), high)
-        if low != -math.inf:
-            self._lower[row] = low
-
     def add_entries(self, rows: Ints, columns: Ints, entries: Floats, upper: Floats) -> int:
         """Several rows at once, with `rows` counted from the first of them; the number of that one."""
         first = self.row_count
@@ -87,28 +71,11 @@ class SparseRows:
         entries = np.concatenate([np.zeros(0), *self._entries])
         return csr_array((entries, where), shape=(self.row_count, self.size))
 
-    def lower(self) -> Floats:
-        """By row, the least sum; minus infinity where there is none."""
-        lower = np.full(self.row_count, -np.inf)
-        lower[list(self._lower)] = list(self._lower.values())
-        return lower
-
     def upper(self) -> Floats:
-        """By row, the largest sum; infinity where there is none."""
+        """By row, the largest sum."""
         return np.concatenate([np.zeros(0), *self._upper])
-
-    def limited(self) -> Rows:
-        """The rows between their limits."""
-        return self.matrix(), self.lower(), self.upper()
-
-    def one_sided(self) -> tuple[csr_array, Floats]:
-        """The same as rows `sum <= upper` alone, those with a lower limit turned around and put behind the others."""
-        matrix, lower, upper = self.matrix(), self.lower(), self.upper()
-        is_low, is_high = np.isfinite(lower), np.isfinite(upper)
-        stacked = csr_array(vstack((matrix[is_high], -matrix[is_low])))
-        return stacked, np.concatenate((upper[is_high], -lower[is_low]))
 
 
 def one_row(entries: Floats, upper: float) -> Rows:
     """A single row over all variables."""
-    return csr_array(entries.reshape(1, -1)), -np.inf, upper
+    return csr_array(entries.reshape(1, -1)), upper

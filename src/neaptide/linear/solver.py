@@ -57,13 +57,7 @@ def solve_fractions(
     equal: tuple[csr_array, Floats] | None = None,
     time_s: float | None = None,
 ) -> LinearAnswer:
-    """The optimum in fractions, by the dual simplex.
-
-    Args:
-        rows: sums that are at most `upper`.
-        upper: by row.
-        equal: rows whose sums are exactly some values.
-    """
+    """The optimum in fractions, by the dual simplex, where sums of `rows` are at most `upper` and those of `equal` are exact."""
 
     def solve() -> OptimizeResult:
         return linprog(
@@ -74,7 +68,7 @@ def solve_fractions(
             b_eq=None if equal is None else equal[1],
             bounds=np.stack((low, high), axis=1),
             method="highs-ds",
-            options=_options(None, None, time_s),
+            options=_options(time_s),
         )
 
     found = beside(solve, _out_of_time)
@@ -96,22 +90,19 @@ def solve_mixed(
     nodes: int | None = None,
     time_s: float | None = None,
 ) -> LinearAnswer:
-    """The optimum where some variables are whole numbers, by branch and bound.
+    """The optimum where variables with 1 in `is_whole` are whole numbers, by branch and bound.
 
-    Args:
-        is_whole: 1 for a variable that takes whole numbers only, 0 for another.
-        relative_gap: an answer this close to its bound is the last, as a share of it.
-        nodes: of the search tree; the limit that is the same on every machine.
+    An answer within `relative_gap` of its bound is the last. The limit in `nodes` of the search tree is the same on every machine.
     """
 
     def solve() -> OptimizeResult:
         with silent_c_stdout():
             return milp(
                 cost,
-                constraints=[LinearConstraint(*part) for part in rows],
+                constraints=[LinearConstraint(part, ub=upper) for part, upper in rows],
                 bounds=Bounds(low, high),
                 integrality=is_whole,
-                options=_options(relative_gap, nodes, time_s),
+                options=_options(time_s, mip_rel_gap=relative_gap, node_limit=nodes),
             )
 
     found = beside(solve, _out_of_time)
@@ -126,15 +117,9 @@ def solve_mixed(
     )
 
 
-def _options(relative_gap: float | None, nodes: int | None, time_s: float | None) -> dict[str, float]:
-    options: dict[str, float] = {}
-    if relative_gap is not None:
-        options["mip_rel_gap"] = relative_gap
-    if nodes is not None:
-        options["node_limit"] = nodes
-    if time_s is not None:
-        options["time_limit"] = max(time_s, _LEAST_TIME_S)
-    return options
+def _options(time_s: float | None, **others: float | None) -> dict[str, float]:
+    limit_s = None if time_s is None else max(time_s, _LEAST_TIME_S)
+    return {name: value for name, value in {**others, "time_limit": limit_s}.items() if value is not None}
 
 
 def _out_of_time() -> OptimizeResult:

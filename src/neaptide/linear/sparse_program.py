@@ -20,12 +20,7 @@ from neaptide.linear.tolerances import BOUND_GAP, GIVEN_AWAY, ROUNDING
 
 @dataclass(frozen=True, slots=True)
 class SparseAnswer:
-    """What the solver found.
-
-    Attributes:
-        is_infeasible: not even fractions obey the rows.
-        bound: no solution costs less.
-    """
+    """What the solver found: whether not even fractions obey the rows, and a bound that no solution costs less than."""
 
     is_infeasible: bool
     bound: float
@@ -69,14 +64,12 @@ class SparseProgram(SparseRows):
     ) -> SparseAnswer:
         """The optimum in whole numbers, if it is below a level; after `relax` variables are fixed for that.
 
-        Args:
-            level: dearer solutions are not looked for; the bound is at most this.
-            relative_gap: an answer this close to its bound is the last, as a share of it.
+        Dearer solutions are not looked for, and the bound is at most the level. For the gap see `solve_mixed`.
         """
         low, high = self._fixed(level)
         found = solve_mixed(
             self._cost,
-            [(self._matrix, -np.inf, self._bounds)],
+            [(self._matrix, self._bounds)],
             low,
             high,
             self._is_whole.astype(np.float64),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,22 +19,11 @@ _NO_DIMS: Final[Binding] = MappingProxyType({})
 _SHAPES_REMEMBERED: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """A dim that follows from an extent of an argument."""
-
-    position: int
-    axis: int
-    dim: PartDim
-
-
 class DimReader:
     """Reads the values of a graph's dims off the shapes of its arguments, and checks all shapes against them.
 
-    Shapes that were seen are remembered: then a call costs one look-up.
-
-    Attributes:
-        chosen: that say how long the parts of loops are, and that no input tells: who calls the program chooses them.
+    Shapes that were seen are remembered: then a call costs one look-up. Of `dims` and `chosen` the latter say how long the
+    parts of loops are, and no input tells them: who calls the program chooses them.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -43,8 +31,10 @@ class DimReader:
         used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
         inputs = [(position, graph.values[v]) for position, v in enumerate(graph.inputs) if v in used]
         self._inputs = [(position, value) for position, value in inputs if _has_dims(value)]
-        self._told = tuple(_told(self._inputs))
-        self.dims = tuple(told.dim.dim for told in self._told)
+        positions = {value.id: position for position, value in self._inputs}
+        told = list(told_dims([value for _, value in self._inputs], ()))
+        self._told = [(positions[value.id], axis, dim) for value, axis, dim in told]
+        self.dims = tuple(dim.dim for _, _, dim in self._told)
         self._declared, self._relations = graph.dims, graph.relations
         self.chosen = tuple(dim for dim in chosen_dims(graph) if dim not in self.dims)
         self._seen = lru_cache(_SHAPES_REMEMBERED)(self._read)
@@ -61,10 +51,10 @@ class DimReader:
             if len(by_position[position]) != len(value.shape):
                 raise _misfit(value, by_position[position], "it has another number of axes")
         found: dict[str, int] = {}
-        for told in self._told:
-            length = by_position[told.position][told.axis] - told.dim.rest.evaluate(found)
-            scale = told.dim.scale.evaluate(found)
-            found[told.dim.dim] = length // scale if scale else 0
+        for position, axis, told in self._told:
+            length = by_position[position][axis] - told.rest.evaluate(found)
+            scale = told.scale.evaluate(found)
+            found[told.dim] = length // scale if scale else 0
         for position, value in self._inputs:
             for axis, (extent, length) in enumerate(zip(value.shape, by_position[position], strict=True)):
                 if extent.dims() <= found.keys() and extent.evaluate(found) != length:
@@ -77,32 +67,25 @@ class DimReader:
         return MappingProxyType(found)
 
 
-def _told(inputs: Iterable[tuple[int, Value]]) -> Iterable[_Told]:
-    """One extent for each dim: those that are a dim all by themselves first, the others by what is known then."""
-    extents = [
-        (position, axis, extent)
-        for position, value in inputs
-        for axis, extent in enumerate(value.shape)
-        if not extent.is_constant
-    ]
-    known: set[str] = set()
+def told_dims(values: Iterable[Value], known: Collection[str]) -> Iterator[tuple[Value, int, PartDim]]:
+    """One extent, by value and axis, for each dim that values tell, which may use dims that are known or told before.
+
+    Those that are a dim all by themselves come first.
+    """
+    seen = set(known)
+    extents = [(value, axis, extent) for value in values for axis, extent in enumerate(value.shape)]
+    extents = [found for found in extents if not found[-1].is_constant]
     for is_plain in (True, False):
-        while True:
-            found = next(
-                (
-                    _Told(position, axis, dim)
-                    for position, axis, extent in extents
-                    if (dim := part_dim(extent, frozenset(known))) is not None
-                    and dim.dim not in known
-                    and (dim.scale.dims() | dim.rest.dims()) <= known
-                    and (not is_plain or str(extent) == dim.dim)
-                ),
-                None,
-            )
-            if found is None:
-                break
-            known.add(found.dim.dim)
-            yield found
+        count = -1
+        while count < len(seen):  # an extent may tell a dim once another one is known
+            count = len(seen)
+            for value, axis, extent in extents:
+                told = part_dim(extent, frozenset(seen))
+                if told is None or told.dim in seen or (is_plain and str(extent) != told.dim):
+                    continue
+                if (told.scale.dims() | told.rest.dims()) <= seen:
+                    seen.add(told.dim)
+                    yield value, axis, told
 
 
 def _has_dims(value: Value) -> bool:
@@ -116,8 +99,3 @@ def _misfit(value: Value, shape: torch.Size, why: str) -> UsageError:
         why=why,
         next_step="pass arguments of shapes that belong together, or capture the step again with these",
     )
-
-
-def parameters(dims: Mapping[str, str]) -> str:
-    """The dims of a function as the end of its list of parameters; `dims` are their variables."""
-    return f", *, {', '.join(dims.values())}" if dims else ""

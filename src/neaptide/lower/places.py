@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from neaptide.ir.values import Value
-from neaptide.lower.names import Names
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -54,11 +51,7 @@ class StepPlaces:
 
 @dataclass(frozen=True, slots=True)
 class ToldPlaces:
-    """The results of a node that have a place in an arena, where each run is told the places.
-
-    Attributes:
-        inside: by output of the node, whether it has a place.
-    """
+    """By output of a node whether it has a place in an arena, where each run is told the places."""
 
     inside: tuple[bool, ...]
     out: OutVariant | None = None
@@ -69,16 +62,3 @@ NOWHERE: Final = ToldPlaces(())
 Places: TypeAlias = Mapping[int, StepPlaces]
 """By position among the steps that run nodes; a step that is missing has no place."""
 NO_PLACES: Final[Places] = MappingProxyType({})
-
-
-class PlaceNames:
-    """Hands out global names for places; one for each value and place."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self.used: dict[str, Place] = {}
-
-    def name(self, value: Value, place: Place) -> str:
-        found = self._names.fresh(f"place_of_{value.name}", ("place", place))
-        self.used[found] = place
-        return found

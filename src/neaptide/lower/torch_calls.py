@@ -29,11 +29,9 @@ _LONG_LITERAL = 32  # numbers; a longer constant is a global of the program inst
 
 @dataclass(frozen=True, slots=True)
 class CallText:
-    """A call and what it returns.
+    """A call, and how the node's outputs lie in what it returns, as in `Node.results` but never None.
 
-    Attributes:
-        results: how the node's outputs lie in what it returns, as in `Node.results`, never None; a string in it is
-            a result that the node does not have and that must be dropped.
+    A string in the results is one that the node does not have and that must be dropped.
     """
 
     text: str
@@ -72,11 +70,7 @@ class CallWriter:
     def write_into(
         self, graph: Graph, node: Node, variant: OutVariant, places: Mapping[int, str]
     ) -> CallText:
-        """The call of a node that writes its results where it is told.
-
-        Args:
-            places: by output, an expression for its tensor; fresh ones for the others.
-        """
+        """The call of a node that writes its results to the tensors of `places`, by output; to fresh ones for the others."""
         structure = result_structure(node)
         results = structure if isinstance(structure, tuple) else (structure,)
         slots = [item.slot for item in results if isinstance(item, Ref)]
@@ -200,35 +194,26 @@ class CallWriter:
             raise LoweringError(
                 "a constant without numbers, shape or device", where=node.source.location or None
             )
-        given = [n for n in shape if isinstance(n, (int, SizeExpr))]
-        if any(isinstance(n, SizeExpr) and not n.is_constant for n in given):
-            return self._filled(node, data, given, dtype, device)
-        extents = [int(self.size(n, node)) for n in given]
+        extents = [SizeExpr.const(n) if isinstance(n, int) else n for n in shape]
+        sizes = self.sizes([n for n in extents if isinstance(n, SizeExpr)], node)
+        fixed = [n.constant_value() for n in extents if isinstance(n, SizeExpr) and n.is_constant]
+        is_fixed = len(fixed) == len(extents)
         options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
         if not data:
-            return f"torch.empty({extents}, {options})"
-        if len(data) == 1 and math.prod(extents) > 1:
-            return f"torch.tensor({self._literal(data[0], node)}, {options}).expand({extents})"
+            return f"torch.empty({sizes}, {options})"
+        if len(data) == 1 and not (is_fixed and math.prod(fixed) == 1):
+            return f"torch.tensor({self._literal(data[0], node)}, {options}).expand({sizes})"
+        if not is_fixed:
+            raise LoweringError(
+                f"a constant of {len(data)} numbers has a shape that changes",
+                where=node.source.location or None,
+                next_step="bind all dimensions before lowering",
+            )
+        nested = _nested(data, fixed)
         if len(data) > _LONG_LITERAL:
             value = graph.values[node.outputs[0]]
-            numbers = self.bind(f"numbers_of_{value.name}", _nested(data, extents), data)
-            return f"torch.tensor({numbers}, {options})"
-        return f"torch.tensor({self._numbers(_nested(data, extents), node)}, {options})"
-
-    def _filled(
-        self, node: Node, data: tuple[Arg, ...], shape: Sequence[SizeExpr | int], dtype: Arg, device: Named
-    ) -> str:
-        options = f"dtype={self._literal(dtype, node)}, device={self.device(device.name)}"
-        extents = self.sizes(shape, node)
-        if not data:
-            return f"torch.empty({extents}, {options})"
-        if len(data) == 1:
-            return f"torch.tensor({self._literal(data[0], node)}, {options}).expand({extents})"
-        raise LoweringError(
-            f"a constant of {len(data)} numbers has a shape that changes",
-            where=node.source.location or None,
-            next_step="bind all dimensions before lowering",
-        )
+            return f"torch.tensor({self.bind(f'numbers_of_{value.name}', nested, data)}, {options})"
+        return f"torch.tensor({self._numbers(nested, node)}, {options})"
 
     def _numbers(self, nested: Any, node: Node) -> str:
         if isinstance(nested, list):
@@ -292,13 +277,9 @@ def put_call(
     *,
     again: bool,
 ) -> tuple[CallText, dict[int, str]]:
-    """A call whose results go to places, and the places of those outputs that must be copied there behind it.
+    """A call whose results go to places, and the places of those outputs that must be copied there after it.
 
-    A single result is copied in the call itself.
-
-    Args:
-        out: writes all results where it is told to; None: they are computed as ever and copied.
-        places: by output, an expression for its place.
+    With `out` it writes all results where it is told to; else a single result is copied in the call itself.
     """
     if out is not None:
         return calls.write_into(graph, node, out, places), {}

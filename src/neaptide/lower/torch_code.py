@@ -26,11 +26,11 @@ from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.ir.values import Value
-from neaptide.lower.dims import DimReader, parameters
-from neaptide.lower.loops import added_text, handed_dims, part_lengths, write_loop
+from neaptide.lower.dims import DimReader
+from neaptide.lower.loops import handed_dims, part_lengths, write_loop
 from neaptide.lower.names import Names
 from neaptide.lower.out_variants import resolve_operation
-from neaptide.lower.places import NO_PLACES, NOWHERE, OutVariant, PlaceNames, Places, ToldPlaces
+from neaptide.lower.places import NO_PLACES, NOWHERE, OutVariant, Place, Places, ToldPlaces
 from neaptide.lower.program import NodeFunction, Points, Program, Watch
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
 from neaptide.lower.torch_calls import CallWriter, copy_text, put_call, refuse_missed, watches_by_access
@@ -52,13 +52,11 @@ def lower(
     waiting: WaitingState | None = None,
     points: Points | None = None,
 ) -> Program:
-    """Generate the program of a schedule. O(size of the schedule).
+    """Generate the program of a legal schedule (see `analysis.legality`); `FREE` steps are put in anew. O(size of the schedule).
 
-    Args:
-        graph: its program takes the symbolic dims that its inputs tell, and with points those that calls choose.
-        schedule: legal (see `analysis.legality`); `FREE` steps are put in anew.
-        waiting: holds what is on the host between two runs; by default a holder of this program alone.
-        points: where storages may be evicted; the schedule then runs each node once, and a loop is one operation.
+    It takes the symbolic dims that the graph's inputs tell, and with points those that calls choose; then the schedule
+    runs each node once, and a loop is one operation. `waiting` holds what is on the host between two runs, by default of
+    this program alone.
     """
     for step in schedule.steps:
         if not step.runs_node and not step.moves_bytes and step.kind is not StepKind.FREE:
@@ -84,7 +82,7 @@ def lower(
         names=writer.calls.globals,
         body_nodes={n: line.path[-1] for n, line in enumerate(lines, 1) if line.path and len(line.path) > 1},
         watches=tuple(watches),
-        places=writer.place_names.used,
+        places=writer.used_places,
         dims=writer.dims,
         begin=writer.begin,
         again=again,
@@ -101,11 +99,7 @@ class Line:
 
 
 class FunctionWriter:
-    """Writes functions that run one node each.
-
-    Attributes:
-        dims: by dim that the program takes, its variable.
-    """
+    """Writes functions that run one node each; `dims` are the variables of those that the program takes."""
 
     def __init__(self, graph: Graph, registry: OpRegistry, *, chosen: bool = False) -> None:
         self.graph = graph
@@ -188,7 +182,7 @@ class _Writer(FunctionWriter):
     def __init__(self, graph: Graph, registry: OpRegistry, points: Points | None, places: Places) -> None:
         super().__init__(graph, registry, chosen=points is not None)
         self.points, self.places = points, places
-        self.place_names = PlaceNames(self.calls.names)
+        self.used_places: dict[str, Place] = {}
         self.pools: Mapping[str, str] = {}
         self.waiting = WaitingState()
         self.outer: tuple[Node, ...] = ()
@@ -237,7 +231,8 @@ class _Writer(FunctionWriter):
         overwritten = first_trip_writes(self.outer[-1].regions[0]) if self.outer else frozenset()
         first = self.calls.names.fresh("is_first") if overwritten else ""
         taken = ["args", *(["watched"] if watches else []), *([first] if first else [])]
-        self._emit(f"def {name}({', '.join(taken)}{parameters(dims)}):", depth=0)
+        taken += ["*", *dims.values()] if dims else []
+        self._emit(f"def {name}({', '.join(taken)}):", depth=0)
         self._take_inputs(graph)
         self.calls.dims = known
         for length, text in parts:
@@ -266,7 +261,10 @@ class _Writer(FunctionWriter):
                 write_loop(graph, node, bodies[node.id], self.calls, partial(self._at, place), filled)
                 gone = [variable(graph.values[v]) for v in last]
             elif overwritten.intersection(node.inputs):
-                self._at(place, added_text(graph, node, variable, first) + _comment(node, again=False))
+                # The addition of a part to a sum that the first trip begins by overwriting it.
+                into, part = (variable(graph.values[v]) for v in node.inputs)
+                text = f"{into}.copy_({part}) if {first} else {into}.add_({part})"
+                self._at(place, text + _comment(node, again=False))
                 gone = [variable(graph.values[v]) for v in last]
             else:
                 gone = self._operation(place, last, keep_name=bool(seen))
@@ -381,11 +379,13 @@ class _Writer(FunctionWriter):
         here = self.places.get(place.position)
         if here is None:
             return {}, None
-        return {
-            slot: self.place_names.name(values[node.outputs[slot]], where)
-            for slot, where in enumerate(here.places)
-            if where is not None
-        }, here.out
+        names: dict[int, str] = {}
+        for slot, where in enumerate(here.places):
+            if where is not None:
+                base = f"place_of_{values[node.outputs[slot]].name}"
+                names[slot] = self.calls.names.fresh(base, ("place", where))
+                self.used_places[names[slot]] = where
+        return names, here.out
 
     def _watch(self, graph: Graph, place: _Place | None, watches: Sequence[Watch]) -> None:
         for watch in watches:

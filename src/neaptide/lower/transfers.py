@@ -36,10 +36,7 @@ def transfer_lines(
     pools: Mapping[str, str],
     waiting: WaitingState,
 ) -> Mapping[int, list[str]]:
-    """The lines directly behind each step that runs a node, by its position; those at -1 are before the first.
-
-    O(steps + bindings).
-    """
+    """The lines directly after each step that runs a node, by its position; those at -1 are before the first. O(steps + bindings)."""
     lines: dict[int, list[str]] = defaultdict(list)
     if not schedule.has_own_transfers:
         return lines
@@ -103,21 +100,16 @@ def transfer_lines(
 
 def _last_stores(schedule: Schedule) -> dict[tuple[int, int], int]:
     """Instances that are on the host when the schedule ends, with the index of the wait behind which they are."""
-    last = {
-        (step.target, step.occurrence): (index, step.kind)
-        for index, step in enumerate(schedule.steps)
-        if step.kind in {StepKind.STORE, StepKind.LOAD}
-    }
-    stored = {key: index for key, (index, kind) in last.items() if kind is StepKind.STORE}
-    return {
-        key: next(
-            index
-            for index in range(begun, len(schedule.steps))
-            if schedule.steps[index].kind is StepKind.WAIT
-            and (schedule.steps[index].target, schedule.steps[index].occurrence) == key
-        )
-        for key, begun in stored.items()
-    }
+    begun: dict[tuple[int, int], StepKind] = {}
+    found: dict[tuple[int, int], int] = {}
+    for index, step in enumerate(schedule.steps):
+        key = (step.target, step.occurrence)
+        if step.kind in {StepKind.STORE, StepKind.LOAD}:
+            begun[key] = step.kind
+            found.pop(key, None)
+        elif step.kind is StepKind.WAIT and begun.get(key) is StepKind.STORE:
+            found.setdefault(key, index)
+    return found
 
 
 def _pool(graph: Graph, schedule: Schedule, device: str, slow: SlowMemory) -> HostPool:

@@ -30,7 +30,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def cost(graph, tmp_path_factory):
-    path = tmp_path_factory.mktemp("cache") / "costs.sqlite"
+    path = tmp_path_factory.mktemp("cache") / "costs"
     made = MeasuredCost(REGISTRY, OpCostCache(path), fallback=EstimatedCost(get_device("a100-80g"), REGISTRY))
     made.prepare(graph)
     return made

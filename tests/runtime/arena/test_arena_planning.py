@@ -31,8 +31,7 @@ OPTIONS = st.builds(ArenaOptions, copies=st.sampled_from(["cheap", "all", "none"
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    with OpCostCache(tmp_path_factory.mktemp("outs") / "costs.sqlite") as made:
-        yield made
+    return OpCostCache(tmp_path_factory.mktemp("outs") / "costs")
 
 
 def arena_of(graph, schedule, cache, options):

@@ -23,8 +23,8 @@ from timeline_meter import TimelineMeter
 KB = 4000  # bytes of 1000 floats
 
 
-def peak_of(program, resident=(), **options):
-    with TimelineMeter(resident, **options) as meter:
+def peak_of(program, resident=()):
+    with TimelineMeter(resident) as meter:
         program()
     return meter
 
@@ -41,7 +41,6 @@ def test_hand_computed_peak():
 
     meter = peak_of(program)
     assert meter.peak_bytes == 3 * KB
-    assert meter.peak_op == "aten.add.Tensor"
     assert tuple(meter.timeline) == (
         ("aten.rand.default", KB),
         ("aten.mul.Tensor", 2 * KB),
@@ -96,7 +95,6 @@ def test_resident_counts_once_from_the_start_until_it_dies():
     with meter:
         program()
     assert meter.peak_bytes == 8000
-    assert meter.peak_op == "aten.add.Tensor"
     assert meter.live_bytes == 2000
 
 
@@ -122,7 +120,6 @@ def test_other_devices_are_not_counted():
         torch.rand(1000)
 
     assert peak_of(program).peak_bytes == KB
-    assert peak_of(program, device_type="meta").peak_bytes == 8 * 10**9
 
 
 def test_collector_is_off_inside_and_restored_after():
@@ -161,7 +158,7 @@ def test_error_in_the_program_leaves_the_mode():
 
 
 class Step:
-    """SGD step of a two-layer network without biases: every size is easy to write down."""
+    """SGD step of a two-layer network without biases."""
 
     def __init__(self, batch=8, width=100, hidden=200):
         torch.manual_seed(0)
@@ -169,7 +166,6 @@ class Step:
         self.w1 = torch.rand(width, hidden, requires_grad=True)
         self.w2 = torch.rand(hidden, width, requires_grad=True)
         self.resident = [self.x, self.w1, self.w2]
-        self.sizes = {"x": self.x.nbytes, "w": self.w1.nbytes, "h": batch * hidden * 4}
 
     def __call__(self):
         loss = ((self.x @ self.w1).relu() @ self.w2).sum()
@@ -224,30 +220,25 @@ def test_measure_step_with_state_that_is_replaced():
     step, resident = make_mlp()
     step()
     measured = measure_step(step, resident)
-    assert measured.unregistered == measured.uncounted == ()
+    assert measured.unregistered == ()
     assert measured.resident_bytes == storage_bytes(resident())
     assert measured.measured_peak_bytes > measured.resident_bytes
     # The gradients of the call before are resident at the start and die in `zero_grad`.
     grads_bytes = sum(t.nbytes for t in resident()) // 3
     assert measured.measured_peak_bytes < measured.resident_bytes + grads_bytes
     # Python numbers (the learning rate and the like) take a few bytes inside operators.
-    assert 0 <= measured.workspace_bytes <= 16
+    assert 0 <= measured.measured_allocator_peak_bytes - measured.measured_peak_bytes <= 16
     assert measured.high_water_mark_bytes is None or measured.high_water_mark_bytes > 0
 
 
-def test_measure_step_sees_workspace_and_takes_any_iterable():
+def test_measure_step_sees_workspace():
     values = torch.rand(1000)
-    measured = measure_step(lambda: torch.sort(values), iter([values]))
+    measured = measure_step(lambda: torch.sort(values), lambda: [values])
     assert measured.measured_peak_bytes == KB + 12_000
-    assert measured.workspace_bytes == 8000
-    assert measured.peak_op == "aten.sort.default"
+    assert measured.measured_allocator_peak_bytes == KB + 12_000 + 8000
 
 
-def test_measure_step_refuses_unknown_devices():
-    with pytest.raises(UsageError, match="abacus"):
-        measure_step(lambda: None, [], device_type="abacus")
-
-
+@pytest.mark.slow
 def test_first_use_in_a_process_is_exact():
     # Whatever the framework loads on first use must not keep the program's tensors alive.
     source = """

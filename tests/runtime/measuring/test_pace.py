@@ -78,8 +78,10 @@ def planned(latency):
     return neaptide.plan(step, batch, budget=Budget(None, latency=latency), **QUICK)
 
 
-def test_a_limit_in_seconds_is_one_of_seconds_now(slower):
-    free = planned("+900%")
+def test_a_limit_in_seconds_is_one_of_seconds_now_and_a_share_does_not_look_at_the_pace(slower, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(CallClock, "usual_pace_s", lambda _: pytest.fail("the pace was looked at"))
+        free = planned("+900%")
     assert free.budget.pace == 1.0
     seconds = free.programs[0].predictions.baseline_seconds
     with pytest.raises(InfeasibleBudget, match="at most"):
@@ -90,13 +92,3 @@ def test_a_limit_in_seconds_is_one_of_seconds_now(slower):
     assert "at the pace of the processor then, 2.00 times those of this report; held." in found.explain()
     again = type(found).from_json(found.to_json())
     assert again.budget == found.budget
-
-
-def test_a_limit_as_a_share_does_not_look_at_the_pace(monkeypatch):
-    planned("+900%")  # keeps the pace, and what operations cost
-
-    def looked(_self):
-        raise AssertionError
-
-    monkeypatch.setattr(CallClock, "usual_pace_s", looked)
-    assert planned("+900%").budget.pace == 1.0

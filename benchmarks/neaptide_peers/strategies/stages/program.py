@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neaptide.linear.rows import SparseRows, one_row
+from neaptide.linear.rows import Rows, SparseRows, one_row
 from neaptide.linear.solver import solve_fractions, solve_mixed
 from neaptide.linear.tolerances import GIVEN_AWAY, HALF, PROOF_GAP
 from neaptide.planner.recompute.units import StageUnits
@@ -96,8 +96,7 @@ class StageProgram:
             return math.inf
         if not self._again:
             return 0.0
-        matrix, upper = self._rows.one_sided()
-        high = np.array(self._column_high)
+        matrix, upper, high = self._rows.matrix(), self._rows.upper(), np.array(self._column_high)
         found = solve_fractions(self._cost(), matrix, upper, np.zeros(len(high)), high, time_s=time_s)
         if found.is_infeasible:
             return math.inf
@@ -118,7 +117,7 @@ class StageProgram:
         if not self._rows.size:
             return self._without_choice()
         cost = self._cost()
-        parts = [self._rows.limited()]
+        parts: list[Rows] = [(self._rows.matrix(), self._rows.upper())]
         if at_most_s is not None and self._again:
             limit = at_most_s / self._largest * (1.0 + PROOF_GAP) + PROOF_GAP
             parts.append(one_row(cost, limit))
@@ -141,7 +140,7 @@ class StageProgram:
 
     def _without_choice(self) -> StageSolution:
         """Nothing is held and nothing can run again: what is left of the rows holds or does not."""
-        if bool(((self._rows.lower() <= 0.0) & (self._rows.upper() >= 0.0)).all()):
+        if bool((self._rows.upper() >= 0.0).all()):
             return StageSolution(Verdict.PROVED, ((),) * self.units.stages, 0.0, 0)
         return StageSolution(Verdict.INFEASIBLE, None, math.inf, 0)
 
@@ -164,7 +163,17 @@ class StageProgram:
     def _column(self, high: float = 1.0) -> int:
         """One more variable, from zero to a largest value."""
         self._column_high.append(high)
-        return self._rows.variable()
+        return int(self._rows.variables(np.ones(1, dtype=bool))[0])
+
+    def _add_terms(
+        self, terms: Sequence[tuple[float, int]], *, low: float = -math.inf, high: float = math.inf
+    ) -> None:
+        """A sum as pairs of entry and variable, between two limits."""
+        columns = np.array([column for _, column in terms], dtype=np.int64)
+        entries = np.array([entry for entry, _ in terms], dtype=np.float64)
+        for sign, limit in ((1.0, high), (-1.0, -low)):
+            if limit != math.inf:
+                self._rows.add_row(columns, sign * entries, limit)
 
     def _read(self, values: NDArray[np.float64] | None) -> tuple[tuple[int, ...], ...] | None:
         if values is None:
@@ -193,21 +202,21 @@ class StageProgram:
         for (stage, storage), column in self._held.items():
             if units.units[units.unit_of[storage]].position < stage - 1:
                 before = [(-entry, other) for entry, other in self._there(stage - 1, storage)]
-                self._rows.add_terms([(1.0, column), *before], high=0.0)
+                self._add_terms([(1.0, column), *before], high=0.0)
         for stage, reads in enumerate(units.reads):
             for storage in reads:
-                self._rows.add_terms(self._there(stage, storage), low=1.0)
+                self._add_terms(self._there(stage, storage), low=1.0)
         for storage, is_output in enumerate(units.is_output):
             if is_output:
-                self._rows.add_terms(self._there(len(units.order), storage), low=1.0)
+                self._add_terms(self._there(len(units.order), storage), low=1.0)
         for (stage, index), column in self._again.items():
             for storage in units.units[index].reads:
                 there = [(-entry, other) for entry, other in self._there(stage, storage)]
-                self._rows.add_terms([(1.0, column), *there], high=0.0)
+                self._add_terms([(1.0, column), *there], high=0.0)
 
     def _write_bytes(self, stage: int) -> None:
         """Bytes at each step of a stage, and what is freed behind it."""
-        units, rows, step = self.units, self._rows, self.units.step
+        units, step = self.units, self.units.step
         again = units.again(stage)
         frees = self._write_frees(stage, again)
         used: list[tuple[float, int]] = []
@@ -220,19 +229,19 @@ class StageProgram:
             made = sum(self._bytes(s) for s in units.units[index].storages)
             column = self._again[stage, index]
             here = self._column(self._room)
-            rows.add_terms([*used, (made, column), (-1.0, here)], low=0.0, high=0.0)
+            self._add_terms([*used, (made, column), (-1.0, here)], low=0.0, high=0.0)
             scratch = units.units[index].workspace / self._scale
             if scratch:
-                rows.add_terms([(1.0, here), (scratch, column)], high=self._room)
+                self._add_terms([(1.0, here), (scratch, column)], high=self._room)
             used = [(1.0, here), *((-self._bytes(s), freed) for s, freed in frees.get(index, ()))]
         if stage < len(units.order):
             node = units.order[stage]
             fixed = sum(self._bytes(s) for s in step.created[node]) + step.workspace[node] / self._scale
-        rows.add_terms(used, high=self._room - fixed)
+        self._add_terms(used, high=self._room - fixed)
 
     def _write_frees(self, stage: int, again: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
         """By unit that runs again in a stage, (storage, variable of its going behind it)."""
-        units, rows = self.units, self._rows
+        units = self.units
         frees: dict[int, list[tuple[int, int]]] = {}
         last_reads = frozenset(units.reads[stage]) if stage < len(units.order) else frozenset()
         inside = set(again)
@@ -248,14 +257,14 @@ class StageProgram:
             for index in sorted(touching):
                 column = self._again[stage, index]
                 if freed:
-                    rows.add_terms([*freed, (1.0, column)], high=1.0)
+                    self._add_terms([*freed, (1.0, column)], high=1.0)
                 going = self._column()
-                rows.add_terms([(1.0, going), (-1.0, column)], high=0.0)
+                self._add_terms([(1.0, going), (-1.0, column)], high=0.0)
                 freed.append((1.0, going))
                 frees.setdefault(index, []).append((storage, going))
             following = self._held.get((stage + 1, storage))
             if freed and following is not None:
-                rows.add_terms([*freed, (1.0, following)], high=1.0)
+                self._add_terms([*freed, (1.0, following)], high=1.0)
         return frees
 
     def _bytes(self, storage: int) -> float:

@@ -137,7 +137,7 @@ class ShapedProgram:
         numbers = self._bytes.at(binding)
         nbytes, workspace, resident = numbers[:storages], numbers[storages:-1], int(numbers[-1])
         for node in self.loops:
-            workspace[node] = self._cost.loops[node].workspace(binding)
+            workspace[node] = self._cost.loop_bytes[node].at(binding)
         change = np.zeros(count + 2, dtype=np.int64)
         np.add.at(change, self._born, nbytes[self._created])
         gone = np.minimum(self._last, count) + 1

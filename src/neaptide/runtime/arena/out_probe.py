@@ -14,13 +14,19 @@ from typing import Any, Final
 
 import torch
 
-from neaptide.cost import host
-from neaptide.cost.allocator_events import cuda_region, region, region_peaks
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.graph_calls import keyed_call
 from neaptide.cost.op_key import OpCall, Operand
-from neaptide.cost.op_runner import OperandMaker, PreparedCall, find_op, flat_results, is_on_cuda
-from neaptide.cost.op_session import environment, undisturbed, why_not_run
+from neaptide.cost.op_runner import OperandMaker, PreparedCall, find_op, flat_results
+from neaptide.cost.op_session import (
+    RUN_ERRORS,
+    Counted,
+    counted,
+    environment,
+    may_take_bytes,
+    undisturbed,
+    why_not_run,
+)
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
@@ -31,11 +37,9 @@ from neaptide.lower.torch_calls import result_structure
 
 _SUFFIX: Final = ":out"
 _POISON: Final = 0xFF
-_SHARE_OF_FREE_MEMORY: Final = 0.5
-_RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
 _PLAIN: Final = -1
 Measured = Callable[[int, Callable[[], object]], None]
-"""Runs a function and notes what it allocates, under the number of an overload, or `_PLAIN`."""
+"""Runs a function and counts what it allocates, under the number of an overload, or `_PLAIN`."""
 NO_OVERLOAD: Final = "it has no overload that writes to a given tensor"
 
 
@@ -53,13 +57,13 @@ NO_FACTS: Final = OutFacts(None)
 
 
 def probe_outs(
-    graph: Graph, registry: OpRegistry, *, cache: OpCostCache | None = None, max_bytes: int | None = None
+    graph: Graph, registry: OpRegistry, *, cache: OpCostCache | None = None
 ) -> dict[int, OutFacts]:
     """What is known of each node that makes bytes, by id; what no cache knows is run now."""
     facts: dict[int, OutFacts] = {}
     open_nodes: dict[int, str] = {}
     tried: dict[str, _Trial] = {}
-    most = max_bytes if max_bytes is not None else int(host.memory_available_bytes() * _SHARE_OF_FREE_MEMORY)
+    most = may_take_bytes()
     for node in graph.nodes:
         if node.regions or not graph.created_storages(node):
             continue
@@ -130,7 +134,7 @@ class _Trial:
                 measured(_PLAIN, lambda: expected.append(prepared.run()))
             results = flat_results(self.call, expected.pop())
             operands.note()
-        except _RUN_ERRORS as error:
+        except RUN_ERRORS as error:
             self.failures = dict.fromkeys(everything, f"it fails alone: {type(error).__name__}")
             return
         shown = [_geometry(result) for result in results]
@@ -141,7 +145,7 @@ class _Trial:
         for which, variant in enumerate(self.variants):
             try:
                 failure = self._into(which, variant, operands, results, measured)
-            except _RUN_ERRORS as error:
+            except RUN_ERRORS as error:
                 failure = f"{variant.op} fails: {type(error).__name__}"
             if failure:
                 self.failures[which] = failure
@@ -230,32 +234,18 @@ def _from_plain(plain: Mapping[str, Any] | None, variants: tuple[OutVariant, ...
 
 
 def _run(trials: Mapping[str, _Trial]) -> None:
-    on_cuda = [key for key, trial in trials.items() if is_on_cuda(trial.call)]
-    others = [key for key in trials if key not in on_cuda]
-    devices = sorted({d for key in on_cuda for d in trials[key].call.devices if d.startswith("cuda")})
+    calls, maker = {key: trial.call for key, trial in trials.items()}, OperandMaker()
 
-    def in_region(key: str, which: int, run: Callable[[], object]) -> None:
-        with region(f"{key}/{which}"):
-            run()
+    def visit(key: str, count: Counted) -> None:
+        trials[key].run(maker, lambda which, run: count(f"{key}/{which}", run))
 
-    def counted(trial: _Trial, which: int, run: Callable[[], object]) -> None:
-        peak = cuda_region(run).peak_bytes
-        trial.peaks[which] = min(trial.peaks.get(which, peak), peak)
-
-    with undisturbed(devices), warnings.catch_warnings():
+    with undisturbed(calls.values()), warnings.catch_warnings():
         # An overload that resizes what it is given warns of it; it is refused for that.
         warnings.simplefilter("ignore")
-        maker = OperandMaker()
-
-        def on_host() -> None:
-            for key in others:
-                trials[key].run(maker, partial(in_region, key))
-
-        for name, peak in (region_peaks(on_host) if others else {}).items():
-            key, _, which = name.rpartition("/")
-            trials[key].peaks[int(which)] = peak
-        for key in on_cuda:
-            trials[key].run(maker, partial(counted, trials[key]))
+        peaks = counted(calls, visit)
+    for name, peak in peaks.items():
+        key, _, which = name.rpartition("/")
+        trials[key].peaks[int(which)] = peak
 
 
 def _geometry(tensor: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:

@@ -11,12 +11,14 @@ import gc
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 import torch
 
-from neaptide.cost import allocator_events, host
+from neaptide.cost import host
+from neaptide.cost.allocator_events import record
 from neaptide.errors import UsageError
 from neaptide.runtime._torch_private import (
     EagerMode,
@@ -32,7 +34,7 @@ _FRESH_INPUT: Final = frozenset(
 
 
 class LiveBytesMeter(EagerMode):
-    """Tracks the live bytes of storages on one kind of device, and the most there were at any operator.
+    """Tracks the live bytes of the CPU's storages, and the most there were at any operator.
 
     At each operator the count is taken when its outputs exist and its inputs are still alive. A storage
     counts once however many tensors view it, with the bytes it really has (`untyped_storage().nbytes()`),
@@ -41,41 +43,25 @@ class LiveBytesMeter(EagerMode):
     The garbage collector is off inside the `with` block and restored after it: a cycle that it would free
     at a time of its own choosing must not change the number.
 
-    Dispatch modes are a property of the thread. Operators of the backward pass are seen on the CPU, where
-    autograd runs them on the calling thread; those of threads that the program starts itself are not.
+    Dispatch modes are a property of the thread. Operators of the backward pass are seen, since autograd runs them
+    on the calling thread; those of threads that the program starts itself are not.
 
-    Args:
-        resident: tensors that live before the program starts; counted from the start, until they die. No
-            reference to them is kept.
-
-    Attributes:
-        peak_bytes: most bytes live at any operator, resident ones included.
+    `resident` tensors live before the program starts; they count from the start, until they die. No reference to them
+    is kept.
     """
 
     only_observes = True  # the guards of a planned step let it be
 
-    def __init__(
-        self,
-        resident: Iterable[torch.Tensor] = (),
-        *,
-        device_type: str = "cpu",
-    ) -> None:
+    def __init__(self, resident: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
         self.live_bytes = 0
-        self._device_type = device_type
         self._storages: dict[int, _Tracked] = {}
         self._unregistered: list[Any] = []
         self._uncounted: list[Any] = []
-        self._peak_func: Any = None
         self._entered = False
         self._gc_was_on = False
         self._visit(resident, None, reads=False)
         self.resident_bytes = self.peak_bytes = self.live_bytes
-
-    @property
-    def peak_op(self) -> str | None:
-        """The operator at which the peak was first reached; None if the start is the peak."""
-        return None if self._peak_func is None else str(self._peak_func)
 
     @property
     def unregistered(self) -> tuple[str, ...]:
@@ -130,10 +116,7 @@ class LiveBytesMeter(EagerMode):
             self._visit(args, func, reads=False)
             if kwargs:
                 self._visit(kwargs.values(), func, reads=False)
-        live = self.live_bytes
-        if live > self.peak_bytes:
-            self.peak_bytes = live
-            self._peak_func = func
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return outputs
 
     def _visit(self, values: Iterable[Any], func: Any, *, reads: bool) -> None:
@@ -148,7 +131,7 @@ class LiveBytesMeter(EagerMode):
                 nbytes = storage.nbytes()
                 known = storages.get(storage_identity(storage))
                 if known is None:
-                    if value.device.type != self._device_type:
+                    if value.device.type != "cpu":
                         continue
                     self._count(storage)
                     if reads and str(func) not in _FRESH_INPUT:
@@ -161,21 +144,21 @@ class LiveBytesMeter(EagerMode):
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         key, nbytes = storage_identity(storage), storage.nbytes()
-        self._storages[key] = _Tracked(storage, self._forget, key, nbytes)
+        self._storages[key] = _Tracked(weakref.ref(storage, partial(self._forget, key)), nbytes)
         self.live_bytes += nbytes
 
-    def _forget(self, dead: weakref.ref[Any]) -> None:
-        assert isinstance(dead, _Tracked)
-        if self._storages.get(dead.key) is dead:
-            del self._storages[dead.key]
-            self.live_bytes -= dead.nbytes
+    def _forget(self, key: int, dead: weakref.ref[Any]) -> None:
+        known = self._storages.get(key)
+        if known is not None and known.reference is dead:
+            del self._storages[key]
+            self.live_bytes -= known.nbytes
 
 
-def storage_bytes(tensors: Iterable[torch.Tensor], *, device_type: str = "cpu") -> int:
-    """Bytes of the storages of `tensors` on one kind of device, each storage once."""
+def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the storages of `tensors` on the CPU, each storage once."""
     sizes: dict[int, int] = {}
     for tensor in tensors:
-        if tensor.layout is torch.strided and tensor.device.type == device_type:
+        if tensor.layout is torch.strided and tensor.device.type == "cpu":
             storage = tensor.untyped_storage()
             sizes[storage_identity(storage)] = storage.nbytes()
     return sum(sizes.values())
@@ -192,83 +175,39 @@ class StepMeasurement:
             measurement.
         high_water_mark_bytes: resident pages of the whole process at their most during the step, or since
             its start where the system does not let the mark be reset; None if the system does not tell.
-        high_water_mark_was_reset: which of the two it is.
     """
 
     resident_bytes: int
     measured_peak_bytes: int
     measured_allocator_peak_bytes: int
-    peak_op: str | None
     unregistered: tuple[str, ...]
-    uncounted: tuple[str, ...]
     high_water_mark_bytes: int | None
-    high_water_mark_was_reset: bool
-
-    @property
-    def workspace_bytes(self) -> int:
-        """How far the allocator's peak is above that of the storages."""
-        return self.measured_allocator_peak_bytes - self.measured_peak_bytes
 
 
-def measure_step(
-    fn: Callable[[], object],
-    resident: Iterable[torch.Tensor] | Callable[[], Iterable[torch.Tensor]],
-    *,
-    device_type: str = "cpu",
-) -> StepMeasurement:
+def measure_step(fn: Callable[[], object], resident: Callable[[], Iterable[torch.Tensor]]) -> StepMeasurement:
     """Runs `fn` twice and returns its peaks: once under `LiveBytesMeter`, once under the allocator's events.
 
     Both runs must do the same: call `fn` once before, so that state which the first call makes (optimizer
-    state, gradients) exists. The result of `fn` is dropped at its end.
-
-    Args:
-        resident: tensors that live before the step, or a function that lists them, called before each run.
-            Use the function where the step replaces or frees some: a list keeps its tensors alive.
+    state, gradients) exists. The result of `fn` is dropped at its end. `resident` lists the tensors that live before
+    the step, anew before each run: the step may replace or free some.
     """
-    if device_type not in {"cpu", "cuda"}:
-        raise UsageError(
-            f"memory on {device_type!r} cannot be measured", next_step='pass device_type="cpu" or "cuda"'
-        )
-
-    tensors = resident if callable(resident) else list(resident).copy
-    was_reset = host.reset_high_water_mark()
-    with LiveBytesMeter(tensors(), device_type=device_type) as meter:
+    host.reset_high_water_mark()
+    with LiveBytesMeter(resident()) as meter:
         fn()
     high_water_mark_bytes = host.high_water_mark_bytes()
-    if device_type == "cuda":
-        allocator_peak_bytes = meter.resident_bytes + allocator_events.cuda_region(fn).peak_bytes
-    else:
-        start_bytes = storage_bytes(tensors())
-        allocator_peak_bytes = allocator_events.record(fn, resident=tensors()).peak_bytes(start_bytes)
+    start_bytes = storage_bytes(resident())
     return StepMeasurement(
         resident_bytes=meter.resident_bytes,
         measured_peak_bytes=meter.peak_bytes,
-        measured_allocator_peak_bytes=allocator_peak_bytes,
-        peak_op=meter.peak_op,
+        measured_allocator_peak_bytes=record(fn, resident=resident()).peak_bytes(start_bytes),
         unregistered=meter.unregistered,
-        uncounted=meter.uncounted,
         high_water_mark_bytes=high_water_mark_bytes,
-        high_water_mark_was_reset=was_reset,
     )
 
 
-class _Tracked(weakref.ref[Any]):
-    """A weak reference to a storage that knows the bytes to take off when it dies."""
+@dataclass(slots=True)
+class _Tracked:
+    """A storage, by a weak reference, and its bytes."""
 
-    __slots__ = ("key", "nbytes")
-
-    key: int
+    reference: weakref.ref[Any]
     nbytes: int
-
-    def __new__(
-        cls, storage: Any, on_death: Callable[[weakref.ref[Any]], None], key: int, nbytes: int
-    ) -> Self:
-        self = super().__new__(cls, storage, on_death)
-        self.key = key
-        self.nbytes = nbytes
-        return self
-
-    def __init__(
-        self, storage: Any, on_death: Callable[[weakref.ref[Any]], None], key: int, nbytes: int
-    ) -> None:
-        """Everything is set in `__new__`; the base class would refuse the two extra arguments here."""
