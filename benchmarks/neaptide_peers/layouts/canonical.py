@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.exact.decompose import is_plain
 from neaptide.layout.exact.strip import Decision, Strip, Verdict
-from neaptide.layout.heuristics.rules import place_by_size
+from neaptide.layout.placement import place_by_size
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard, Limits, Outcome

@@ -7,8 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.layout.heuristics.placement import Fit, place
-from neaptide.layout.heuristics.rules import Rule, order_by
+from neaptide.layout.placement import Fit, Rule, order_by, place
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

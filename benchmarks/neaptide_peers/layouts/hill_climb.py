@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.placement import Fit, Shelf, watched
-from neaptide.layout.heuristics.rules import order_by
+from neaptide.layout.placement import Fit, Shelf, order_by, watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard, Limits, Outcome

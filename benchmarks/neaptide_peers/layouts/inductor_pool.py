@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neaptide.layout.heuristics.placement import watched
+from neaptide.layout.placement import watched
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

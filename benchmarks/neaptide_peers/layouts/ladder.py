@@ -17,7 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
-from neaptide.layout.in_place.choices import InPlaceChoice, choose_in_place, instance_uses, share
+from neaptide.layout.in_place import InPlaceChoice, choose_in_place, instance_uses, share
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout

@@ -13,9 +13,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.layout.heuristics.placement import Fit, place, place_below
-from neaptide.layout.heuristics.rules import RULES as OWN_RULES
-from neaptide.layout.heuristics.rules import Rule, by_life, by_size, order_by, program_order
+from neaptide.layout.placement import RULES as OWN_RULES
+from neaptide.layout.placement import Fit, Rule, by_life, by_size, order_by, place, place_below, program_order
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neaptide.layout.heuristics.placement import watched
-from neaptide.layout.heuristics.rules import order_by, program_order
+from neaptide.layout.placement import order_by, program_order, watched
 from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

@@ -12,8 +12,7 @@ from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.exact.decompose import decompose
 from neaptide.layout.exact.leaf_search import LeafSearch
 from neaptide.layout.exact.strip import Verdict
-from neaptide.layout.heuristics.placement import RuleStopped
-from neaptide.layout.heuristics.rules import RULES, Rule
+from neaptide.layout.placement import RULES, Rule, RuleStopped
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout

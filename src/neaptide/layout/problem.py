@@ -2,7 +2,7 @@
 
 A buffer is live on the half-open steps `[start, end)`. Two buffers that are live at the same step must not share a
 byte, unless a gap says that one of them leaves those bytes alone at that step. In-place reuse is never a consequence
-of lifetimes: whoever wants it merges two storages into one buffer first (`layout.in_place.choices`).
+of lifetimes: whoever wants it merges two storages into one buffer first (`layout.in_place`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from layout_play import from_rows, random_problem
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.heuristics.placement import Fit, place
+from neaptide.layout.placement import Fit, place
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide_corpus.layouts import staggered

@@ -7,7 +7,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
-from neaptide.layout.in_place.choices import choose_in_place, share
+from neaptide.layout.in_place import choose_in_place, share
 from neaptide.layout.result import Layout
 from neaptide.ops import registry
 from neaptide.outcome import Limits

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_play import random_problem, renumbered
-from neaptide.layout.heuristics.rules import by_life, by_size, order_by, program_order
+from neaptide.layout.placement import by_life, by_size, order_by, program_order
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide_peers.layouts.orders import ORDERS, BufferKeys
 

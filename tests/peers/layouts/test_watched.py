@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from layout_small import random_plain
-from neaptide.layout.heuristics.placement import RuleStopped, watched
+from neaptide.layout.placement import RuleStopped, watched
 from neaptide.outcome import LimitGuard, Limits
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
 

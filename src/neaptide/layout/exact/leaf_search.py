@@ -13,7 +13,7 @@ from neaptide.layout.exact.rigid import RigidSearch
 from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.skyline import dive
 from neaptide.layout.exact.strip import Strip, Verdict
-from neaptide.layout.heuristics.rules import place_by_size
+from neaptide.layout.placement import place_by_size
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.outcome import LimitGuard

@@ -19,8 +19,7 @@ from typing import Final
 
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.heuristics.placement import Fit, Shelf, fixed_shelf, place_below
-from neaptide.layout.heuristics.rules import by_life, by_size, program_order
+from neaptide.layout.placement import Fit, Shelf, by_life, by_size, fixed_shelf, place_below, program_order
 from neaptide.layout.pools.bounds import CostBound, SectionLoads, cost_bound, excluded_space
 from neaptide.layout.pools.spaces import Place, PooledLayout, PooledProblem, check_pooled_layout
 from neaptide.layout.problem import ANYWHERE, LIMIT, Ints, LayoutProblem

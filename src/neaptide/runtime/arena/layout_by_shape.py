@@ -15,7 +15,7 @@ import torch
 
 from neaptide.errors import UsageError
 from neaptide.layout.best_layout import best_layout
-from neaptide.layout.heuristics.followed import follow
+from neaptide.layout.placement import follow
 from neaptide.layout.problem import ANYWHERE, Buffer, Ints, LayoutProblem
 from neaptide.lower.places import Place
 from neaptide.outcome import Limits

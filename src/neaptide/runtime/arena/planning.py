@@ -19,7 +19,7 @@ from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.caching_allocator import caching_allocator_reserved
 from neaptide.layout.from_schedule import OUTSIDE, ScheduleBuffers, schedule_buffers
-from neaptide.layout.in_place.choices import choose_in_place, share
+from neaptide.layout.in_place import choose_in_place, share
 from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
 from neaptide.lower.places import Place, StepPlaces

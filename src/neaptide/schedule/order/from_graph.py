@@ -38,7 +38,7 @@ def order_problem(
     Args:
         workspace: scratch bytes by node id; a loop that is not in it is charged with its body's transient peak.
         in_place: let a result take over the bytes of an operand at its last use, where the op table and the layout
-            of both permit it: the choice that `layout.in_place.choices` makes. For a back end that does so.
+            of both permit it: the choice that `layout.in_place` makes. For a back end that does so.
     """
     table = (registry if registry is not None else op_table()) if in_place else None
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)

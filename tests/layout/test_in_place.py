@@ -13,8 +13,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
-from neaptide.layout.in_place.check import check_in_place
-from neaptide.layout.in_place.choices import choose_in_place, share
+from neaptide.layout.in_place import check_in_place, choose_in_place, share
 from neaptide.ops import registry
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_graph import order_problem

@@ -1,10 +1,11 @@
-"""One placement kernel for every greedy rule: buffers in some order, each at the lowest, tightest or topmost place."""
+"""Buffers placed one by one in some order, each at the lowest, tightest or topmost place; and rules that make an order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -238,3 +239,62 @@ def _ranked_parts(problem: LayoutProblem, sizes: Ints) -> list[tuple[tuple[int, 
         )
     }
     return [tuple((rank[p.start], rank[p.end], p.low, p.high) for p in pieces) for pieces in parts]
+
+
+def order_by(problem: LayoutProblem, *columns: Ints) -> list[int]:
+    """Buffers by sort keys, ascending, the first decides. O(n log n).
+
+    Ties are broken by start, longer life, larger size and alignment, and by the place in the problem last: buffers
+    without gaps that still tie are the same, so the arena of a rule does not depend on how buffers are numbered.
+    """
+    ties = (problem.starts, -problem.ends, -problem.sizes, -problem.alignments)
+    order: list[int] = np.lexsort((*reversed(ties), *reversed(columns))).tolist()
+    return order
+
+
+def by_size(problem: LayoutProblem) -> list[int]:
+    """The largest first, those that live longest among equals."""
+    return order_by(problem, -problem.sizes, problem.starts - problem.ends)
+
+
+def by_life(problem: LayoutProblem) -> list[int]:
+    """Those that live longest first, the largest among equals."""
+    return order_by(problem, problem.starts - problem.ends, -problem.sizes)
+
+
+def program_order(problem: LayoutProblem, *columns: Ints) -> list[int]:
+    """Buffers by sort keys, then by start, then as they are listed: as planners do that walk over a program."""
+    order: list[int] = np.lexsort((problem.starts, *reversed(columns))).tolist()
+    return order
+
+
+class Rule(Protocol):
+    """Makes one layout of a problem; a guard may stop it in the middle, with `RuleStopped`."""
+
+    def __call__(self, problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout: ...
+
+
+def place_by_size(problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout:
+    """The largest first, each at its lowest address. O(n^2), vectorised.
+
+    The arena does not depend on how buffers are numbered, as long as they have no gaps.
+    """
+    return place(problem, by_size(problem), Fit.FIRST, guard)
+
+
+RULES: Final[Mapping[str, Rule]] = MappingProxyType({"size_first": place_by_size})
+"""Those of the default. Beside the searches that follow it, no other rule decides an answer (`ablation.py layout`)."""
+
+
+def follow(problem: LayoutProblem, addresses: Ints, guard: LimitGuard | None = None) -> Layout:
+    """Place buffers by ascending addresses, each at the lowest place that is free. O(n^2), vectorised.
+
+    Where the addresses are those of a layout for the same lifetimes, each buffer comes to lie at most as high as the
+    largest sum of aligned sizes of buffers that lie on each other below it. So the arena is no larger than before where no
+    size is, at most `k` times as large where no aligned size is more than `k` times what it was, and never larger for
+    smaller sizes than that sum for larger ones.
+
+    Raises:
+        RuleStopped: the guard said stop.
+    """
+    return place(problem, order_by(problem, addresses), Fit.FIRST, guard)

@@ -7,7 +7,7 @@ import torch
 
 from neaptide.ir.nodes import Named, Ref
 from neaptide.ir.schedule import Schedule
-from neaptide.layout.in_place.choices import choose_in_place
+from neaptide.layout.in_place import choose_in_place
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP, host_function

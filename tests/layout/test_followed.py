@@ -7,8 +7,7 @@ import random
 import numpy as np
 
 from layout_play import random_problem
-from neaptide.layout.heuristics.followed import follow
-from neaptide.layout.heuristics.rules import place_by_size
+from neaptide.layout.placement import follow, place_by_size
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
 from together import together

@@ -1,1 +1,0 @@
-"""Placement rules, ours and the peers', a climb and a portfolio."""

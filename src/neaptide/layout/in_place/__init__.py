@@ -1,1 +1,0 @@
-"""Results that lie on an operand: which may, which do, and what that saves."""
