@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -99,6 +100,17 @@ def test_nine_buffers_are_proved_by_refuting_8():
     assert (result.arena_bytes, result.live_bytes, result.lower_bound_bytes) == (9, 8, 9)
     assert result.certificate is Certificate.EXHAUSTED
     assert best_layout(problem, capacity_bytes=8).require().certificate is Certificate.REFUTED
+
+
+def test_parts_with_nobody_live_between_them_are_decided_one_by_one():
+    later = tuple((start + 7, end + 7, size) for start, end, size in NINE)
+    alone, both = (best_layout(problem_of(*rows)).require() for rows in (NINE, (*NINE, *later)))
+    assert (both.arena_bytes, both.certificate) == (9, Certificate.EXHAUSTED)
+    assert both.nodes <= 3 * alone.nodes
+    rich = LayoutProblem(
+        tuple(replace(b, alignment=1 + k % 2) for k, b in enumerate(problem_of(*NINE, *later).buffers))
+    )
+    assert best_layout(rich).require().certificate.is_optimal
 
 
 @pytest.mark.parametrize("method", ["valley", "canonical"])

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.exact.decompose import is_plain
-from neaptide.layout.exact.strip import Decision, Strip, Verdict
+from neaptide.layout.exact.strip import Decision, Strip, Verdict, is_plain
 from neaptide.layout.placement import place_by_size
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout

@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+import numpy as np
+
 from neaptide.errors import UsageError
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
-from neaptide.layout.exact.decompose import decompose
-from neaptide.layout.exact.leaf_search import LeafSearch
+from neaptide.layout.exact.component import ComponentSearch
+from neaptide.layout.exact.sections import components
 from neaptide.layout.exact.strip import Verdict
 from neaptide.layout.placement import RULES, Rule, RuleStopped
-from neaptide.layout.problem import LayoutProblem
+from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Certificate, Layout, LayoutResult, MethodResult
 from neaptide.layout.validate import check_layout
 from neaptide.named_peers import GRID, LAYOUTS, peer
@@ -41,11 +43,10 @@ def best_layout(
 ) -> Outcome[LayoutResult]:
     """The smallest arena found within limits, or a layout within a capacity.
 
-    First one placement rule and dives, which meet the bound on training graphs; then an exact decision at the bound
-    on what decomposition leaves; then the other orders; then exact decisions with growing node limits, at the bound
-    and, as long as that is open, between it and the best. The first rule always runs, so there always is a layout;
-    whatever comes after it stops when the time is over. Under a work limit alone (a unit is a node or a placement)
-    the answer is the same on every machine.
+    First one placement rule and dives, which meet the bound on training graphs; then exact decisions with growing node
+    limits, at the bound and, as long as that is open, between it and the best. The first rule always runs, so there always
+    is a layout; whatever comes after it stops when the time is over. Under a work limit alone (a unit is a node or a
+    placement) the answer is the same on every machine.
 
     Args:
         limits: of time and work, and the seed; without any, exact decisions end at a million nodes.
@@ -113,8 +114,7 @@ class _Portfolio:
         self.best: Layout | None = None
         self.first: Layout | None = None
         self.nodes = 0
-        self.decomposition = decompose(problem) if len(problem) else None
-        self.leaves: dict[int, LeafSearch] = {}
+        self.components: list[tuple[Ints, ComponentSearch]] = []
 
     def solve(self, start: Layout | None) -> Outcome[LayoutResult]:
         if not len(self.problem):
@@ -185,41 +185,33 @@ class _Portfolio:
             used_s = self.guard.seconds() - before
             self.guard.limits = replace(self.guard.limits, time_s=max(0.0, time_s - used_s))
 
-    def _open_leaves(self) -> None:
-        """Make a search of every leaf, once, and take the sharper of two bounds."""
-        assert self.decomposition is not None
-        if self.leaves:
+    def _open_components(self) -> None:
+        """Make a search of every time component, once."""
+        if self.components:
             return
-        buffers = self.problem.buffers
-        for index in self.decomposition.leaves():
-            inside = tuple(buffers[i] for i in self.decomposition.pieces[index].leaf)
-            if len(inside) == len(buffers) and _FIRST_RULE in self.results:
-                self.leaves[index] = LeafSearch(self.problem, self.first)
+        for members in components(self.problem):
+            if len(members) == len(self.problem):
+                known = self.first if _FIRST_RULE in self.results else None
+                self.components.append((members, ComponentSearch(self.problem, known)))
             else:
-                self.leaves[index] = LeafSearch(LayoutProblem(inside, self.problem.name))
-        self.bound = self.lower = max(self.lower, self._leaf_bound())
-
-    def _leaf_bound(self) -> int:
-        assert self.decomposition is not None
-        return self.decomposition.lower_bound({i: leaf.lower_bytes for i, leaf in self.leaves.items()})
+                inside = tuple(self.problem.buffers[index] for index in members)
+                self.components.append((members, ComponentSearch(LayoutProblem(inside, self.problem.name))))
 
     def _assemble(self) -> int | None:
-        assert self.decomposition is not None
-        offsets = self.decomposition.assemble({i: leaf.offsets for i, leaf in self.leaves.items()})
-        return self._offer(Layout.of(self.problem, offsets))
+        offsets = np.zeros(len(self.problem), dtype=np.int64)
+        for members, search in self.components:
+            offsets[members] = search.offsets
+        return self._offer(Layout.of(self.problem, tuple(offsets.tolist())))
 
     def _dive(self) -> int | None:
-        assert self.decomposition is not None
-        self._open_leaves()
-        capacities = self.decomposition.capacities(self._goal())
-        for index, leaf in self.leaves.items():
-            leaf.dive(capacities[index], self.guard)
+        self._open_components()
+        for _, search in self.components:
+            search.dive(self._goal(), self.guard)
         return self._assemble()
 
     def _valley(self) -> int | None:
         """Decide capacities with growing node limits until the proof is there or the limits are used up."""
-        assert self.decomposition is not None
-        self._open_leaves()
+        self._open_components()
         most, total = _FIRST_NODES, self.nodes + _MOST_NODES
         is_limited = self.guard.limits.time_s is not None or self.guard.limits.work is not None
         arena = self._assemble()
@@ -251,25 +243,20 @@ class _Portfolio:
                 low = middle
 
     def _decide(self, capacity: int, most: int) -> Verdict:
-        """Whether the whole fits a capacity, with so many nodes for each leaf."""
-        assert self.decomposition is not None
-        capacities = self.decomposition.capacities(capacity)
-        for index, leaf in self.leaves.items():
-            verdict, nodes = leaf.decide(capacities[index], self.guard, max_nodes=most)
+        """Whether the whole fits a capacity, with so many nodes for each component."""
+        for _, search in self.components:
+            verdict, nodes = search.decide(capacity, self.guard, max_nodes=most)
             self.nodes += nodes
-            if verdict is Verdict.REFUTED:
-                self.lower = max(self.lower, self._leaf_bound())
+            self.lower = max(self.lower, search.lower_bytes)
             if verdict is not Verdict.FITS:
                 return verdict
         return Verdict.FITS
 
     def _is_proved(self) -> bool:
-        """Whether the leaves' own layouts have reached the goal; a named method does not rest on another's."""
+        """Whether the searches' own layouts have reached the goal; a named method does not rest on another's."""
         if self.wanted is None:
             return self._is_done()
-        assert self.decomposition is not None
-        capacities = self.decomposition.capacities(self._goal())
-        is_reached = all(leaf.arena_bytes <= capacities[index] for index, leaf in self.leaves.items())
+        is_reached = all(search.arena_bytes <= self._goal() for _, search in self.components)
         return is_reached or (self.capacity is not None and self.lower > self.capacity)
 
     def _peer(self, name: str) -> int | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_small import NINE, problem_of, random_plain, smallest_arena_by_order
-from neaptide.layout.exact.leaf_search import idle_rectangles, place_idle
+from neaptide.layout.exact.component import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide, order_by
 from neaptide.layout.exact.strip import Strip, Verdict
 from neaptide.layout.exact.valley import SectionRule, ValleySearch

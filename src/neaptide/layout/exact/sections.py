@@ -81,3 +81,14 @@ def part_sections(problem: LayoutProblem) -> PartSections:
     ]
     table = np.array(rows, dtype=np.int64).reshape(-1, 5)
     return PartSections(table[:, 0], clique_sections(table[:, 1], table[:, 2]), table[:, 3], table[:, 4])
+
+
+def components(problem: LayoutProblem) -> list[Ints]:
+    """Buffers by time component, in order of time: across a cut nobody is live, so both sides use the same bytes. O(n log n)."""
+    if not len(problem):
+        return []
+    sections = clique_sections(problem.starts, problem.ends)
+    group = np.searchsorted(sections.cuts(), sections.firsts, side="right")
+    order = np.argsort(group, kind="stable")
+    borders = np.flatnonzero(np.diff(group[order])) + 1
+    return [part.astype(np.int64) for part in np.split(order, borders)]

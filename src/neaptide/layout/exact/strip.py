@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from neaptide.layout.exact.sections import clique_sections
-from neaptide.layout.problem import Ints
+from neaptide.layout.problem import ANYWHERE, Ints, LayoutProblem
+
+
+def is_plain(problem: LayoutProblem) -> bool:
+    """Whether all buffers have one alignment, no fixed offset and no gaps."""
+    has_fixed = bool((problem.fixed != ANYWHERE).any())
+    return not has_fixed and not problem.has_gaps and len(set(problem.alignments.tolist())) <= 1
 
 
 @dataclass(frozen=True, slots=True)

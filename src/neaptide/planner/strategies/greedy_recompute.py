@@ -186,18 +186,19 @@ class GreedyRecompute:
         dropped = False
         heap = self._offers(highest)
         while heap:
-            if self.guard.exhausted() or self.drops_left <= 0:
-                return dropped
             price, storage, is_exact = heapq.heappop(heap)
             gap = self._gap(storage, highest)
             if gap is None or (storage, *gap) in self.rejected:
                 continue
             option = self._best_option(storage, gap, highest)
+            if option and heap and option.price > heap[0][0] and not (is_exact and option.price <= price):
+                # Only a price is known better: what is tried is what counts as work.
+                heapq.heappush(heap, (option.price, storage, True))
+                continue
+            if self.guard.exhausted() or self.drops_left <= 0:
+                return dropped
             if option is None:
                 self.rejected.add((storage, *gap))
-                continue
-            if heap and option.price > heap[0][0] and not (is_exact and option.price <= price):
-                heapq.heappush(heap, (option.price, storage, True))
                 continue
             if self._drop(option, highest):
                 dropped = True

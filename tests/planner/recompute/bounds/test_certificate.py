@@ -17,7 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recompute.bounds.certificate import recompute_bound
+from neaptide.planner.recompute.bounds.certificate import JointRounds, recompute_bound
 from neaptide.planner.recompute.bounds.floor import floor_bound, outputs_bound, pinned_bytes
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
@@ -26,7 +26,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, least_seconds, random_chain, random_instance
+from planner_problems import compiled, instance, least_seconds, random_chain, random_instance
 from strategies import graphs
 from together import together
 
@@ -98,11 +98,25 @@ def test_room_for_all_costs_nothing_and_room_for_nothing_is_refuted():
     assert recompute_bound(step, step.lower_bound_bytes - 1).is_infeasible
 
 
+@together("family", ["residual", "skips", "layered"])
+def test_rounds_lift_the_bound_of_the_best_single_step(family):
+    tables = StepTables(instance(family, seed=1), None)
+    budget = int(0.5 * tables.profile.max())
+    first = [int(tables.profile.argmax())]
+    rounds = JointRounds(tables, budget, None)
+    rounds.run(first)
+    assert JointProgram(tables, first, budget).relax().bound < rounds.bound
+
+
 def test_a_time_limit_ends_the_search_with_what_holds():
     step = compiled(transformer_step(layers=2))
     peak = program_order.baseline(step).peak_with_workspace_bytes
-    cut = recompute_bound(step, int(0.8 * peak), guard=LimitGuard(Limits(time_s=0.0)))
-    assert cut.seconds == step.baseline_seconds
+    late = LimitGuard(Limits(time_s=0.0))
+    assert recompute_bound(step, int(0.8 * peak), guard=late).seconds == step.baseline_seconds
+    for budget, guard in ((int(0.7 * peak), late), (0, None)):
+        rounds = JointRounds(StepTables(step, None), budget, guard)
+        rounds.run([step.node_count // 2])
+        assert (rounds.best, rounds.is_infeasible) == (None, guard is None)
 
 
 def test_a_view_does_not_ask_for_what_was_written_into_its_storage():

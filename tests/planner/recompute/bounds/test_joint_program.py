@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ from neaptide.errors import NeaptideError
 from neaptide.ir.schedule import Schedule
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
-from neaptide.planner.recompute.bounds.joint_program import JointProgram
-from neaptide.planner.recompute.bounds.joint_rounds import rounded_rows
+from neaptide.planner.recompute.bounds.joint_lifetimes import joint_profile
+from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
@@ -40,7 +41,6 @@ def share_of_peak(step, share):
 def test_several_steps_together_stay_below_the_optimum_and_above_each_alone(seed, count, chain, share, data):
     step = random_chain(seed, count // 2 + 1) if chain else random_instance(seed, count)
     budget = share_of_peak(step, share)
-    tables = StepTables(step, None)
     places = st.lists(st.integers(0, step.node_count - 1), min_size=1, max_size=4, unique=True)
     positions = sorted(data.draw(places))
     best = least_seconds(step, budget, most=3)
@@ -51,26 +51,8 @@ def test_several_steps_together_stay_below_the_optimum_and_above_each_alone(seed
     whole = program.solve_whole(ANY, nodes=1000)
     assert not relaxed.is_infeasible
     assert relaxed.bound <= whole.bound + 1e-6 <= extra + 2e-6
-    # Fewer windows say less, and those to the end as much as each step alone.
-    chosen = data.draw(st.sets(st.sampled_from(program.windows))) if program.windows else set()
-    none, some = (JointProgram(tables, positions, budget, windows=w).relax().bound for w in ((), chosen))
-    assert none - 1e-6 <= some <= relaxed.bound + 1e-6
-    to_end = {(position, step.node_count) for position in positions}
-    ends = JointProgram(tables, positions, budget, windows=to_end).relax().bound
     for position in positions:
-        assert solved(step, [position], budget)[1].bound <= ends + 1e-6
-    # Rows for whole numbers lift fractions, and not above whole numbers.
-    rows = [
-        row
-        for position, held in zip(positions, relaxed.held, strict=False)
-        for row in rounded_rows(tables, position, budget, held, 20)
-    ]
-    rounded = JointProgram(tables, positions, budget, rounded=rows)
-    lifted = rounded.relax()
-    assert not lifted.is_infeasible
-    assert relaxed.bound - 1e-6 <= lifted.bound <= whole.bound + 1e-3
-    assert rounded.solve_whole(ANY, nodes=1000).bound == pytest.approx(whole.bound, abs=1e-3)
-    assert lifted.bound <= extra + 1e-6
+        assert solved(step, [position], budget)[1].bound <= relaxed.bound + 1e-6
 
 
 @given(st.integers(0, 10**6), st.integers(4, 14), st.integers(0, 10**6), st.data())
@@ -85,17 +67,11 @@ def test_every_legal_sequence_obeys_the_program_within_its_own_peak(seed, count,
     places = st.lists(st.integers(0, count - 1), min_size=1, max_size=5, unique=True)
     positions = sorted(data.draw(places))
     budget = plan.peak_with_workspace_bytes
-    free = JointProgram(tables, positions, budget)
-    answer = free.relax()
+    program = JointProgram(tables, positions, budget)
+    answer = program.relax()
     assert not answer.is_infeasible
     if not answer.held:
         return
-    rows = [
-        row
-        for k, position in enumerate(positions)
-        for row in rounded_rows(tables, position, budget, answer.held[k], 20)
-    ]
-    program = JointProgram(tables, positions, budget, rounded=rows)
     # By window, what runs again in it.
     windows = [set() for _ in range(len(positions) + 1)]
     seen, window = set(), 0
@@ -176,3 +152,31 @@ def test_a_step_without_room_for_its_operands_is_infeasible():
     ]
     assert solved(from_nodes(nodes), [2], 9)[1].is_infeasible
     assert not solved(from_nodes(nodes), [2], 10)[1].is_infeasible
+
+
+@given(st.integers(0, 10**6), st.integers(2, 12), st.data())
+@settings(max_examples=examples(120), deadline=None)
+def test_what_is_held_until_its_last_use_has_the_bytes_of_the_order(seed, count, data):
+    tables = StepTables(random_instance(seed, count), None)
+    places = st.lists(st.integers(0, count - 1), min_size=1, max_size=4, unique=True)
+    positions = sorted(data.draw(places))
+    held = tuple(
+        (tables.made_before(p) & (tables.used_within(p, count) | tables.is_output)).astype(np.float64)
+        for p in positions
+    )
+    again = (np.zeros(count),) * len(positions)
+    solution = JointSolution(is_infeasible=False, bound=0.0, held=held, again=again)
+    assert joint_profile(tables, positions, solution) == pytest.approx(tables.profile)
+
+
+@given(st.integers(0, 10**6), st.integers(3, 8), st.floats(0.5, 0.95), st.data())
+@settings(max_examples=examples(60), deadline=None)
+def test_answers_fit_at_the_steps_of_their_program(seed, layers, share, data):
+    tables = StepTables(random_chain(seed, layers), None)
+    budget = int(share * tables.profile.max())
+    places = st.lists(st.integers(1, 2 * layers - 1), min_size=1, max_size=4, unique=True)
+    positions = sorted(data.draw(places))
+    solution = JointProgram(tables, positions, budget).relax()
+    if not solution.is_infeasible:
+        profile = joint_profile(tables, positions, solution)
+        assert (profile[positions] <= budget * (1 + 1e-6)).all()

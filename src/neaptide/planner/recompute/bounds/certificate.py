@@ -7,25 +7,24 @@ under these rules bound every plan from below, for each p. Several steps togethe
 again between one and the next adds up.
 
 There are three passes: a few steps, each alone; the dearest of them together, in rounds that add steps at which the answer,
-carried out, is above the budget; and, where the program is small enough, whole numbers in place of fractions, which lift
-the bound to what those steps really cost.
+carried out, is above the budget, and drop those whose bytes do not bind; and, where the program is small enough, whole
+numbers in place of fractions, which lift the bound to what those steps really cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from neaptide.linear.arrays import Flags
-from neaptide.linear.tolerances import HALF
+from neaptide.linear.tolerances import HALF, NEARLY
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.floor import pinned_bytes
-from neaptide.planner.recompute.bounds.joint_lifetimes import joint_repetitions
-from neaptide.planner.recompute.bounds.joint_program import JointSolution
-from neaptide.planner.recompute.bounds.joint_rounds import JointAnswer, JointRounds
+from neaptide.planner.recompute.bounds.joint_lifetimes import joint_profile, joint_repetitions
+from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
@@ -33,6 +32,7 @@ from neaptide.schedule.problem import StepProblem
 # Where the bounds look first: so many of the highest steps and of those at which the backward begins, and twice as many
 # evenly over all that are above the budget. Rounds of several steps begin with half as many.
 _FIRST_STEPS: Final = 8
+_MISSES: Final = 2  # rounds in a row that bring hardly anything are the last
 # Up to how many variables a bound is proved in whole numbers, and how far above its bound in fractions they are looked
 # for, as a share of it; the less, the more is fixed beforehand.
 _WHOLE_LEVELS: Final = ((400, 0.1), (2500, 0.002))
@@ -83,24 +83,90 @@ def bound_within(tables: StepTables, budget_bytes: int, guard: LimitGuard | None
     alone: dict[int, float] = {}
     for position in first_positions(tables, is_above, is_narrow=True):
         answer = rounds.ask((position,))
-        alone[position] = 0.0 if answer is None else answer.solution.bound
+        alone[position] = 0.0 if answer is None else answer[1].bound
     dearest: list[int] = []
     for position in sorted(alone, key=lambda p: (-alone[p], p)):
         if len(dearest) < _FIRST_STEPS // 2 and all(abs(position - p) >= SETTINGS.apart for p in dearest):
             dearest.append(position)
     rounds.run(dearest)
-    best = rounds.best
     if rounds.is_infeasible:
         return RecomputeBound(float("inf"))
-    if best is None or best.solution.bound <= 0.0:
+    if rounds.best is None or rounds.bound <= 0.0:
         return RecomputeBound(baseline)
-    whole = _whole(best, guard)
-    answers = [best.solution, *([whole] if whole is not None and whole.held else [])]
-    positions = best.program.positions
+    program, solution = rounds.best
+    whole = _whole(program, solution, guard)
+    answers = [solution, *([whole] if whole is not None and whole.held else [])]
+    repetitions = (joint_repetitions(tables, program.positions, answer, HALF) for answer in answers)
     return RecomputeBound(
-        baseline + max(best.solution.bound, 0.0 if whole is None else whole.bound),
-        frozenset().union(*(joint_repetitions(tables, positions, answer, HALF) for answer in answers)),
+        baseline + max(solution.bound, 0.0 if whole is None else whole.bound),
+        frozenset().union(*repetitions),
     )
+
+
+class JointRounds:
+    """Programs that grow: what does not bind is dropped, and what an answer breaks joins.
+
+    Attributes:
+        best: the program whose bound in fractions is the largest so far, and its answer.
+        is_infeasible: some program has no answer.
+    """
+
+    def __init__(self, tables: StepTables, budget_bytes: int, guard: LimitGuard | None) -> None:
+        self.best: tuple[JointProgram, JointSolution] | None = None
+        self.is_infeasible = False
+        self._tables = tables
+        self._budget = budget_bytes
+        self._guard = guard
+
+    @property
+    def bound(self) -> float:
+        """Seconds that run again at least, by the best answer."""
+        return 0.0 if self.best is None else self.best[1].bound
+
+    def ask(self, positions: Sequence[int]) -> tuple[JointProgram, JointSolution] | None:
+        """The answer at some steps; None where there is none, where it would take too long, or where time is up."""
+        if self.is_infeasible or (self._guard is not None and self._guard.check_now()):
+            return None
+        program = JointProgram(self._tables, positions, self._budget)
+        if program.size > 2 * SETTINGS.most_nodes and len(positions) > 1:
+            return None
+        solution = program.relax(None if self._guard is None else self._guard.remaining_s())
+        self.is_infeasible = solution.is_infeasible
+        if not solution.held:
+            return None
+        if self.best is None or solution.bound > self.bound:
+            self.best = program, solution
+        return program, solution
+
+    def run(self, positions: Iterable[int]) -> None:
+        """Grow the program of some positions until rounds bring hardly anything."""
+        steps = set(positions)
+        misses = 0
+        while misses < _MISSES:
+            least = self.bound
+            answer = self.ask(sorted(steps))
+            if answer is None:
+                return
+            program, solution = answer
+            misses = 0 if solution.bound > least * (1.0 + SETTINGS.hardly_more) else misses + 1
+            kept = program.binding(solution)
+            added = self._worst_steps(program, solution, max(2, len(kept) // 2))
+            if not added:
+                return
+            steps = {*kept, *added}
+
+    def _worst_steps(self, program: JointProgram, solution: JointSolution, most: int) -> list[int]:
+        """Steps at which an answer is above the budget, worst first, apart from each other, without its own."""
+        profile = joint_profile(self._tables, program.positions, solution)
+        is_above = self._tables.profile > self._budget
+        excess = np.where(is_above, profile - self._budget * (1.0 + NEARLY), 0.0)
+        excess[list(program.positions)] = 0.0
+        found: list[int] = []
+        while len(found) < most and float(excess.max(initial=0.0)) > 0.0:
+            worst = int(excess.argmax())
+            found.append(worst)
+            excess[max(worst - SETTINGS.apart, 0) : worst + SETTINGS.apart + 1] = 0.0
+        return found
 
 
 def first_positions(tables: StepTables, is_above: Flags, *, is_narrow: bool) -> list[int]:
@@ -118,10 +184,10 @@ def first_positions(tables: StepTables, is_above: Flags, *, is_narrow: bool) -> 
     return list(dict.fromkeys([*begin.tolist(), *highest.tolist(), *grid.tolist()]))
 
 
-def _whole(answer: JointAnswer, guard: LimitGuard | None) -> JointSolution | None:
+def _whole(program: JointProgram, solution: JointSolution, guard: LimitGuard | None) -> JointSolution | None:
     """The program of an answer in whole numbers; None where that would take too long."""
-    level = next((level for most, level in _WHOLE_LEVELS if answer.program.size <= most), None)
+    level = next((level for most, level in _WHOLE_LEVELS if program.size <= most), None)
     if level is None or (guard is not None and guard.check_now()):
         return None
-    below = answer.solution.bound * (1.0 + level)
-    return answer.program.solve_whole(below, nodes=1, time_s=None if guard is None else guard.remaining_s())
+    below = solution.bound * (1.0 + level)
+    return program.solve_whole(below, nodes=1, time_s=None if guard is None else guard.remaining_s())

@@ -8,43 +8,23 @@ with this order of first executions obeys these rules in whole numbers. So their
 so do those of the relaxation.
 
 The windows between neighbours carry the cost. In whole numbers they are all there is. In fractions a node may run again
-a little in each of many windows, and so require only a little of its operands. A longer window, in which a node runs
-again if it does in one of its parts, requires them as a whole. With the window from a step to the end, that step counts
-as much as it does alone; with the windows that another step has cut in two, that step takes nothing away. Far from all
-pairs of steps matter, so the caller chooses windows. Whichever are left out, the bound holds.
+a little in each of many windows, and so require only a little of its operands. The longer window from a step to the
+end, in which a node runs again if it does in one of its parts, requires them as a whole: with it, a step counts as much
+as it does alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from neaptide.linear.arrays import Floats
 from neaptide.linear.sparse_program import SparseAnswer, SparseProgram
-from neaptide.linear.tolerances import ANY_PRICE, NEARLY
+from neaptide.linear.tolerances import NEARLY
 from neaptide.planner.recompute.bounds.step_tables import StepTables
 from neaptide.schedule.evaluate import Ints
-
-# Positions of two chosen steps; the second may be the number of nodes, for the end.
-Window: TypeAlias = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundedRow:
-    """At one step: the sum of coefficients of what is held is at most `upper` bytes, in whole numbers.
-
-    Attributes:
-        storages: all that are made before the step.
-        nbytes: coefficient of each; a multiple of the divisor stands for that many bytes.
-    """
-
-    position: int
-    storages: Ints
-    nbytes: Floats
-    upper: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +35,7 @@ class JointSolution:
         bound: seconds that every plan runs again at least, counted after the first of the steps.
         held: by step, share of each storage that is held across it (0 for what is not made yet).
         again: by step, share of each node that runs again between it and the next one.
-        multipliers: by step, seconds per byte of its rows; zero where the bytes do not bind.
+        multipliers: by step, seconds per byte of its row; zero where the bytes do not bind.
     """
 
     is_infeasible: bool
@@ -66,34 +46,11 @@ class JointSolution:
 
 
 class JointProgram:
-    """The program at some positions of an order, ascending, with longer windows and rounded rows."""
+    """The program at some positions of an order, ascending. O(steps x size of the problem) to make."""
 
-    def __init__(
-        self,
-        tables: StepTables,
-        positions: Sequence[int],
-        budget_bytes: int,
-        *,
-        windows: Iterable[Window] | None = None,
-        rounded: Iterable[RoundedRow] = (),
-    ) -> None:
-        """O((steps + windows) x size of the problem).
-
-        Positions ascend. Of the longer `windows` (by default all) and the `rounded` rows, those count that steps at these
-        positions have.
-        """
+    def __init__(self, tables: StepTables, positions: Sequence[int], budget_bytes: int) -> None:
         self.tables = tables
         self.positions = tuple(positions)
-        ends = [*positions, len(tables.order)]
-        self._number = {position: k for k, position in enumerate(ends)}
-        chosen = None if windows is None else set(windows)
-        self.windows: tuple[Window, ...] = tuple(
-            (start, end)
-            for k, start in enumerate(positions)
-            for end in ends[k + 2 :]
-            if chosen is None or (start, end) in chosen
-        )
-        self.rounded = tuple(row for row in rounded if row.position in positions)
         self._program = SparseProgram()
         self._byte_scale = float(max(tables.sizes.max(initial=1), 1))
         self._second_scale = float(tables.seconds.max(initial=0.0)) or 1.0
@@ -102,11 +59,9 @@ class JointProgram:
         self._before = [tables.position < p for p in positions]
         self._again = [self._program.variables(before) for before in self._before]
         self._byte_rows = [self._add_bytes(k, budget_bytes) for k in range(len(positions))]
-        self._rounded_rows = [self._add_rounded(row) for row in self.rounded]
         for k, again in enumerate(self._again):
             self._add_window(k, k + 1, again)
-        self._longer: list[Ints] = []
-        self._tie_rows = [self._add_longer(start, end) for start, end in self.windows]
+        self._to_end = [self._add_to_end(k) for k in range(len(positions) - 1)]
         self._close()
 
     @property
@@ -132,40 +87,19 @@ class JointProgram:
             p for p, price in zip(self.positions, solution.multipliers, strict=True) if price > least
         )
 
-    def binding_windows(self) -> tuple[Window, ...]:
-        """The longer windows that the last relaxation needs for its bound."""
-        prices = self._program.multipliers
-        if prices is None:
-            return ()
-        pairs = zip(self.windows, self._tie_rows, strict=True)
-        return tuple(window for window, rows in pairs if prices[rows].max(initial=0.0) > ANY_PRICE)
-
-    def binding_rows(self) -> tuple[RoundedRow, ...]:
-        """The rounded rows that the last relaxation needs for its bound."""
-        prices = self._program.multipliers
-        if prices is None:
-            return ()
-        pairs = zip(self.rounded, self._rounded_rows, strict=True)
-        return tuple(row for row, number in pairs if prices[number] > ANY_PRICE)
-
     def _solution(self, answer: SparseAnswer) -> JointSolution:
         bound = answer.bound * self._second_scale
         x = answer.values
         if x is None:
             return JointSolution(answer.is_infeasible, bound)
-        multipliers = np.zeros(len(self.positions))
         prices = self._program.multipliers
-        if prices is not None:
-            multipliers += prices[self._byte_rows]
-            for row, number in zip(self.rounded, self._rounded_rows, strict=True):
-                multipliers[self._number[row.position]] += prices[number]
-        multipliers *= self._second_scale / self._byte_scale
+        multipliers = np.zeros(len(self.positions)) if prices is None else prices[self._byte_rows]
         return JointSolution(
             is_infeasible=False,
             bound=bound,
             held=tuple(np.where(held >= 0, x[held], 0.0) for held in self._held),
             again=tuple(np.where(again >= 0, x[again], 0.0) for again in self._again),
-            multipliers=tuple(multipliers.tolist()),
+            multipliers=tuple((multipliers * (self._second_scale / self._byte_scale)).tolist()),
         )
 
     def _add_bytes(self, k: int, budget_bytes: int) -> int:
@@ -175,19 +109,14 @@ class JointProgram:
         sizes = tables.sizes[storages] / self._byte_scale
         return self._program.add_row(self._held[k][storages], sizes, room / self._byte_scale)
 
-    def _add_rounded(self, row: RoundedRow) -> int:
-        columns = self._held[self._number[row.position]][row.storages]
-        return self._program.add_row(columns, row.nbytes / self._byte_scale, row.upper / self._byte_scale)
-
-    def _add_longer(self, start: int, end: int) -> slice:
-        """A longer window: a node runs again in it if it does in one of its parts."""
-        k, last = self._number[start], self._number[end]
+    def _add_to_end(self, k: int) -> Ints:
+        """The window from a step to the end: a node runs again in it if it does in one of its parts."""
         again = self._program.variables(self._before[k])
-        self._longer.append(again)
-        self._add_window(k, last, again)
+        self._add_window(k, len(self.positions), again)
         nodes = np.flatnonzero(self._before[k])
-        parts = [(self._again[part][nodes], -1.0) for part in range(k, last)]
-        return self._program.add_rows(((again[nodes], 1.0), *parts), 0.0)
+        parts = [(part[nodes], -1.0) for part in self._again[k:]]
+        self._program.add_rows(((again[nodes], 1.0), *parts), 0.0)
+        return again
 
     def _add_window(self, k: int, end: int, again: Ints) -> None:
         tables, program = self.tables, self._program
@@ -229,7 +158,7 @@ class JointProgram:
         for again in self._again:
             nodes = np.flatnonzero(again >= 0)
             cost[again[nodes]] = tables.seconds[nodes] / self._second_scale
-        for again in (*self._again, *self._longer):
+        for again in (*self._again, *self._to_end):
             high[again[(again >= 0) & ~tables.may_repeat]] = 0.0
         for k, position in enumerate(self.positions):
             pinned = tables.used_within(position, position + 1) & self._made[k]

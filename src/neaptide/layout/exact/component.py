@@ -1,4 +1,4 @@
-"""What is known about one leaf of a decomposed problem, and the exact search that learns more."""
+"""What is known about one time component of a problem, and the exact search that learns more."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Final
 import numpy as np
 
 from neaptide.layout.bounds import arena_lower_bound
-from neaptide.layout.exact.decompose import is_plain
 from neaptide.layout.exact.restarts import decide
 from neaptide.layout.exact.rigid import RigidSearch
 from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.skyline import dive
-from neaptide.layout.exact.strip import Strip, Verdict
+from neaptide.layout.exact.strip import Strip, Verdict, is_plain
 from neaptide.layout.placement import place_by_size
 from neaptide.layout.problem import Ints, LayoutProblem
 from neaptide.layout.result import Layout
@@ -23,8 +22,8 @@ _MOST_ENTRIES: Final = 5_000_000
 rigid search pairs that are live together, at all sections."""
 
 
-class LeafSearch:
-    """The best layout and the best bound of one leaf; both only get better."""
+class ComponentSearch:
+    """The best layout and the best bound of one component; both only get better."""
 
     def __init__(self, problem: LayoutProblem, known: Layout | None = None) -> None:
         self.problem = problem
@@ -51,7 +50,7 @@ class LeafSearch:
             self._take(tuple(offset * strip.unit for offset in found.offsets))
 
     def decide(self, capacity_bytes: int, guard: LimitGuard, *, max_nodes: int | None) -> tuple[Verdict, int]:
-        """Whether the leaf fits a capacity, and the nodes used. A layout or a bound that this finds is kept.
+        """Whether it fits a capacity, and the nodes used. A layout or a bound that this finds is kept.
 
         Fixed offsets, mixed alignments and gaps go to the rigid search, all else to the valley search.
         """
