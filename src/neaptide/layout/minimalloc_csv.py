@@ -12,12 +12,12 @@ import io
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neaptide.errors import LayoutProblemError
-from neaptide.layout.problem import Buffer, Gap, LayoutProblem
+from neaptide.layout.problem import Buffer, Gap, LayoutProblem, first_fault
 from neaptide.layout.result import Layout
 
 REQUIRED: Final = ("id", "lower", "upper", "size")
@@ -29,6 +29,8 @@ _ALIASES: Final[Mapping[str, str]] = {
     "start": "lower",
     "end": "upper",
 }
+_COLUMNS: Final[Mapping[str, str]] = {"name": "id", "start": "lower", "end": "upper", "nbytes": "size"}
+"""Of the fields of a buffer whose names are others."""
 _INCLUSIVE: Final = "end"  # the alias of `upper` that counts the last step in, for gaps as well
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS: Final = 30  # far beyond every limit, and quick to convert
@@ -93,11 +95,10 @@ def read_csv(text: str, *, path: str | Path | None = None) -> LayoutProblem:
             why="the header is the only line",
             next_step="write a line for each buffer",
         )
-    name = Path(source).stem if source is not None else ""
-    try:
-        return LayoutProblem(tuple(buffers), name)
-    except LayoutProblemError as error:
-        raise _placed_fault(table, lines, buffers) from error
+    if (fault := first_fault(buffers)) is not None:
+        where = table.where(lines[fault.index], _COLUMNS.get(fault.field, fault.field))
+        raise LayoutProblemError(fault.what, where=where, why=fault.why, next_step="mend the line")
+    return LayoutProblem(tuple(buffers), Path(source).stem if source is not None else "")
 
 
 def write_csv(problem: LayoutProblem, layout: Layout | None = None) -> str:
@@ -243,50 +244,6 @@ def _gaps(table: _Table, line: int, record: Sequence[str]) -> tuple[Gap, ...]:
         window = None if low is None else (int(low), int(high))
         gaps.append(Gap(int(lower), int(upper) + table.extra_steps, window))
     return tuple(gaps)
-
-
-def _placed_fault(table: _Table, lines: Sequence[int], buffers: Sequence[Buffer]) -> LayoutProblemError:
-    """The fault of a problem, with its line and column.
-
-    Faults do not go away with more buffers, so the first line with which there is one is found by halving, and its
-    column by putting the fields into a harmless buffer one at a time.
-    """
-    low, high = 0, len(buffers)
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if _fault((*buffers[:middle],)) is None:
-            low = middle
-        else:
-            high = middle
-    before, buffer, line = buffers[: high - 1], buffers[high - 1], lines[high - 1]
-    taken = {other.name for other in before}
-    free = next(name for name in map(str, range(len(before) + 1)) if name not in taken)
-    grown = Buffer(free, 0, 1, 1)
-    fields: tuple[tuple[str, Mapping[str, Any]], ...] = (
-        ("id", {"name": buffer.name}),
-        ("lower", {"start": buffer.start, "end": buffer.start + 1}),
-        ("upper", {"end": buffer.end}),
-        ("size", {"nbytes": buffer.nbytes}),
-        ("alignment", {"alignment": buffer.alignment}),
-        ("gaps", {"gaps": buffer.gaps}),
-        ("offset", {"offset": buffer.offset}),
-    )
-    for column, values in fields:
-        grown = replace(grown, **values)
-        error = _fault((*before, grown))
-        if error is not None:
-            return LayoutProblemError(
-                error.what, where=table.where(line, column), why=error.why, next_step="mend the line"
-            )
-    raise AssertionError("the grown buffer is the faulty one")
-
-
-def _fault(buffers: tuple[Buffer, ...]) -> LayoutProblemError | None:
-    try:
-        LayoutProblem(buffers)
-    except LayoutProblemError as error:
-        return error
-    return None
 
 
 def _gap_text(gap: Gap) -> str:

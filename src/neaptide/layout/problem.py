@@ -7,7 +7,7 @@ of lifetimes: whoever wants it merges two storages into one buffer first (`layou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -107,7 +107,8 @@ class LayoutProblem:
     has_gaps: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check(self.buffers)
+        if (fault := first_fault(self.buffers)) is not None:
+            raise LayoutProblemError(fault.what, why=fault.why)
         columns = {
             "starts": [b.start for b in self.buffers],
             "ends": [b.end for b in self.buffers],
@@ -125,50 +126,60 @@ class LayoutProblem:
         return len(self.buffers)
 
 
-def _check(buffers: tuple[Buffer, ...]) -> None:
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What cannot be meant: the buffer, by its index, and the field that says it."""
+
+    index: int
+    field: str
+    what: str
+    why: str | None = None
+
+
+def first_fault(buffers: Sequence[Buffer]) -> Fault | None:
+    """The first thing that is wrong, by buffer; last, two fixed buffers that overlap. O(n log n) for few overlaps in time."""
     seen: set[str] = set()
-    for buffer in buffers:
-        for fault in _faults(buffer):
-            raise LayoutProblemError(f"buffer {buffer.name!r} {fault}")
+    total = 0
+    for index, buffer in enumerate(buffers):
+        for name, text in _own_faults(buffer):
+            return Fault(index, name, f"buffer {buffer.name!r} {text}")
         if buffer.name in seen:
-            raise LayoutProblemError(f"two buffers have the name {buffer.name!r}")
+            return Fault(index, "name", f"two buffers have the name {buffer.name!r}")
         seen.add(buffer.name)
-    # No placement on top of something else needs more than this: offsets are rounded up to the alignment.
-    total = sum(buffer.nbytes + buffer.alignment - 1 for buffer in buffers)
-    if total >= LIMIT:
-        raise LayoutProblemError(
-            f"all buffers together have {total} bytes with their alignment", why=f"the limit is {LIMIT - 1}"
-        )
-    _check_fixed([buffer for buffer in buffers if buffer.offset is not None])
+        # No placement on top of something else needs more than this: offsets are rounded up to the alignment.
+        total += buffer.nbytes + buffer.alignment - 1
+        if total >= LIMIT:
+            what = f"all buffers together have {total} bytes with their alignment"
+            return Fault(index, "nbytes", what, f"the limit is {LIMIT - 1}")
+    return next(_clashes(buffers), None)
 
 
-def _faults(buffer: Buffer) -> Iterator[str]:
-    """What is wrong with a buffer, as the rest of a sentence."""
+def _own_faults(buffer: Buffer) -> Iterator[tuple[str, str]]:
+    """What is wrong with a buffer alone: the field, and the rest of a sentence."""
     numbers = (buffer.start, buffer.end, buffer.nbytes, buffer.alignment, buffer.offset or 0)
+    alignment, offset = buffer.alignment, buffer.offset
     if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
-        yield "has a number that is no integer"
+        yield "nbytes", "has a number that is no integer"
     elif buffer.start < 0:
-        yield f"starts at {buffer.start}, before step 0"
+        yield "start", f"starts at {buffer.start}, before step 0"
     elif buffer.end <= buffer.start:
-        yield f"has the empty lifetime [{buffer.start}, {buffer.end})"
+        yield "end", f"has the empty lifetime [{buffer.start}, {buffer.end})"
     elif buffer.end >= LIMIT:
-        yield f"ends at {buffer.end}; the limit is {LIMIT - 1}"
-    elif buffer.nbytes <= 0:
-        yield f"has {buffer.nbytes} bytes"
-    elif buffer.nbytes >= LIMIT:
-        yield f"has {buffer.nbytes} bytes; the limit is {LIMIT - 1}"
-    elif buffer.alignment <= 0 or buffer.alignment & (buffer.alignment - 1):
-        yield f"has the alignment {buffer.alignment}, which is no power of two"
-    elif buffer.alignment >= LIMIT:
-        yield f"has the alignment {buffer.alignment}; the limit is {LIMIT - 1}"
-    elif buffer.offset is not None and buffer.offset < 0:
-        yield f"is fixed at the negative offset {buffer.offset}"
-    elif buffer.offset is not None and buffer.offset + buffer.nbytes >= LIMIT:
-        yield f"is fixed at the offset {buffer.offset}, too far up"
-    elif buffer.offset is not None and buffer.offset % buffer.alignment:
-        yield f"is fixed at the offset {buffer.offset}, which is no multiple of its alignment {buffer.alignment}"
+        yield "end", f"ends at {buffer.end}; the limit is {LIMIT - 1}"
+    elif not 0 < buffer.nbytes < LIMIT:
+        yield "nbytes", f"has {buffer.nbytes} bytes; the limit is {LIMIT - 1}"
+    elif alignment <= 0 or alignment & (alignment - 1):
+        yield "alignment", f"has the alignment {alignment}, which is no power of two"
+    elif alignment >= LIMIT:
+        yield "alignment", f"has the alignment {alignment}; the limit is {LIMIT - 1}"
+    elif offset is not None and offset < 0:
+        yield "offset", f"is fixed at the negative offset {offset}"
+    elif offset is not None and offset + buffer.nbytes >= LIMIT:
+        yield "offset", f"is fixed at the offset {offset}, too far up"
+    elif offset is not None and offset % alignment:
+        yield "offset", f"is fixed at the offset {offset}, which is no multiple of its alignment {alignment}"
     else:
-        yield from _gap_faults(buffer)
+        yield from (("gaps", text) for text in _gap_faults(buffer))
 
 
 def _gap_faults(buffer: Buffer) -> Iterator[str]:
@@ -188,23 +199,26 @@ def _gap_faults(buffer: Buffer) -> Iterator[str]:
         yield "is never used: gaps fill its lifetime"
 
 
-def _check_fixed(buffers: list[Buffer]) -> None:
-    """Fixed buffers must not clash. O(n log n) for few overlaps in time."""
+def _clashes(buffers: Sequence[Buffer]) -> Iterator[Fault]:
+    """Two fixed buffers that use the same byte at the same step."""
+    fixed = [(index, buffer) for index, buffer in enumerate(buffers) if buffer.offset is not None]
     parts = sorted(
-        ((part, buffer) for buffer in buffers for part in buffer.parts()), key=lambda pair: pair[0].start
+        ((part, index) for index, buffer in fixed for part in buffer.parts()), key=lambda pair: pair[0].start
     )
-    alive: list[tuple[Part, Buffer]] = []
-    for part, buffer in parts:
+    alive: list[tuple[Part, int]] = []
+    for part, index in parts:
         alive = [pair for pair in alive if pair[0].end > part.start]
-        assert buffer.offset is not None
+        low = buffers[index].offset or 0
         for other_part, other in alive:
-            assert other.offset is not None
-            if other is not buffer and (
-                buffer.offset + part.low < other.offset + other_part.high
-                and other.offset + other_part.low < buffer.offset + part.high
+            other_low = buffers[other].offset or 0
+            if other != index and (
+                low + part.low < other_low + other_part.high and other_low + other_part.low < low + part.high
             ):
-                raise LayoutProblemError(
-                    f"the fixed buffers {other.name!r} and {buffer.name!r} overlap",
-                    why=f"both are live at step {part.start} and their bytes cross",
+                names = f"{buffers[other].name!r} and {buffers[index].name!r}"
+                yield Fault(
+                    max(index, other),
+                    "offset",
+                    f"the fixed buffers {names} overlap",
+                    f"both are live at step {part.start} and their bytes cross",
                 )
-        alive.append((part, buffer))
+        alive.append((part, index))
