@@ -104,40 +104,27 @@ def test_a_shared_buffer_lives_as_long_as_all_in_it():
     assert shared.buffer_of == (OUTSIDE, 0, 0, 0, OUTSIDE)
 
 
-def peaks(graph, schedule, rows, donated=()):
+def peaks(graph, schedule, rows):
     """Bytes live at once with every operand kept, and with operands overwritten."""
     buffers = schedule_buffers(graph, schedule, alignment=1, results_outside=False, resident_outside=False)
-    choices = choose_in_place(graph, schedule, rows, donated=donated)
-    return live_bytes(buffers.problem), live_bytes(share(buffers, choices).problem)
-
-
-def test_callers_input_is_overwritten_only_when_donated_and_after_its_last_use():
-    graph = program([f"h = {EXP} x", f"y = {EXP} h", f"end = {EXP} y"], ["end"])
-    schedule, donated = Schedule.program_order(graph), [graph.inputs[0]]
-    choices = choose_in_place(graph, schedule, registry(), donated=donated)
-    assert names(graph, choices) == ["h on x", "y on h"]
-    assert len(share(schedule_buffers(graph, schedule), choices).problem) == 0
-    assert peaks(graph, schedule, registry(), donated=donated) == (64 * 3, 64 * 2)
-    with pytest.raises(VerifyError, match="caller"):
-        check_in_place(graph, schedule, [(c.step, c.output, c.operand) for c in choices])
-    again = program([f"h = {EXP} x", f"y = {ADD} h x", f"end = {EXP} y"], ["end"])
-    assert on_top(again, donated=[again.inputs[0]]) == [
-        "y on x"
-    ]  # of the two it saves the result's bytes for good
+    return live_bytes(buffers.problem), live_bytes(
+        share(buffers, choose_in_place(graph, schedule, rows)).problem
+    )
 
 
 def test_unmeant_choices_are_refused():
     graph = program([f"h = {EXP} x", f"y = {EXP} h", f"end = {EXP} y"], ["end", "h"])
     schedule = Schedule.program_order(graph)
     steps = schedule.node_steps()
-    h, y = (graph.nodes[node].outputs[0] for node in (0, 1))
+    x, h, y = (graph.inputs[0], *(graph.nodes[node].outputs[0] for node in (0, 1)))
     for step, what in (
+        (steps[0], "the caller"),
         (steps[1], "needs h"),
         (steps[2], "does not make"),
         (replace(steps[1], occurrence=4), "never runs"),
     ):
         with pytest.raises(VerifyError, match=what):
-            check_in_place(graph, schedule, [(step, y, h)])
+            check_in_place(graph, schedule, [(step, h, x) if step is steps[0] else (step, y, h)])
 
 
 def test_results_kept_in_the_arena_are_not_mixed_with_bytes_outside():

@@ -47,10 +47,7 @@ def memory_ladder(
     schedule: Schedule,
     registry: OpRegistry,
     *,
-    donated: Collection[int] = (),
-    binding: Mapping[str, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
-    device: str | None = None,
     alignment: int = 64,
     plan: Callable[[LayoutProblem], Layout] | None = None,
     limits: Limits | None = None,
@@ -62,26 +59,14 @@ def memory_ladder(
         graph: the program.
         schedule: its steps.
         registry: what the operations mean.
-        donated: values that the caller owns and gives up.
-        binding: values of symbolic dims.
         storage_bytes: sizes by storage id that replace the recorded ones.
-        device: whose memory; by default the one with the largest total of storages.
         alignment: of every buffer; sizes are rounded up to it.
         plan: makes the static plan; by default all methods together do.
         limits: of the search for the static plan; where they limit nothing, a fixed amount of work does.
         interrupt: set it to take the best static plan so far.
     """
-    buffers = schedule_buffers(
-        graph,
-        schedule,
-        binding=binding,
-        storage_bytes=storage_bytes,
-        device=device,
-        alignment=alignment,
-    )
-    choices = choose_in_place(
-        graph, schedule, registry, donated=donated, binding=binding, storage_bytes=storage_bytes
-    )
+    buffers = schedule_buffers(graph, schedule, storage_bytes=storage_bytes, alignment=alignment)
+    choices = choose_in_place(graph, schedule, registry, storage_bytes=storage_bytes)
     shared = share(buffers, choices)
     tags = schedule_tags(graph, buffers, choices)
     layout = _planned(shared.problem, limits, interrupt) if plan is None else plan(shared.problem)
@@ -108,8 +93,7 @@ def memory_ladder(
 def schedule_tags(graph: Graph, buffers: ScheduleBuffers, choices: Collection[InPlaceChoice]) -> TagPlan:
     """The lecture's allocator on a schedule: values are storage instances, chosen results take their operand's tag.
 
-    Sizes are rounded up to the alignment. Instances outside the arena have no tag, results that lie on donated inputs
-    neither.
+    Sizes are rounded up to the alignment. Instances outside the arena have no tag.
 
     Args:
         graph: the program.

@@ -6,7 +6,7 @@ instance that they show.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from neaptide.analysis.in_place import in_place_operands
@@ -43,38 +43,26 @@ def choose_in_place(
     schedule: Schedule,
     registry: OpRegistry,
     *,
-    donated: Collection[int] = (),
-    binding: Mapping[str, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
 ) -> tuple[InPlaceChoice, ...]:
     """Every result that may live in an operand's bytes does, in the order of their steps. O(size of the schedule).
 
-    An instance has its last use at one step only, so that two results never compete for one. Where two operands would
-    do, a donated one is taken first (it saves the result's bytes for its whole life, others for one step), then the first.
-
-    Args:
-        donated: values that the caller owns and gives up: a result may overwrite them after their last use.
+    An instance has its last use at one step only, so that two results never compete for one. The first operand that will
+    do is taken. What the caller owns or is handed is left alone.
     """
-    sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
+    sizes = evaluate_storage_bytes(graph, None, storage_bytes)
     liveness = compute_liveness(graph, schedule)
     uses = instance_uses(graph, liveness)
-    given = {graph.values[value].storage for value in donated}
+    kept = {*uses.handed_back, *(i for i, owned in enumerate(liveness.instances) if owned.is_resident)}
     choices = []
     for position, step in enumerate(liveness.steps):
         node, seen = graph.nodes[step.target], uses.seen[position]
-        found = [
-            InPlaceChoice(step, node.outputs[0], operand, seen[node.outputs[0]], seen[operand])
-            for operand in in_place_operands(graph, node, registry, sizes)
-            if uses.last[seen[operand]] == position
-        ]
-        found = [
-            choice
-            for choice in found
-            if not {choice.made, choice.taken} & uses.handed_back
-            and (not (owned := liveness.instances[choice.taken]).is_resident or owned.storage in given)
-        ]
-        choices += sorted(found, key=lambda choice: not liveness.instances[choice.taken].is_resident)[:1]
-    check_in_place(graph, schedule, [(c.step, c.output, c.operand) for c in choices], donated=donated)
+        for operand in in_place_operands(graph, node, registry, sizes):
+            made, taken = seen[node.outputs[0]], seen[operand]
+            if uses.last[taken] == position and kept.isdisjoint((made, taken)):
+                choices.append(InPlaceChoice(step, node.outputs[0], operand, made, taken))
+                break
+    check_in_place(graph, schedule, [(c.step, c.output, c.operand) for c in choices])
     return tuple(choices)
 
 
@@ -113,7 +101,7 @@ def share(buffers: ScheduleBuffers, choices: Iterable[InPlaceChoice]) -> Schedul
     """The layout problem in which chosen results have the buffers of their operands. O(buffers + choices).
 
     A shared buffer has the name and the kind of the first of its instances, the largest size and alignment, and lives
-    from the first to the end of the last; what lies on a donated input needs no buffer at all.
+    from the first to the end of the last.
 
     Raises:
         VerifyError: a choice whose instances do not meet in time, or that would put a buffer of the arena and bytes
@@ -122,21 +110,16 @@ def share(buffers: ScheduleBuffers, choices: Iterable[InPlaceChoice]) -> Schedul
     members = list(buffers.problem.buffers)
     place = list(buffers.buffer_of)
     head = list(range(len(members)))
-    callers = {index for index, instance in enumerate(buffers.liveness.instances) if instance.is_resident}
     for choice in sorted(choices, key=lambda c: c.made):
         over, under = place[choice.made], place[choice.taken]
-        if choice.taken in callers:
-            callers.add(choice.made)
         if over == under == OUTSIDE:
             continue
         made, taken = (buffers.liveness.instances[i].storage for i in (choice.made, choice.taken))
         what = f"storage {made} in the bytes of storage {taken}"
-        if over == OUTSIDE or (under == OUTSIDE and choice.taken not in callers):
+        if OUTSIDE in {over, under}:
             raise VerifyError(f"{what}: one of them is in the arena, the other is not")
-        if under != OUTSIDE:
-            members[under] = _merged(members[under], members[over], what)
-        head[over] = under
-        place[choice.made] = under
+        members[under] = _merged(members[under], members[over], what)
+        head[over] = place[choice.made] = under
     kept = [index for index, first in enumerate(head) if first == index]
     number = {old: new for new, old in enumerate(kept)} | {OUTSIDE: OUTSIDE}
     return replace(
@@ -180,8 +163,6 @@ def check_in_place(
     graph: Graph,
     schedule: Schedule,
     choices: Iterable[tuple[Step, int, int]],
-    *,
-    donated: Collection[int] = (),
 ) -> None:
     """Make sure that no step, and not the caller, finds overwritten bytes. O(size of the schedule).
 
@@ -213,9 +194,8 @@ def check_in_place(
     for value in graph.outputs:
         if value in variables:
             _expect(graph, variables[value], value, "the caller")
-    given_up = {graph.values[v].storage for v in donated}
     for storage, place in callers.items():
-        if place.owner != storage and storage not in given_up:
+        if place.owner != storage:
             raise VerifyError(f"{graph.storages[storage].name or storage} is the caller's and is overwritten")
 
 
