@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout_small import NINE, problem_of, random_plain, smallest_arena_by_order
-from neaptide.layout.exact.component import idle_rectangles, place_idle
 from neaptide.layout.exact.restarts import decide, order_by
 from neaptide.layout.exact.strip import Strip, Verdict
 from neaptide.layout.exact.valley import SectionRule, ValleySearch
@@ -65,31 +64,6 @@ def test_running_out_of_work_is_not_a_proof(solve):
     decision = solve(strip, strip.limits(8), LimitGuard(Limits(work=3)))
     assert decision.verdict is Verdict.OUT_OF_BUDGET
     assert decision.offsets is None
-
-
-@given(st.integers(0, 10**9))
-def test_idle_rectangles_always_find_a_place(seed):
-    problem = random_plain(random.Random(seed), 7, size=9, alignment=2)
-    strip = strip_of(problem)
-    capacity = smallest_arena_by_order(problem) + random.Random(seed).randrange(6)
-    limits = strip.limits(capacity)
-    idle = idle_rectangles(strip, limits)
-    kept = [index for index in range(len(strip)) if index not in set(idle)]
-    offsets = [0] * len(strip)
-    if kept:
-        found = decide(strip.choose(kept), [limits[i] for i in kept], LimitGuard(Limits()))
-        assert found.offsets is not None
-        for index, offset in zip(kept, found.offsets, strict=True):
-            offsets[index] = offset
-    place_idle(strip, offsets, idle)
-    check_offsets(problem, strip, offsets, capacity)
-
-
-def test_idle_counts_do_not_overflow():
-    problem = problem_of((0, 2, 1 << 60), (0, 2, 1 << 60), (1, 3, (1 << 60) + 1))
-    strip = strip_of(problem)
-    assert idle_rectangles(strip, strip.limits((3 << 60) + 1)) == []
-    assert set(idle_rectangles(strip, strip.limits(1 << 62))) <= {0, 1, 2}
 
 
 def cut(

@@ -92,17 +92,6 @@ class Strip:
         )
         return max(tops, default=0)
 
-    def choose(self, kept: list[int]) -> Strip:
-        """The strip of some rectangles, on the same sections and the same unit."""
-        return Strip(
-            tuple(self.firsts[i] for i in kept),
-            tuple(self.lasts[i] for i in kept),
-            tuple(self.sizes[i] for i in kept),
-            tuple(self.paddings[i] for i in kept),
-            self.sections,
-            self.unit,
-        )
-
 
 class Verdict(StrEnum):
     """What a decision about a capacity came to. Running out of budget proves nothing."""
