@@ -1,8 +1,10 @@
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 
+from layout_small import NINE, problem_of, random_rich, smallest_arena_by_offsets
 from neaptide.errors import MissingExtra, VerifyError
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
@@ -16,63 +18,29 @@ from neaptide_peers.layouts.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")
 
-# The smallest arena is 9, though never more than 8 bytes are live (found by random search over small problems).
-NINE = ((0, 1, 3), (0, 2, 3), (0, 5, 2), (1, 4, 1), (1, 6, 2), (3, 6, 1), (3, 6, 1), (4, 5, 2), (5, 6, 3))
+
+def scaled(problem, scale):
+    """The problem with all numbers of bytes times a power of two."""
+
+    def times(gap):
+        return replace(gap, window=gap.window and tuple(scale * edge for edge in gap.window))
+
+    return LayoutProblem(
+        tuple(
+            replace(
+                b,
+                nbytes=scale * b.nbytes,
+                alignment=scale * b.alignment,
+                offset=None if b.offset is None else scale * b.offset,
+                gaps=tuple(map(times, b.gaps)),
+            )
+            for b in problem.buffers
+        )
+    )
 
 
 def nine(scale=1):
-    return LayoutProblem(tuple(Buffer(str(i), a, b, scale * size) for i, (a, b, size) in enumerate(NINE)))
-
-
-def random_problem(seed, scale=1):
-    """Up to six small buffers, some aligned, fixed or with gaps; all sizes and places times a scale."""
-    rng = random.Random(seed)
-    buffers = []
-    is_plain = rng.random() < 0.3
-    for index in range(rng.randint(1, 6)):
-        start = rng.randint(0, 5)
-        end = start + rng.randint(1, 4)
-        nbytes = rng.randint(1, 3)
-        alignment, offset, gaps = 1, None, ()
-        if not is_plain and rng.random() < 0.3:
-            alignment = rng.choice([2, 4])
-        if not is_plain and end - start > 1 and rng.random() < 0.3:
-            low = rng.randint(0, nbytes - 1)
-            window = (scale * low, scale * rng.randint(low + 1, nbytes)) if rng.random() < 0.5 else None
-            gaps = (Gap(start + 1, rng.randint(start + 2, end), window),)
-        if not is_plain and index == 0 and rng.random() < 0.4:
-            alignment, offset = 1, scale * rng.randint(0, 4)
-        alignment *= scale & -scale if alignment > 1 else 1
-        buffers.append(Buffer(str(index), start, end, scale * nbytes, alignment, offset, gaps))
-    return LayoutProblem(tuple(buffers))
-
-
-def brute_force(problem):
-    """The smallest arena: every offset of every buffer, byte by byte."""
-    row = 64  # bits for the bytes of one step
-    used = []
-    for b in problem.buffers:
-        bits = 0
-        for step in range(b.start, b.end):
-            low, high = 0, b.nbytes
-            for gap in b.gaps:
-                if gap.start <= step < gap.end:
-                    low, high = gap.window or (0, 0)
-            bits |= ((1 << high) - (1 << low)) << row * step
-        used.append(bits)
-
-    def fits(capacity, index, taken):
-        if index == len(used):
-            return True
-        b = problem.buffers[index]
-        return any(
-            offset + b.nbytes <= capacity
-            and not (used[index] << offset) & taken
-            and fits(capacity, index + 1, taken | used[index] << offset)
-            for offset in (range(0, capacity, b.alignment) if b.offset is None else [b.offset])
-        )
-
-    return next(capacity for capacity in range(row) if fits(capacity, 0, 0))
+    return problem_of(*((start, end, scale * size) for start, end, size in NINE))
 
 
 def end_to_end(problem):
@@ -110,10 +78,10 @@ def test_the_unit_of_bytes():
 def test_random_problems_against_brute_force():
     cases = []
     for seed in range(120):
-        scale = (1, 2, 4, 3)[seed % 4]
-        problem = random_problem(seed, scale)
-        # Alignments do not grow with a scale that is no power of two: bytes are counted in smaller units there.
-        least = brute_force(problem) if scale == 3 else scale * brute_force(random_problem(seed))
+        scale = (1, 2, 4)[seed % 3]
+        small = random_rich(random.Random(seed), 5)
+        least = scale * smallest_arena_by_offsets(small)
+        problem = scaled(small, scale)
         upper = end_to_end(problem)
         cases.append((problem, least, layout_model(problem, upper.arena_bytes, lower_bytes=0, hint=upper)))
         cases.append((problem, least, layout_model(problem, least, with_cumulative=seed % 2 == 0)))

@@ -2,6 +2,7 @@ import threading
 
 import pytest
 
+from layout_small import NINE, problem_of
 from neaptide.errors import UsageError, VerifyError
 from neaptide.layout.pools.placing import place_in_spaces
 from neaptide.layout.pools.spaces import MemorySpace, Place, PooledLayout, PooledProblem, check_pooled_layout
@@ -32,8 +33,7 @@ def test_every_choice_tried():
 @needs_ortools
 def test_no_layout_where_bytes_would_fit():
     """Nine buffers with at most 8 bytes live, which no arena of 8 holds, in one space and in two that hold less."""
-    rows = ((0, 1, 3), (0, 2, 3), (0, 5, 2), (1, 4, 1), (1, 6, 2), (3, 6, 1), (3, 6, 1), (4, 5, 2), (5, 6, 3))
-    nine = LayoutProblem(tuple(Buffer(str(i), a, b, size) for i, (a, b, size) in enumerate(rows)))
+    nine = problem_of(*NINE)
     outcome = place_with_cp_sat(PooledProblem(nine, (MemorySpace("x", 8, 1),)))
     assert outcome.termination.reason is TerminationReason.INFEASIBLE
     two = PooledProblem(nine, (MemorySpace("x", 8, 1), MemorySpace("y", 1, 2)))
@@ -87,19 +87,15 @@ def test_no_buffers_and_no_room():
 def test_limits_and_interrupts_leave_the_hint():
     pooled = microcontroller()
     hint = place_in_spaces(pooled).require()
+    stop = threading.Event()
+    stop.set()
     for outcome, reason in (
         (place_with_cp_sat(pooled, Limits(time_s=0.0), hint=hint), TerminationReason.FEASIBLE),
-        (place_with_cp_sat(pooled, interrupt=_set(), hint=hint), TerminationReason.INTERRUPTED),
+        (place_with_cp_sat(pooled, interrupt=stop, hint=hint), TerminationReason.INTERRUPTED),
     ):
         assert outcome.value == hint
         assert outcome.termination.reason is reason
         assert outcome.termination.bound < outcome.termination.best == hint.cost
-
-
-def _set():
-    event = threading.Event()
-    event.set()
-    return event
 
 
 def test_what_the_model_does_not_take():

@@ -9,11 +9,12 @@ from layout_small import random_plain
 from neaptide.layout.placement import RuleStopped, watched
 from neaptide.outcome import LimitGuard, Limits
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
+from together import together
 
 PROBLEM = random_plain(random.Random(7), 40, steps=12, size=50)
 
 
-@pytest.mark.parametrize("name", RULES)
+@together("name", RULES)
 def test_a_rule_stops_when_the_user_interrupts(name):
     interrupt = threading.Event()
     interrupt.set()
@@ -21,7 +22,7 @@ def test_a_rule_stops_when_the_user_interrupts(name):
         RULES[name](PROBLEM, LimitGuard(Limits(), interrupt))
 
 
-@pytest.mark.parametrize("name", RULES)
+@together("name", RULES)
 def test_work_does_not_stop_a_rule(name):
     guard = LimitGuard(Limits(work=0))
     assert RULES[name](PROBLEM, guard) == RULES[name](PROBLEM)
