@@ -1,7 +1,6 @@
-"""The numbers that more than one of the searches for recomputations reads.
+"""The numbers that more than one of the searches for recomputations reads; what one module alone reads stands there.
 
-`benchmarks/ablation.py recompute_settings` measures what half and twice of each cost and win. What one module alone reads
-stands there.
+`benchmarks/ablation.py recompute_settings` measures what half and twice of each cost and win.
 """
 
 from __future__ import annotations
@@ -12,39 +11,26 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeSettings:
-    """Shares of time are of the baseline's seconds. Tries are changes of a sequence that are evaluated.
+    """Shares of time are of the baseline's seconds. Tries are changes of a sequence that are evaluated."""
 
-    Attributes:
-        proved: a plan this close to its bound is the fastest: sums of seconds err by about as much.
-        close_enough: a plan this close to its bound is not searched further; a hundredth of a per cent is below what
-            times of operations repeat to.
-        hardly_more: a bound or a peak that is better by less than this share is hardly so.
-        lower_order: another order counts where it lowers the peak to this share; proofs and plans of another order
-            cannot be compared, so a smaller gain is not worth the change.
-        polish_tries: of one search that descends from a whole order, or improves a plan.
-        parts: a search among several may use at most one of so many parts of the work that is left.
-        misses: so many attempts in a row that have not helped are enough.
-        worthwhile: storages below this share of the bytes above the budget are left alone while larger ones can go.
-        most_nodes: larger programs are not asked at several steps together; those of half as many nodes are cut into
-            blocks once.
-        apart: steps this close to one that has been looked at say the same.
-        reach: largest budget that a chain program is asked for, as a multiple of the one that is wanted: it charges
-            worst cases.
-        nodes_per_try: of a closure that is repeated; each try is one unit of work.
-    """
-
-    proved: float = 1e-8
-    close_enough: float = 1e-4
-    hardly_more: float = 1e-3
+    proved: float = (
+        1e-8  # a plan this close to its bound is the fastest: sums of seconds err by about as much
+    )
+    close_enough: float = 1e-4  # a plan this close to its bound is not searched further: times repeat to less
+    hardly_more: float = 1e-3  # a bound or a peak that is better by less than this share is hardly so
+    # Another order counts where it lowers the peak to this share: proofs and plans of two orders cannot be compared.
     lower_order: float = 0.99
-    polish_tries: int = 15_000
-    parts: int = 4
-    misses: int = 4
-    worthwhile: float = 0.002
+    polish_tries: int = 15_000  # of one search that descends from a whole order, or improves a plan
+    parts: int = 4  # a search among several may use at most one of so many parts of the work that is left
+    misses: int = 4  # so many attempts in a row that have not helped are enough
+    worthwhile: float = 0.002  # storages below this share of the bytes above the budget wait for larger ones
+    # Larger programs are not asked at several steps together; those of half as many nodes are cut into blocks once.
     most_nodes: int = 3000
-    apart: int = 6
-    reach: float = 1.75
-    nodes_per_try: int = 8
+    apart: int = 6  # steps this close to one that has been looked at say the same
+    reach: float = (
+        1.75  # largest budget that a chain program is asked for, in wanted ones: it charges worst cases
+    )
+    nodes_per_try: int = 8  # of a closure that is repeated; each try is one unit of work
 
     @property
     def contradiction(self) -> float:

@@ -62,25 +62,38 @@ def least_memory(
         within: bytes that are low enough: where a plan is within them, the search ends, and the fastest such plan is the
             answer. As long as none is, the search is the same as without.
     """
-    search = RecomputeSearch(step, limits, interrupt, order=order, check=check)
-    if strategy_name is not None:
-        return _ByOneStrategy(search, longest, within, strategy_name).run()
-    return _LeastMemory(search, longest, within, known).run()
+    search = _LeastMemory(RecomputeSearch(step, limits, interrupt, order=order, check=check), longest, within)
+    return search.run(known) if strategy_name is None else search.by_one_strategy(strategy_name)
 
 
 class _LeastMemory:
-    """Several strategies together."""
-
-    def __init__(
-        self, search: RecomputeSearch, longest: float, within: int, known: Sequence[PlannedSequence] = ()
-    ) -> None:
-        self.search, self.longest, self.within, self.known = search, longest, within, known
+    def __init__(self, search: RecomputeSearch, longest: float, within: int) -> None:
+        self.search, self.longest, self.within = search, longest, within
         self.step, self.archive = search.step, search.archive
 
-    def run(self) -> Outcome[PlannedSequence]:
+    def by_one_strategy(self, name: str) -> Outcome[PlannedSequence]:
+        """One strategy alone, asked for one budget after the other; what it fails with is the failure of the search."""
+        search = self.search
+        search.start = search.baseline = replace(search.start, strategy=name)
+        self.archive.plans = [search.start]
+
+        def ask(budget: int) -> Iterator[None]:
+            outcome = strategy(name)(search.problem(budget), search.left(), search.interrupt)
+            search.guard.exhausted(outcome.work)
+            self.archive.note(outcome.require())
+            yield
+
+        next(ask(search.start.peak_with_workspace_bytes))
+        self._narrow(ask, _RUNGS, 2, 0)
+        if self.longest == math.inf and not self._is_enough():
+            next(ask(self.archive.lowest().peak_with_workspace_bytes))
+        return self._outcome(self._legal())
+
+    def run(self, known: Sequence[PlannedSequence]) -> Outcome[PlannedSequence]:
         """Halve what is open; where much is left, try harder for a few budgets, and go on where that helped."""
-        self._begin()
-        self._narrow(self._attempts, _RUNGS, 2, 0)
+        self._begin(known)
+        attempts = self.search.attempts
+        self._narrow(attempts, _RUNGS, 2, 0)
         given_up = 0
         for _ in range(_TURNS):
             before = self.archive.lowest_within(self.longest)
@@ -89,21 +102,21 @@ class _LeastMemory:
             given_up = self._narrow(self._costly_attempts, _COSTLY_BUDGETS, _COSTLY_PART, given_up)
             if self.archive.lowest_within(self.longest) == before:
                 break
-            self._narrow(self._attempts, _RUNGS, 2, 0)
+            self._narrow(attempts, _RUNGS, 2, 0)
         if self.longest == math.inf and not self._is_enough():
             # At any price does not mean that the price is of no interest.
-            self._speed_up(self.archive.lowest().peak_with_workspace_bytes)
+            self.search.speed_up(self.archive.lowest().peak_with_workspace_bytes)
         return self._outcome(self._legal())
 
     # Where plans come from.
 
-    def _begin(self) -> None:
+    def _begin(self, known: Sequence[PlannedSequence]) -> None:
         """The order to start from, plans near the limit, and lines below the curve."""
         search, archive = self.search, self.archive
         if search.order is None:
             search.hoist_updates()
             search.order_again()
-        for plan in self.known:
+        for plan in known:
             archive.note(plan)
         bare = None
         if self.longest == math.inf:
@@ -130,9 +143,6 @@ class _LeastMemory:
             if self._least_bytes() <= (1.0 + SETTINGS.hardly_more) * before:
                 return
 
-    def _attempts(self, budget: int) -> Iterator[None]:
-        return self.search.attempts(budget)
-
     def _costly_attempts(self, budget: int) -> Iterator[None]:
         """What a curve of many budgets has no time for, unless a certificate excludes the budget."""
         self.search.certify(budget)
@@ -151,9 +161,6 @@ class _LeastMemory:
             else:
                 low = middle + 1
         return high
-
-    def _speed_up(self, budget: int) -> None:
-        self.search.speed_up(budget)
 
     # Which budget is next.
 
@@ -248,35 +255,3 @@ class _LeastMemory:
         limit, reason = self.search.ended()
         detail = f"{within}; no {which}{as_fast} is below {format_bytes(least)}"
         return Termination(reason, limit, detail, peak, least)
-
-
-class _ByOneStrategy(_LeastMemory):
-    """One strategy alone, asked for one budget after the other."""
-
-    def __init__(self, search: RecomputeSearch, longest: float, within: int, name: str) -> None:
-        super().__init__(search, longest, within)
-        self._name = name
-
-    def _begin(self) -> None:
-        start = replace(self.search.start, strategy=self._name)
-        self.search.start = self.search.baseline = start
-        self.archive.plans = [start]
-        self._speed_up(start.peak_with_workspace_bytes)
-
-    def _attempts(self, budget: int) -> Iterator[None]:
-        self._speed_up(budget)
-        yield
-
-    def _costly_attempts(self, budget: int) -> Iterator[None]:
-        del budget
-        return iter(())
-
-    def _least_bytes(self) -> int:
-        return self.step.lower_bound_bytes
-
-    def _speed_up(self, budget: int) -> None:
-        # Nothing stands beside it, so what it fails with is the failure of the search.
-        search = self.search
-        outcome = strategy(self._name)(search.problem(budget), search.left(), search.interrupt)
-        search.guard.exhausted(outcome.work)
-        self.archive.note(outcome.require())
