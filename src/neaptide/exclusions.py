@@ -178,11 +178,7 @@ def asked_for(options: Mapping[str, Any]) -> set[str]:
 
 
 def refuse_exclusions(asked: Collection[str], *, task: str = "", is_typed: bool = False) -> None:
-    """Refuse things, keys of `WORDS`, that exclude each other; in the words of the command line where they are typed.
-
-    Raises:
-        UsageError: naming the two, why, and what to leave out.
-    """
+    """Refuse things, keys of `WORDS`, that exclude each other; in the words of the command line where they are typed."""
     for one in EXCLUSIONS:
         if one.holds(asked, task):
             first, second = (WORDS[what][is_typed] for what in (one.first, one.second))

@@ -110,9 +110,6 @@ def peer(room: str, name: str) -> ModuleType:
 
     It has `solve` where the room is `strategies` (and `choose_stays` for those in `WITH_STAYS`), `combinations` or `magis`;
     `find_order` where it is `orders`; `find_layout` where it is `layouts`.
-
-    Raises:
-        MissingExtra: peers are not installed.
     """
     packages = _packages()
     if not packages:

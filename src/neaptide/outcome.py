@@ -224,11 +224,7 @@ class LimitGuard:
 
 
 def left_out(without: Iterable[str], stages: Iterable[str]) -> frozenset[str]:
-    """Stages of a search that are not wanted, by name.
-
-    Raises:
-        UsageError: a name that is none; it names those that there are.
-    """
+    """Stages of a search that are not wanted, by name."""
     names = tuple(dict.fromkeys(stages))
     chosen = frozenset(without)
     if unknown := sorted(chosen.difference(names)):

@@ -47,11 +47,7 @@ def place_of(path: str | Path) -> str:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The content of a file, without the byte order mark of UTF-8.
-
-    Raises:
-        UnreadableFile: no such file, no permission, a folder, a pipe, a device, or more than `MOST_BYTES`.
-    """
+    """The content of a file, without the byte order mark of UTF-8."""
     try:
         # A pipe without a writer would block the opening itself.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -72,11 +68,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """The content of a file of UTF-8 text, without its byte order mark.
-
-    Raises:
-        UnreadableFile: as `read_bytes`, or it is no UTF-8.
-    """
+    """The content of a file of UTF-8 text, without its byte order mark."""
     data = read_bytes(path)
     try:
         return data.decode("utf-8")
@@ -92,11 +84,7 @@ def why_not_utf8(data: bytes, error: UnicodeDecodeError) -> str:
 
 
 def decode_json(data: str | bytes, kind: Any = Any, hook: Callable[[type, Any], Any] | None = None) -> Any:
-    """The value of a JSON text, in a type that msgspec knows, or that `hook` makes of plain data.
-
-    Raises:
-        JsonError: it is no JSON, nested too deeply, or of another type; its text says why.
-    """
+    """The value of a JSON text, in a type that msgspec knows, or that `hook` makes of plain data."""
     import msgspec
 
     try:

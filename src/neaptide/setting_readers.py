@@ -143,9 +143,6 @@ def parse_dims(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int | Non
     """Dims that may vary, by argument or path: `batch:0=2..64,1=16..` is dims 0 and 1 of `batch`, the second without end.
 
     A text without a path goes on with that of the text before it.
-
-    Raises:
-        UsageError: a text of another form.
     """
     found: dict[str, dict[int, tuple[int, int | None]]] = {}
     path = ""
@@ -164,11 +161,7 @@ def parse_dims(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int | Non
 
 
 def parse_shapes(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Shapes: `8x512` is size 8 of the first dim and 512 of the second.
-
-    Raises:
-        UsageError: a text of another form.
-    """
+    """Shapes: `8x512` is size 8 of the first dim and 512 of the second."""
     for text in texts:
         if _SHAPE.fullmatch(text.strip()) is None:
             raise UsageError(f"{text!r} is no shape", next_step="write a size for each dim, such as 8x512")

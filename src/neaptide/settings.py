@@ -172,11 +172,7 @@ DEFAULTS: Final = Settings()
 
 
 def read_setting(name: str, value: Any, where: str) -> Any:
-    """A value in the type of its setting.
-
-    Raises:
-        UsageError: naming the place that the value stands in.
-    """
+    """A value in the type of its setting."""
     try:
         return TABLE[name].read(value)
     except UsageError as error:
@@ -184,11 +180,7 @@ def read_setting(name: str, value: Any, where: str) -> Any:
 
 
 def verified_calls(verify: bool | str | None) -> str:
-    """Which planned calls are verified, as an argument says, else the environment, else `first`.
-
-    Raises:
-        UsageError: naming the argument or the variable.
-    """
+    """Which planned calls are verified, as an argument says, else the environment, else `first`."""
     where = "verify"
     if verify is None:
         where = "NEAPTIDE_VERIFY"
@@ -198,11 +190,7 @@ def verified_calls(verify: bool | str | None) -> str:
 
 
 def check_setting(name: str, value: Any) -> None:
-    """Refuse a value that an argument of a Python function cannot have.
-
-    Raises:
-        UsageError: naming the argument, what it was given, and why not.
-    """
+    """Refuse a value that an argument of a Python function cannot have."""
     made = TABLE[name]
     try:
         is_itself = made.read(value) == value

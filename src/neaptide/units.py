@@ -49,12 +49,6 @@ def parse_size(size: str | int) -> int:
     """Bytes of a size such as `"20GiB"`, `"1.5 MB"`, `"4096"` or the integer 4096.
 
     A fraction of a byte that a unit leaves over is cut off. Units are read in any letter case.
-
-    Raises:
-        UsageError: for anything that is not a finite size of at least zero bytes in a known unit.
-
-    >>> parse_size("1.5KiB")
-    1536
     """
     if isinstance(size, bool) or not isinstance(size, (str, int)):
         why = f"a size is text or a whole number of bytes, this is a {type(size).__name__}"
@@ -82,11 +76,7 @@ def parse_size(size: str | int) -> int:
 
 
 def parse_share(share: str) -> float:
-    """The factor that a share of a reference stands for: `"80%"` is 0.8 and `"-30%"` is 0.7.
-
-    Raises:
-        UsageError: for anything but a percentage that leaves more than nothing and at most everything.
-    """
+    """The factor that a share of a reference stands for: `"80%"` is 0.8 and `"-30%"` is 0.7."""
     sign, number, unit = _split(share, kind="share", example='"80%"')
     factor = (100 - number if sign == "-" else number) / 100
     for is_so, what, why, next_step in (
@@ -121,11 +111,7 @@ def parse_share(share: str) -> float:
 
 
 def parse_duration(duration: str | float) -> float:
-    """Seconds of a duration such as `"1.5s"`, `"250ms"`, `"2m"`, or of a number that is seconds already.
-
-    Raises:
-        UsageError: for anything that is not a finite duration of at least zero in us, ms, s, m, min or h.
-    """
+    """Seconds of a duration such as `"1.5s"`, `"250ms"`, `"2m"`, or of a number that is seconds already."""
     if isinstance(duration, bool) or not isinstance(duration, (str, int, float)):
         why = f"a duration is text or a number of seconds, this is a {type(duration).__name__}"
         raise UsageError(
@@ -163,11 +149,7 @@ def parse_duration(duration: str | float) -> float:
 
 
 def parse_increase(increase: str) -> float:
-    """The factor of a limit over a reference: `"+10%"` is 1.1.
-
-    Raises:
-        UsageError: for anything but a plus sign and a finite percentage.
-    """
+    """The factor of a limit over a reference: `"+10%"` is 1.1."""
     sign, number, unit = _split(increase, kind="increase", example='"+10%"')
     next_step = 'write "+10%" for a tenth above the baseline'
     if unit != "%":

@@ -20,9 +20,6 @@ def write_atomic(path: str | Path, text: str) -> None:
     """Write a file of UTF-8 text so that a reader, or a second writer, never sees half of it.
 
     A link stays a link, and a file keeps its permissions.
-
-    Raises:
-        OSError: the file cannot be written; what stood there is as it was.
     """
     with replacing(path) as draft:
         draft.write_text(text, encoding="utf-8", newline="\n")
@@ -30,11 +27,7 @@ def write_atomic(path: str | Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path to write to, with the suffix of the file; behind it, what was written is the file.
-
-    Raises:
-        OSError: the file cannot be written; what stood there is as it was.
-    """
+    """A path to write to, with the suffix of the file; behind it, what was written is the file."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target

@@ -79,11 +79,7 @@ class Request:
             self.console.progress(f"picture saved in {self.picture}")
 
     def refuse_beside(self, option: str, *names: str) -> None:
-        """Refuse options that have no meaning beside another one.
-
-        Raises:
-            UsageError: naming the first that is given.
-        """
+        """Refuse options that have no meaning beside another one."""
         own = {"--picture": self.picture, "--text": self.text, "--ladder": self.ladder, "-o": self.output}
         for name in names:
             if own[name] if name in own else getattr(self.settings, name.removeprefix("--")):

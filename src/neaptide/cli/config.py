@@ -43,11 +43,7 @@ class Resolved:
 
 
 def resolve(arguments: Mapping[str, Any], *, environment: Mapping[str, str], directory: Path) -> Resolved:
-    """The settings in force; an argument of None is not given. A file is searched for in a folder and those above.
-
-    Raises:
-        UsageError: for a value that cannot be read or a name that is unknown; says where it stands.
-    """
+    """The settings in force; an argument of None is not given. A file is searched for in a folder and those above."""
     values: dict[str, Any] = {}
     sources = dict.fromkeys(NAMES, "default")
     path, table = _find_file(directory)

@@ -62,11 +62,7 @@ _OF_OTHERS: Final[Mapping[str, str]] = {
 
 
 def check_file(command: str, target: str) -> None:
-    """Refuse a file that another command takes, or none.
-
-    Raises:
-        TargetError: says what the file is, and what can be done with it.
-    """
+    """Refuse a file that another command takes, or none."""
     file, colon, _ = target.rpartition(":")
     path = Path(file if colon and Path(file).suffix in _OF_OTHERS else target)
     if path.suffix in _OF_OTHERS:
@@ -142,11 +138,7 @@ def _not_written(path: Path, why: str | None) -> UsageError:
 
 
 def decode_target(path: Path, data: bytes) -> Any:
-    """The content of a target that is JSON.
-
-    Raises:
-        TargetError: it is not.
-    """
+    """The content of a target that is JSON."""
     try:
         return decode_json(data)
     except JsonError as error:
@@ -168,11 +160,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of a target in the text form.
-
-    Raises:
-        TargetError: it breaks a rule of graphs, or cannot be read as one.
-    """
+    """The graph of a target in the text form."""
     from neaptide.ir.text_parser import parse_graph
 
     try:

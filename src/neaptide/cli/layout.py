@@ -149,12 +149,7 @@ def _exact(nbytes: int) -> str:
 
 
 def _show_ladder(request: Request) -> int:
-    """Prints what a program needs without reuse, with results in place, with liveness counters, and with planned addresses.
-
-    Raises:
-        MissingExtra: peers are not installed; the ladder is one of them.
-        UsageError: buffers without a program, or an option that has no meaning for a ladder.
-    """
+    """Prints what a program needs without reuse, with results in place, with liveness counters, and with planned addresses."""
     from neaptide.cli.layout_source import PROGRAM_ALIGNMENT, Program, find_source
     from neaptide.named_peers import peer
     from neaptide.ops import registry
@@ -192,12 +187,7 @@ def _show_ladder(request: Request) -> int:
 
 
 def _show_memories(request: Request) -> int:
-    """Places the buffers of a target in the memories of `--memories`: which lies in which, where, and at what cost.
-
-    Raises:
-        UsageError: an option that has no meaning for several memories.
-        TargetError: a mistake in the file of memories.
-    """
+    """Places the buffers of a target in the memories of `--memories`: which lies in which, where, and at what cost."""
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.pools.memories_form import pooled_problem
     from neaptide.layout.pools.placing import place_in_spaces

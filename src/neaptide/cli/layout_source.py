@@ -53,12 +53,7 @@ def find_problem(request: Request) -> tuple[LayoutProblem, str]:
 
 
 def find_source(request: Request) -> LayoutProblem | Program:
-    """The buffers of a CSV, or a program in an order.
-
-    Raises:
-        UsageError: a CSV, or a plan, and another plan.
-        TargetError: there is no such file or program, or it cannot be read.
-    """
+    """The buffers of a CSV, or a program in an order."""
     path = Path(request.target)
     if path.suffix == ".csv" or (is_file(path) and path.suffix not in {".json", ".py", GRAPH_SUFFIX}):
         if request.plan is not None:

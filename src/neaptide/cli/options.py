@@ -22,11 +22,7 @@ _DIM: Final = "name a dim, such as --dynamic batch:0=2..64"
 
 
 def check_options(command: str, settings: Settings) -> None:
-    """Refuse options that exclude each other, that need another one, or that cannot be meant. Torch is not loaded for it.
-
-    Raises:
-        UsageError: naming what to leave out, or to write.
-    """
+    """Refuse options that exclude each other, that need another one, or that cannot be meant. Torch is not loaded for it."""
     if command not in _OF_TOYS:
         check_unit(settings.peak)
     if settings.at and not settings.dynamic:
@@ -53,11 +49,7 @@ def budget_of(settings: Settings) -> Budget:
 
 
 def options_of(settings: Settings, kind: type[Any]) -> dict[str, Any]:
-    """Options of a function, those of its typed dict, but for what only a command has.
-
-    Raises:
-        UsageError: no device of that name.
-    """
+    """Options of a function, those of its typed dict, but for what only a command has."""
     from neaptide.copy_engines.copy_engine import SlowMemory
 
     folder = None if settings.host_folder is None else Path(settings.host_folder)

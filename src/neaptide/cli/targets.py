@@ -39,11 +39,7 @@ class Target:
         return find_target, (self.text,)
 
     def build(self) -> tuple[Step, Any]:
-        """A fresh step and its batch.
-
-        Raises:
-            TargetError: the factory fails, or returns something else.
-        """
+        """A fresh step and its batch."""
         try:
             made = self.factory()
         except NeaptideError:
@@ -80,10 +76,6 @@ def find_target(text: str, *, without_weights: bool = False) -> Target:
     """The target of a command line: `file.py:factory` or `zoo:NAME@SIZE[,OPTION...]`.
 
     Without weights, a zoo model is built on the meta device, so that nothing of its size is allocated.
-
-    Raises:
-        TargetError: names what is missing and what is there.
-        UsageError: a zoo option that cannot be read.
     """
     if text.startswith(_ZOO):
         return Target(text, _zoo_factory(text.removeprefix(_ZOO), without_weights=without_weights))

@@ -74,11 +74,7 @@ def plan_of(
 
 
 def replayed_graph(entry: PlannedProgram, program: CapturedProgram, registry: OpRegistry) -> PlannedGraph:
-    """The graph that an entry of a plan is for, in program order.
-
-    Raises:
-        PlanError: its rewrites are not legal in the captured program.
-    """
+    """The graph that an entry of a plan is for, in program order."""
     edited = replayed(entry, program.graph, registry)
     try:
         return PlannedGraph.captured(program).rewritten(edited, entry.rewrites)
@@ -89,11 +85,7 @@ def replayed_graph(entry: PlannedProgram, program: CapturedProgram, registry: Op
 def judged_graph(
     entry: PlannedProgram, planned: PlannedGraph, step: StepProblem, registry: OpRegistry, *, atomic: bool
 ) -> PlannedGraph:
-    """What runs under an entry of a plan, judged; `planned` is its graph and `step` that as integers.
-
-    Raises:
-        PlanError: the entry is not legal there, or a number in it is not what the graph gives; names the field.
-    """
+    """What runs under an entry of a plan, judged; `planned` is its graph and `step` that as integers."""
     captured = None if entry.captured is None else planned.program.graph
     schedule = judge_program(entry, planned.graph, step, registry, captured=captured, atomic=atomic)
     return replace(planned, schedule=schedule, saved=entry.saved, host_bytes=entry.predictions.host_bytes)

@@ -39,10 +39,6 @@ def matched(plan: Plan, prepared: PreparedStep, time_limit_s: float | None = Non
     planned for the same bytes, in `time_limit_s`. Of a plan for all shapes nothing is searched for: what may be evicted is
     found again from the order. What a call evicts is decided by the seconds of the device that it runs on, so peaks under
     the limit may be others than those in the plan.
-
-    Raises:
-        PlanMismatch: the step is not the one that the plan was made for; says what differs.
-        PlanError: the plan is not legal here, or a number in it is not what the step gives; names the field.
     """
     check_content(plan)
     captured = prepared.captured

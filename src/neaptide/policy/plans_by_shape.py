@@ -37,10 +37,6 @@ def plan_shapes(captured: CapturedStep, prepare: Prepare, ask: Ask) -> StepPlan:
 
     The limits of the ask are those of all plans together. Its budget is in bytes, or a share of the peak at the largest
     shape. `prepare` makes a capture of one shape ready to be planned.
-
-    Raises:
-        UsageError: a dim has no upper end, or no shape keeps all relations.
-        InfeasibleBudget: no plan keeps the largest shape within the budget.
     """
     return _ShapePlanning(captured, prepare, ask).run()
 

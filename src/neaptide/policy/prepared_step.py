@@ -59,10 +59,6 @@ class PreparedStep(CostedStep):
         """One of the programs after rewrites as `Ask.rewrites`, in program order; those by nodes are the usual step's.
 
         What is left out and then found by name is not told to `leave_out`.
-
-        Raises:
-            UsageError: no rule of that name.
-            RewriteError: a rewrite is not legal in its graph, or takes away what verify runs observe.
         """
         if (index, asked) not in self._rewritten:
             planned = PlannedGraph.captured(self.captured.programs[index])
@@ -72,11 +68,7 @@ class PreparedStep(CostedStep):
         return self._rewritten[index, asked]
 
     def plan(self, ask: Ask, met: MetPlans | None = None) -> StepPlan:
-        """Plan every program of the step for one limit in bytes; `met` is what searches for other limits of the usual one met.
-
-        Raises:
-            UsageError: no such strategy or rule.
-        """
+        """Plan every program of the step for one limit in bytes; `met` is what searches for other limits of the usual one met."""
         check_strategy(inner_strategy(ask.strategy), atomic=ask.atomic)
         programs: list[PlannedProgram] = []
         graphs: list[PlannedGraph] = []
@@ -274,12 +266,7 @@ def prepare(
     kwargs: Mapping[str, Any] | None = None,
     **how: Unpack[PrepareOptions],
 ) -> PreparedStep:
-    """Capture a step and get ready to cost it; see `CaptureOptions` and `CostOptions`.
-
-    Raises:
-        CaptureError: the step cannot be captured; names the user's line.
-        UsageError: no device of that name, or a factory instead of a step.
-    """
+    """Capture a step and get ready to cost it; see `CaptureOptions` and `CostOptions`."""
     further: dict[str, Any] = {**how}
     costs = {name: further.pop(name) for name in CostOptions.__optional_keys__ & how.keys()}
     if costs.get("device") is not None:

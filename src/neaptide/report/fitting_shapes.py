@@ -67,9 +67,6 @@ def fitting_shapes(
 
     In program order the answer is exact: by halving where bytes are proved to grow with the dim, else every size is
     looked at. With points the answer is a size for which a script was found, and none was for the next size.
-
-    Raises:
-        UsageError: more than two dims vary.
     """
     names = [dim.name for dim in captured.steady.graph.dims]
     if len(names) > _MOST_DIMS:

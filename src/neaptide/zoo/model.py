@@ -33,24 +33,18 @@ class ZooModel:
     """One model of the zoo: what it is, its options at each size, and how to build it.
 
     Attributes:
-        name: what `factory` calls it.
-        summary: one line: architecture, source, optimizer.
         sizes: for each of `SIZES`, the keyword arguments of `build`, without those of `COMMON_DEFAULTS`.
         build: makes `(step, batch)` from those arguments; imports torch (and transformers) when called.
     """
 
-    name: str
-    summary: str
+    name: str  # what `factory` calls it
+    summary: str  # one line: architecture, source, optimizer
     sizes: Mapping[str, Mapping[str, Any]]
     build: Callable[..., tuple[Step, Batch]]
 
 
 def build_from(module: str, family: str, /, **options: Any) -> tuple[Step, Batch]:
-    """Import `neaptide.zoo.<module>` and build its `family`.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-    """
+    """Import `neaptide.zoo.<module>` and build its `family`."""
     try:
         training = importlib.import_module("neaptide.zoo.training")
         families = importlib.import_module(f"neaptide.zoo.{module}")

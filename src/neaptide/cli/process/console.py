@@ -67,11 +67,7 @@ class Console:
             self.result(content.plain())
 
     def result(self, text: str) -> None:
-        """Prints a result as it is.
-
-        Raises:
-            UsageError: stdout is full, say.
-        """
+        """Prints a result as it is."""
         with self._printing():
             try:
                 print(text, flush=True)
@@ -182,11 +178,7 @@ class Console:
 
     @contextmanager
     def user_code(self) -> Iterator[None]:
-        """What the user's program prints goes to stderr, and the folder it changes to is left again.
-
-        Raises:
-            TargetError: the program ends the process.
-        """
+        """What the user's program prints goes to stderr, and the folder it changes to is left again."""
         folder = Path.cwd()
         try:
             with redirect_stdout(sys.stderr):

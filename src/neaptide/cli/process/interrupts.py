@@ -84,12 +84,7 @@ class Interrupts:
         _thread.interrupt_main()
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
-        """Asks the search, or ends what is being done.
-
-        Raises:
-            KeyboardInterrupt: there is no search, or it was asked before.
-            Cut: the search does not listen, and is in a part that can be done without.
-        """
+        """Asks the search, or ends what is being done."""
         global _has_heard  # noqa: PLW0603 - as global as the handlers of the process
         del signum, frame
         _has_heard = True

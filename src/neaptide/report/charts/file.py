@@ -21,12 +21,7 @@ _RIM: Final = (0.0, 0.0, 0.0, 0.4)
 
 
 def check_picture_path(path: str | Path) -> Path:
-    """Make sure, before anything long begins, that a picture can be drawn into such a file.
-
-    Raises:
-        UsageError: neither `.svg` nor `.png`.
-        MissingExtra: `.png`, and matplotlib is not installed.
-    """
+    """Make sure, before anything long begins, that a picture can be drawn into such a file."""
     target = Path(path)
     if target.suffix not in {".svg", ".png"}:
         raise UsageError(
@@ -38,12 +33,7 @@ def check_picture_path(path: str | Path) -> Path:
 
 
 def save_chart(path: str | Path, chart: Chart) -> None:
-    """Draw a chart into a file: `.svg`, or `.png` with the extra `plots`.
-
-    Raises:
-        UsageError: another suffix, or the file cannot be written.
-        MissingExtra: matplotlib is not installed.
-    """
+    """Draw a chart into a file: `.svg`, or `.png` with the extra `plots`."""
     target = check_picture_path(path)
     try:
         if target.suffix == ".svg":
@@ -125,11 +115,7 @@ def _handles(chart: Chart) -> Iterator[Any]:
 
 
 def matplotlib_module(name: str) -> ModuleType:
-    """A module of matplotlib.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """A module of matplotlib."""
     try:
         return importlib.import_module(f"matplotlib.{name}")
     except ImportError as error:

@@ -100,11 +100,7 @@ def _curve_tip(curve: RecomputeCurve, point: CurvePoint) -> str:
 
 
 def range_chart(peaks: RangePeaks, *, title: str = "") -> Chart:
-    """Peaks over ranges as a chart: each point has a tooltip with its numbers. O(points).
-
-    Raises:
-        UsageError: there is no curve.
-    """
+    """Peaks over ranges as a chart: each point has a tooltip with its numbers. O(points)."""
     if not peaks.curves:
         raise UsageError(
             "there is no range to draw",
@@ -205,11 +201,7 @@ def _kind_label(kind: str) -> str:
 
 
 def streams_chart(program: PlannedProgram, *, title: str = "") -> Chart:
-    """The timeline of a program: each copy has a tooltip with its storage and times. O(copies log copies).
-
-    Raises:
-        UsageError: nothing waits on the host in it.
-    """
+    """The timeline of a program: each copy has a tooltip with its storage and times. O(copies log copies)."""
     streams = Streams.of(program)
     if streams is None:
         raise UsageError(

@@ -37,27 +37,19 @@ Shape = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArenaAtShape:
-    """The arena of one shape, and what a run in it takes.
-
-    Attributes:
-        offsets: by instance, its address, or `ANYWHERE` where it is outside.
-        live_bytes: most bytes that are in use in it at one step; no layout is smaller.
-        outside_peak_bytes: most bytes at one step of what is not in it, with the sources of copies.
-        peak_bytes: predicted, in a block of just these bytes: resident, arena and the peak outside.
-        peak_with_workspace_bytes: the same with what operations allocate inside themselves.
-    """
+    """The arena of one shape, and what a run in it takes."""
 
     shape: Shape
     decision: Decision
     instances: Instances
-    offsets: Ints
+    offsets: Ints  # by instance, its address, or `ANYWHERE` where it is outside
     arena_bytes: int
-    live_bytes: int
+    live_bytes: int  # most bytes that are in use in it at one step; no layout is smaller
     certificate: str
-    outside_peak_bytes: int
+    outside_peak_bytes: int  # most bytes at one step of what is not in it, with the sources of copies
     resident_bytes: int
-    peak_bytes: int
-    peak_with_workspace_bytes: int
+    peak_bytes: int  # predicted, in a block of just these bytes: resident, arena and the peak outside
+    peak_with_workspace_bytes: int  # the same with what operations allocate inside themselves
 
     @property
     def fragmentation(self) -> float:
@@ -70,11 +62,10 @@ class RunTensors:
     """Tensors in the arena for one run.
 
     Attributes:
-        first: by value, for first executions; None for what is outside.
         again: by repetition, for its results that have places, in order of the node's outputs.
     """
 
-    first: list[torch.Tensor | None]
+    first: list[torch.Tensor | None]  # by value, for first executions; None for what is outside
     again: list[tuple[torch.Tensor, ...]]
 
 

@@ -35,20 +35,14 @@ _ALIGNMENT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A storage instance that a step makes.
-
-    Attributes:
-        slot: the output of the node that sees it whole.
-        can_write: whether the node can be told its place.
-        reason: why it has none; empty where it may have one.
-    """
+    """A storage instance that a step makes."""
 
     instance: int
     node: Node
-    slot: int
+    slot: int  # the output of the node that sees it whole
     nbytes: int
-    can_write: bool
-    reason: str
+    can_write: bool  # whether the node can be told its place
+    reason: str  # why it has none; empty where it may have one
 
 
 def plan_arena(

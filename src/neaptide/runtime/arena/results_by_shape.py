@@ -25,19 +25,12 @@ _ZERO: Final = SizeExpr.const(0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedResults:
-    """What first executions, or repetitions, put into an arena.
+    """What first executions, or repetitions, put into an arena."""
 
-    Attributes:
-        written: by storage, whether the node that makes it puts it where it is told.
-        copied: by storage, whether it is copied there.
-        reasons: by storage, why it is outside; nothing for what is inside or has no bytes.
-        told: by node, how its results get there.
-    """
-
-    written: Flags
-    copied: Flags
-    reasons: Mapping[int, str]
-    told: Mapping[int, ToldPlaces]
+    written: Flags  # by storage, whether the node that makes it puts it where it is told
+    copied: Flags  # by storage, whether it is copied there
+    reasons: Mapping[int, str]  # by storage, why it is outside; nothing for what is inside or has no bytes
+    told: Mapping[int, ToldPlaces]  # by node, how its results get there
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,17 +16,12 @@ _TOUCHES = 2  # a copy reads every byte once and writes it once
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Storages that a run makes, each with its bytes from one step to another.
-
-    Attributes:
-        ends: one past the last step.
-        steps: of the run.
-    """
+    """Storages that a run makes, each with its bytes from one step to another."""
 
     starts: Ints
-    ends: Ints
+    ends: Ints  # one past the last step
     nbytes: Ints
-    steps: int
+    steps: int  # of the run
 
     def bytes_at(self, which: Flags, *, only_first: bool = False) -> Ints:
         """By step, the bytes of some; with `only_first` each is there at its first step alone, as the source of a copy is."""

@@ -34,12 +34,11 @@ class Interruption:
     """A run that died after it had begun to write what the caller owns.
 
     Attributes:
-        node: at which it died; None when it died between two operations.
         written: names of the graph inputs that had been written, in the order of the graph's inputs. What the node
             itself writes is among them: an operation that fails halfway may have written a part.
     """
 
-    node: Node | None
+    node: Node | None  # at which it died; None when it died between two operations
     written: tuple[str, ...]
 
 

@@ -30,17 +30,15 @@ class Measuring:
     """How programs are run side by side.
 
     Attributes:
-        repeats: timed steps of each program, taking turns; 0 measures no time.
         own_processes: measure each program in a process of its own. Numbers are compared in this one.
-        runs: whether anything is run at all; False gives predictions only.
     """
 
-    repeats: int
+    repeats: int  # timed steps of each program, taking turns; 0 measures no time
     eager: bool = True
     verify: bool = True
     seed: int = 0
     own_processes: bool = False
-    runs: bool = True
+    runs: bool = True  # whether anything is run at all; False gives predictions only
     progress: Callable[[str], None] | None = None
 
 

@@ -17,14 +17,10 @@ from neaptide.runtime.steps.arguments import check_made
 
 @dataclass(frozen=True)
 class FactoryOfShape:
-    """A factory whose batch has other sizes: entries are left out at the end, or come again from the beginning.
-
-    Attributes:
-        sizes: by leaf of the batch and its dim, the size.
-    """
+    """A factory whose batch has other sizes: entries are left out at the end, or come again from the beginning."""
 
     factory: Factory
-    sizes: tuple[tuple[int, int, int], ...]
+    sizes: tuple[tuple[int, int, int], ...]  # by leaf of the batch and its dim, the size
 
     @staticmethod
     def of(factory: Factory, dims: Sequence[DynamicDim], shape: Mapping[str, int]) -> FactoryOfShape:

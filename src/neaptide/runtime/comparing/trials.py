@@ -36,15 +36,10 @@ Clock = Literal["processor", "wall"]
 
 @dataclass(frozen=True, slots=True)
 class TrialLimit:
-    """What measured times are held against; with neither, the plans are for a limit of bytes that all keep to.
+    """What measured times are held against; with neither, the plans are for a limit of bytes that all keep to."""
 
-    Attributes:
-        longest_ratio: of the time of what they ran beside.
-        longest_seconds: of a step.
-    """
-
-    longest_ratio: float | None = None
-    longest_seconds: float | None = None
+    longest_ratio: float | None = None  # of the time of what they ran beside
+    longest_seconds: float | None = None  # of a step
 
     @staticmethod
     def of(budget: Budget) -> TrialLimit:

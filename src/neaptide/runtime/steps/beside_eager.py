@@ -44,21 +44,13 @@ _NAMED: Final = 3
 
 @dataclass
 class Verified:
-    """What verified calls found so far, and what they cost.
+    """What verified calls found so far, and what they cost."""
 
-    Attributes:
-        calls: that were compared with eager.
-        differed: of those.
-        seconds: that they took beside the planned step itself.
-        file_bytes: most that one of them had in a file.
-        left_out: why calls were not compared, in words; empty where none was left out.
-    """
-
-    calls: int = 0
-    differed: int = 0
-    seconds: float = 0.0
-    file_bytes: int = 0
-    left_out: str = ""
+    calls: int = 0  # that were compared with eager
+    differed: int = 0  # of those
+    seconds: float = 0.0  # that they took beside the planned step itself
+    file_bytes: int = 0  # most that one of them had in a file
+    left_out: str = ""  # why calls were not compared, in words; empty where none was left out
 
     def describe(self) -> str:
         """Part of a line for a log; empty where nothing was to be verified."""

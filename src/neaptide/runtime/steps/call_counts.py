@@ -20,21 +20,17 @@ class CallCounts:
     """What happened to the calls so far.
 
     Attributes:
-        planned: calls that ran a planned program.
-        eager: calls that ran the user's function as it is.
-        replans: captures and plans made after the first.
         mismatches: for each distinct mismatch, in words, how often it was met; beyond the first hundred they are
             counted together as `others`.
         ranges: dims that vary in the plan made last, with their ranges; none where it is for one shape.
-        verified: what calls that were verified beside eager found.
     """
 
-    planned: int = 0
-    eager: int = 0
-    replans: int = 0
+    planned: int = 0  # calls that ran a planned program
+    eager: int = 0  # calls that ran the user's function as it is
+    replans: int = 0  # captures and plans made after the first
     mismatches: dict[str, int] = field(default_factory=dict)
     ranges: tuple[str, ...] = ()
-    verified: Verified = field(default_factory=Verified)
+    verified: Verified = field(default_factory=Verified)  # what calls that were verified beside eager found
 
     def note_mismatch(self, reason: str) -> bool:
         """Count a mismatch under its reason, or under `others` when there are many; whether it is the first of it."""
