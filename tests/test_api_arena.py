@@ -9,7 +9,6 @@ import torch
 
 import neaptide
 from deep_step import QUICK, deep, deep_factory
-from neaptide.errors import UsageError
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.model import to_json
 from neaptide.report.run_text import run_document
@@ -33,13 +32,6 @@ def test_a_plan_applied_in_an_arena_has_eagers_bits(plan, arena):
     fast = plan.apply(step, arena=arena)
     assert torch.equal(losses(fast, same), losses(eager, batch))
     assert fast.arena.arena_bytes >= fast.arena.live_bytes > 0
-
-
-def test_without_it_there_is_none(plan):
-    _, _, step, batch = deep()
-    fast = plan.apply(step)
-    fast(batch)
-    assert fast.arena is None
 
 
 def test_a_step_compiled_in_an_arena_plans_other_shapes_too():
@@ -71,8 +63,3 @@ def test_a_comparison_has_a_row_for_it(budget):
     text = str(comparison_document(found))
     assert "of it arena" in text
     assert "written in place" in text
-
-
-def test_there_is_none_for_another_device():
-    with pytest.raises(UsageError, match="another device"):
-        neaptide.compare(deep_factory, budget="90%", device="a100-80g", arena=True, **QUICK)

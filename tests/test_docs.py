@@ -206,13 +206,6 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors, f"{page.name} links to {target}"
 
 
-def test_a_shown_line_that_is_not_printed_is_noticed():
-    printed = ["| | baseline | plan |", "|---|---|---|", "| peak | 2 MiB | 1 MiB |"]
-    assert ("peak", "baseline=2 MiB") in stable_facts(printed)
-    assert ("peak", "plan=1 MiB") not in stable_facts(printed)
-    assert ("peak", "baseline=3 MiB") not in stable_facts(printed)
-
-
 def test_the_glossary_has_one_meaning_for_each_word():
     page = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
     words = [

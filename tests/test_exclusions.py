@@ -74,15 +74,6 @@ def test_neither_torch_nor_numpy_is_loaded_by_then():
     assert ended.returncode == exit_codes.USAGE, ended.stderr
 
 
-def test_a_setting_of_a_file_counts_for_commands_that_read_it_alone(tmp_path, monkeypatch, capsys):
-    (tmp_path / "neaptide.toml").write_text("arena = true\n")
-    monkeypatch.chdir(tmp_path)
-    assert main(["plan", "gone.py:factory", "--host", "1GiB", "--peak", "70%"]) == exit_codes.USAGE
-    assert "exclude" not in capsys.readouterr().err
-    assert main(["compare", "gone.py:factory", "--host", "1GiB", "--peak", "70%"]) == exit_codes.USAGE
-    assert "--arena and --host exclude each other" in capsys.readouterr().err
-
-
 def test_python_tells_them_in_its_own_words():
     asked = asked_for({"budget": Budget("70%", host="1MiB")})
     refuse_exclusions(asked)

@@ -44,10 +44,6 @@ def test_a_part_that_is_cut_is_done_without(asked):
     assert not is_in_part()
 
 
-def test_the_innermost_part_is_cut(asked):
-    assert part(lambda: (part(cut_here, lambda: 1), is_in_part()), lambda: (0, False)) == (1, True)
-
-
 def test_what_holds_the_best_answer_is_not_cut(asked):
     def work():
         assert not is_in_part()
@@ -64,28 +60,6 @@ def test_a_failure_passes_through(asked):
         with pytest.raises(ValueError, match="broken"):
             way(fails, lambda: ANSWER)
     assert not is_in_part()
-
-
-def test_nothing_is_cut_where_nobody_answers_signals():
-    def work():
-        assert not is_in_part()
-        return threading.current_thread()
-
-    assert part(work, lambda: None) is threading.main_thread()
-    assert beside(work, lambda: None) is threading.main_thread()
-
-
-def test_another_thread_is_left_alone(asked):
-    found = []
-
-    def work():
-        found.append(beside(threading.current_thread, lambda: None))
-        found.append(part(is_in_part, lambda: None))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [thread, False]
 
 
 def test_a_call_beside_gives_its_result_in_one_thread_for_all(asked):

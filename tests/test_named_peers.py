@@ -10,20 +10,12 @@ import pytest
 from neaptide import named_peers
 from neaptide.errors import MissingExtra
 from neaptide.named_peers import (
-    COMBINATIONS,
-    EVICTION,
     GRID,
-    LAYOUTS,
     LISTS,
-    ORDERS,
-    RECORDED,
     RULES,
-    STRATEGIES,
     STRUCTURES,
-    WITH_STAYS,
     peer,
 )
-from together import together
 
 DEFAULTS = """
 import sys
@@ -49,23 +41,6 @@ buffers = tuple(Buffer(f"b{i}", start, end, size) for i, (start, end, size) in e
 assert best_layout(LayoutProblem(buffers), Limits(work=2000)).require().layout
 print([name for name in sys.modules if name.startswith("neaptide_peers")])
 """
-
-
-@together(
-    ("room", "name", "function"),
-    [
-        *(("strategies", name, "solve") for name in STRATEGIES if name not in EVICTION),
-        ("strategies", "dtr", "solve_with"),
-        *(("strategies", name, "choose_stays") for name in WITH_STAYS),
-        *(("orders", name, "find_order") for name in ORDERS),
-        *(("layouts", name, "find_layout") for name in LAYOUTS),
-        *(("combinations", name, "solve") for name in COMBINATIONS),
-        ("magis", RECORDED, "solve"),
-        ("magis", "strategy", "solve"),
-    ],
-)
-def test_a_peer_is_had_by_name(room, name, function):
-    assert callable(getattr(peer(room, name), function))
 
 
 def test_all_rules_that_are_named_are_there():

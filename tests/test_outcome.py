@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from neaptide.errors import UsageError
-from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason, left_out
+from neaptide.outcome import LimitGuard, Limits, Termination, TerminationReason, left_out
 from together import together
 
 
@@ -22,19 +22,6 @@ def test_guard_stops_at_the_work_limit_and_keeps_saying_so():
     assert [guard.exhausted() for _ in range(5)] == [None, None, None, "work", "work"]
     assert guard.work == 3
     assert guard.finish("x").termination == Termination(TerminationReason.FEASIBLE, "work")
-
-
-def test_guard_without_limits_never_stops():
-    guard = LimitGuard(Limits())
-    assert all(guard.exhausted(10) is None for _ in range(200))
-    assert guard.remaining_s() is None
-
-
-def test_guard_stops_when_no_time_is_left():
-    guard = LimitGuard(Limits(time_s=0.0))
-    assert guard.exhausted() == "time"
-    assert guard.remaining_s() == 0.0
-    assert guard.finish(None).termination.reason is TerminationReason.NO_SOLUTION_FOUND
 
 
 def test_guard_honours_an_interrupt_set_from_outside():
@@ -63,13 +50,6 @@ def test_finish_names_the_reason(value, complete, best, bound, reason):
     ended = LimitGuard(Limits()).finish(value, complete=complete, best=best, bound=bound).termination
     assert ended.reason is reason
     assert ended.is_proved == (reason in {TerminationReason.OPTIMAL, TerminationReason.INFEASIBLE})
-
-
-def test_require_gives_the_value_or_says_why_there_is_none():
-    done = Termination(TerminationReason.OPTIMAL)
-    assert Outcome(3, done).require() == 3
-    with pytest.raises(ValueError, match="infeasible"):
-        Outcome(None, Termination(TerminationReason.INFEASIBLE)).require()
 
 
 def test_a_stage_that_there_is_not_cannot_be_left_out():

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import neaptide
-from neaptide.budget import Budget
-from neaptide.errors import PlanError, PlanMismatch, UsageError
+from neaptide.errors import PlanError, UsageError
 from neaptide.plans import Plan, ShapesProgram
 from neaptide.policy import plans_by_shape as searching
 from neaptide.report.run_text import run_document
@@ -96,28 +95,6 @@ def test_the_predicted_peak_of_each_shape_is_measured_and_within_the_limit(plan)
         assert alone <= with_workspace <= steady(plan).budget_bytes
 
 
-def test_what_was_recorded_of_the_range_is_what_a_fresh_plan_says(plan):
-    (curve,) = steady(plan).peaks.curves
-    assert (curve.dim, curve.sizes[0], curve.sizes[-1]) == ("x_0", 2, LARGEST)
-    assert max(curve.planned_peak_bytes) <= steady(plan).budget_bytes < max(curve.baseline_peak_bytes)
-
-
-def test_a_shape_outside_of_the_ranges_is_planned_by_itself(plan):
-    (step, _), (eager, _) = make(), make()
-    fast = plan.apply(step)
-    assert torch.equal(fast(batch(5)), eager(batch(5)))
-    assert torch.equal(fast(batch(1)), eager(batch(1)))
-    assert (fast.counts.replans, fast.counts.planned) == (1, 2)
-
-
-def test_the_words_name_ranges_and_decisions(plan):
-    text = plan.explain()
-    assert "x_0 in 2..24" in text
-    assert "at every shape (asked for: peak 85%)" in text
-    assert ("Points: " in text) == (steady(plan).points is not None)
-    assert ("| plan |" in text) == bool(steady(plan).plans)
-
-
 def edits(program):
     """Programs that are wrong, and what is said of them."""
     points, plans = program.points, program.plans
@@ -145,18 +122,6 @@ def test_an_edited_plan_is_refused_by_the_field_that_is_wrong(plan):
         shapes = replace(plan.all_shapes, programs=(edited, *plan.all_shapes.programs[1:]))
         with pytest.raises(PlanError, match=field):
             replace(plan, all_shapes=shapes).apply(step)(batch(5))
-
-
-def test_another_step_is_told_what_differs(plan):
-    model = nn.Linear(WIDTH, WIDTH)
-
-    def step(x):
-        loss = model(x).sum()
-        loss.backward()
-        return loss.detach()
-
-    with pytest.raises(PlanMismatch, match="does not fit"):
-        plan.apply(step)(batch(5))
 
 
 def test_a_dim_of_torch_export_is_kept():
@@ -193,9 +158,3 @@ def test_points_run_in_an_arena_that_is_laid_out_by_shape_and_plans_by_shape_do_
     assert report.arena.arena_bytes < largest.arena_bytes
     assert all(one.live_bytes <= one.arena_bytes for one in report.arena_on_the_way)
     assert f"x_0 = {LARGEST}" in str(run_document(report))
-
-
-def test_a_plan_with_room_on_the_host_takes_no_arena():
-    made = neaptide.plan(make()[0], batch(5), budget=Budget("80%", host="1MiB"), dynamic=DYNAMIC)
-    with pytest.raises(UsageError, match="room on the host does not run in an arena"):
-        made.apply(make()[0], arena=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,17 +12,10 @@ from torch import nn
 import neaptide
 from fission_play import along, split, touching
 from neaptide.errors import PlanError
-from neaptide.ir.with_sizes import with_sizes
-from neaptide.ops import registry
 from neaptide.plans import Plan
-from neaptide.policy.plan_matching import same_budget
-from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.rewrite import replay, sizes_within
-from neaptide.transform.rules import RULES
 from plan_edits import GONE, edited
 from run_elsewhere import run_elsewhere
-from together import together
 
 ROWS = 70  # in 3 parts of 24, 24 and 22
 
@@ -89,74 +81,9 @@ def test_a_loop_that_was_edited_in_the_file_is_refused():
         neaptide.run(rows_step, Plan.from_json(text))
 
 
-@functools.cache
-def planned_within():
-    """The step in parts of 24, 24 and 22 rows, and these in parts of 6, the last of them 4."""
-    step, batch = rows_step()
-    graph = capture(step, (batch,)).steady.graph
-    outer = split(graph, touching(graph, along(graph, ROWS)), ROWS, 3)
-    around = replay(graph, registry(), [outer], RULES).graph
-    (loop,) = (node.id for node in around.nodes if node.regions)
-    body = with_sizes(around.nodes[loop].regions[0].body, sizes_within(around, loop)[0])
-    rows = [n for n in touching(body, along(body, 24)) if not body.nodes[n].effects.writes]
-    rewrites = [outer, replace(split(body, rows, 24, 4), within=(loop,))]
-    return planned_with(step, batch, rewrites)
-
-
-@pytest.mark.slow
-def test_a_plan_with_a_loop_in_a_loop_runs_in_another_process_as_predicted(tmp_path):
-    made = planned_within().programs[0]
-    assert [rewrite.within for rewrite in made.rewrites] == [(), (made.rewrites[1].within[0],)]
-    planned_within().save(tmp_path / "plan.json")
-    differences, predicted, measured = run_elsewhere(
-        "test_plans_with_loops", "rows_step", tmp_path / "plan.json"
-    )
-    assert max(differences.values()) < 1e-5
-    assert predicted == measured == made.predictions.peak_bytes
-    assert predicted < planned().programs[0].predictions.peak_bytes
-    told = "a region runs in parts (fission), at 2 places, 1 of them within a loop"
-    assert told in planned_within().explain()
-
-
-@together(
-    ("within", "why"),
-    [
-        ([0], "node 0 is no loop, and nothing is within it"),
-        ([], "are not legal"),
-        ([10**6], "is no loop"),
-        ([-1], "lacks a field or has a wrong one"),
-        ("here", "lacks a field or has a wrong one"),
-    ],
-)
-def test_a_rewrite_that_was_moved_to_another_body_in_the_file_is_refused(within, why):
-    text = edited(planned_within(), ("captured rewrites 1 within", within))
-    with pytest.raises(PlanError) as refused:
-        neaptide.run(rows_step, Plan.from_json(text))
-    assert why in refused.value.what
-    assert "\n" not in refused.value.what
-
-
 def test_a_file_without_bodies_of_rewrites_is_read():
     text = edited(planned(), ("captured rewrites 0 within", GONE))
     assert Plan.from_json(text) == planned()
-
-
-def replanned(plan, rows, rate):
-    """The rewrites of a plan made again for other calls, and what was told of those that are left out."""
-    step, batch = rows_step(rows, rate)
-    prepared, told = PreparedStep(capture(step, (batch,))), []
-    variant = prepared.plan(same_budget(plan, 1.0, lambda *left: told.append(left))).variant
-    return [made.rule for made in variant.graphs[0].rewrites], told
-
-
-def test_a_loop_is_placed_again_where_it_is_legal_and_else_left_out_with_the_reason():
-    plan = planned()
-    assert replanned(plan, ROWS, 0.01) == (["fission"], [])
-    rules, told = replanned(plan, 64, 0.1)
-    assert rules == []
-    ((rule, why),) = told
-    assert rule == "fission"
-    assert "\n" not in why
 
 
 def test_a_loop_that_is_left_out_is_told_once(caplog):

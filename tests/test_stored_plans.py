@@ -9,14 +9,12 @@ import pytest
 import neaptide
 from deep_step import QUICK, dropout_factory
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.errors import LayoutProblemError, PlanError
+from neaptide.errors import PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
-from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.report.plan_text import plan_document
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
 from neaptide.schedule.problem import compile_problem
@@ -102,12 +100,6 @@ def test_a_plan_with_stays_is_saved_judged_and_run(plan, captured, tmp_path):
     assert numbers.host_bytes > 0
 
 
-def test_the_report_says_what_waits_on_the_host(plan):
-    text = str(plan_document(plan))
-    stored = len({(stay.storage, stay.occurrence) for stay in plan.programs[0].stays})
-    assert f"On the host meanwhile: {stored} storages" in text
-
-
 @together(
     ("change", "message"),
     [
@@ -147,8 +139,3 @@ def hosted(plan, host):
 def moved(plan, **changes):
     first, *others = plan.programs[0].stays
     return changed(plan, stays=(replace(first, **changes), *others))
-
-
-def test_what_is_stored_has_no_layout_yet(plan, captured):
-    with pytest.raises(LayoutProblemError, match="no layout yet"):
-        in_arenas(PreparedStep(captured), matched(plan, PreparedStep(captured)))

@@ -174,19 +174,6 @@ def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_the_second_interrupt_aborts(call, fake_api):
-    before = signal.getsignal(signal.SIGINT)
-
-    def twice():
-        fake_api.calls[0][2]["interrupt"].is_set()
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    fake_api.during = twice
-    assert call("plan", TARGET).code == 130
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 @together("number", [signal.SIGINT, signal.SIGTERM])
 @together("command", ["profile", "plan", "run", "compare"])
 def test_without_a_search_that_listens_the_first_interrupt_aborts(call, fake_api, plan_file, command, number):
@@ -196,17 +183,6 @@ def test_without_a_search_that_listens_the_first_interrupt_aborts(call, fake_api
     assert ending.code == 130
     assert ending.err.endswith("interrupted\n")
     assert signal.getsignal(number) is before
-
-
-def test_an_interrupt_that_a_library_turns_into_its_own_error_is_an_interrupt(call, fake_api):
-    def during():
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-        except KeyboardInterrupt as error:
-            raise ImportError("initialisation failed") from error
-
-    fake_api.during = during
-    assert call("profile", TARGET).code == 130
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(call, fake_api):

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 import pytest
 
 from neaptide.ask import Ask
-from neaptide.cli.config import resolve, unknown_variables
+from neaptide.cli.config import resolve
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.options import PlanOptions
 from neaptide.settings import TABLE, Settings
@@ -54,12 +54,6 @@ VALUES = {
     "alignment": ("64", 64),
     "workspace": ("yes", True),
 }
-
-
-def test_nothing_given_is_the_defaults(tmp_path):
-    found = resolve({}, environment={}, directory=tmp_path)
-    assert found.settings == Settings()
-    assert set(found.sources.values()) == {"default"}
 
 
 def test_defaults_are_those_of_the_api():
@@ -141,15 +135,6 @@ def test_a_wrong_value_names_the_place_it_stands_in(tmp_path, name, value):
         assert isinstance(caught.value, InvalidBudget)
 
 
-@together("value", ["seed = true", "seed = 1.5", "verify = 1", "also = 3", "also = [1]", "device = 3"])
-def test_values_of_the_wrong_type_in_a_file(tmp_path, value):
-    path = tmp_path / "neaptide.toml"
-    path.write_text(value)
-    with pytest.raises(UsageError) as caught:
-        resolve({}, environment={}, directory=tmp_path)
-    assert str(path) in caught.value.where
-
-
 def test_numbers_in_a_file_are_seconds_and_bytes(tmp_path):
     (tmp_path / "neaptide.toml").write_text("time-limit = 60\nlatency = 0.5\npeak = 4096\n")
     settings = resolve({}, environment={}, directory=tmp_path).settings
@@ -164,11 +149,6 @@ def test_an_unknown_setting_and_a_broken_file(tmp_path):
     path.write_text("peak = \n")
     with pytest.raises(UsageError, match="cannot be read"):
         resolve({}, environment={}, directory=tmp_path)
-
-
-def test_variables_that_nothing_reads():
-    given = {"NEAPTIDE_PEEK": "1", "NEAPTIDE_PEAK": "1", "NEAPTIDE_CACHE_DIR": "x", "HOME": "y"}
-    assert unknown_variables(given) == ["NEAPTIDE_PEEK"]
 
 
 def test_print_config_shows_values_and_places(call, monkeypatch, tmp_path):
@@ -190,8 +170,3 @@ def test_print_config_shows_values_and_places(call, monkeypatch, tmp_path):
     limited = call("compare", "--print-config", "--json", "--work-limit", "9").out
     assert json.loads(limited)["time_limit"] == {"value": None, "source": "default"}
     assert content["peak"] == {"value": "60%", "source": "environment variable NEAPTIDE_PEAK"}
-
-
-def test_a_wrong_file_ends_with_usage(call, tmp_path):
-    (tmp_path / "neaptide.toml").write_text("seed = 'x'\n")
-    assert call("compare", "train_me.py:factory").code == 2

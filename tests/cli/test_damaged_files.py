@@ -140,25 +140,3 @@ def test_what_is_no_file_is_refused_in_a_sentence(call, fake_api, clean_place, k
     ending = call(*[word.replace("FILE", str(path)) for word in READS[kind].command])
     check(ending, (kind, place))
     assert ending.code in {exit_codes.USAGE, exit_codes.NOT_SUPPORTED}
-
-
-@together("name", ["neaptide.toml", "pyproject.toml"])
-@together("place", ["a folder", "a pipe that nobody writes to", "a device without end"])
-def test_settings_are_read_from_files_alone(call, tmp_path, name, place):
-    PLACES[place](tmp_path / name)
-    check(call("plan", "--print-config"), (name, place))
-
-
-def test_a_working_folder_that_is_gone(call, clean_place, monkeypatch):
-    gone = clean_place / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    for command in (
-        ("plan", "--print-config"),
-        ("explain", "plan.json"),
-        ("order", "x.json"),
-        ("profile", "x.py:f"),
-        ("plan", "x.py:f", "-o", "y.json"),
-    ):
-        check(call(*command), command)

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from neaptide.ir.text import print_graph
-from neaptide.layout.best_layout import METHODS, best_layout
-from neaptide.layout.minimalloc_csv import read_csv, write_csv
-from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.layout.result import Certificate, Layout
+from neaptide.layout.minimalloc_csv import read_csv
+from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
-from neaptide.outcome import Limits, TerminationReason
-from neaptide_corpus.layouts import nested
 from neaptide_corpus.random_graphs import random_graph
-from neaptide_peers.layouts.grid import GRID
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "layout-form.md").read_text(encoding="utf-8")
 
@@ -99,12 +94,6 @@ def test_capacity(call, nine, tmp_path, capacity, status):
         assert "nothing is written" in ending.err
 
 
-def test_capacity_with_a_unit_ends_with_the_first_layout_that_fits(call, nine):
-    ending = call("layout", nine, "--capacity", "1KiB")
-    assert ending.code == 0
-    assert "nine: 9 buffers" in ending.out
-
-
 def test_table_says_what_is_proved(call, nine):
     out = call("layout", nine).out
     assert re.search(r"\| method +\| +arena \| +above live bytes \| +nodes \| +seconds \|", out)
@@ -112,22 +101,6 @@ def test_table_says_what_is_proved(call, nine):
     assert "arena: 9 B. No layout has a smaller one (optimal: smaller arenas refuted)." in out
     refused = call("layout", nine, "--capacity", "8B")
     assert "arena: none within the capacity of 8 B (infeasible: capacity refuted)." in refused.out
-
-
-def test_the_same_seed_and_work_give_the_same_layout(call, tmp_path):
-    rows = nested(40, 3)
-    problem = LayoutProblem(tuple(Buffer(**row._asdict()) for row in rows))
-    (tmp_path / "nested.csv").write_text(write_csv(problem))
-    runs = [
-        json.loads(call("layout", "nested.csv", "--json", "--work-limit", "5000").out)["offsets"]
-        for _ in range(2)
-    ]
-    assert runs[0] == runs[1]
-
-
-def test_alignment_raises_that_of_every_buffer(call, nine):
-    content = json.loads(call("layout", nine, "--alignment", "16", "--json").out)
-    assert all(offset % 16 == 0 for offset in content["offsets"].values())
 
 
 def test_pictures(call, nine, tmp_path):
@@ -173,25 +146,6 @@ def test_ladder_of_a_graph(call, tmp_path):
         assert word in shown
 
 
-def test_the_ladder_keeps_to_limits_and_seed(call, tmp_path, monkeypatch):
-    (tmp_path / "step.graph").write_text(print_graph(random_graph(4, 12)))
-    seen = []
-
-    def searched(problem, limits, interrupt):
-        seen.append(limits)
-        return best_layout(problem, limits, interrupt)
-
-    monkeypatch.setattr("neaptide_peers.layouts.ladder.best_layout", searched)
-    for options in ((), ("--time-limit", "3s", "--seed", "5"), ("--work-limit", "700")):
-        assert call("layout", "step.graph", "--ladder", *options).code == 0
-    assert seen == [Limits(time_s=20.0), Limits(time_s=3.0, seed=5), Limits(work=700)]
-
-
-def test_predicted_reserved_bytes_stand_beside_the_arena(call, nine):
-    assert json.loads(call("layout", nine, "--json").out)["predicted_reserved_bytes"] == 2 << 20
-    assert "predicted reserved: 2.00 MiB (2097152 bytes)" in call("layout", nine).out
-
-
 def test_program_and_its_plan(call, tmp_path):
     pytest.importorskip("torch")
     target = "zoo:mlp@tiny"
@@ -207,21 +161,6 @@ def test_program_and_its_plan(call, tmp_path):
     other = call("layout", "zoo:mlp@tiny,batch=3", "--plan", "plan.json")
     assert other.code == 4
     assert "made for another program" in other.err
-
-
-def test_plan_that_names_no_target(call, tmp_path, samples):
-    pytest.importorskip("torch")
-    samples.plan(name="my step").save(tmp_path / "plan.json")
-    ending = call("layout", "plan.json")
-    assert ending.code == 2
-    assert "neaptide layout TARGET --plan plan.json" in ending.err
-
-
-def test_page_names_every_word_of_the_result():
-    for word in (*TerminationReason, *Certificate):
-        assert f"`{word}`" in PAGE
-    for name in METHODS:
-        assert name in GRID or f"`{name}`" in PAGE
 
 
 def test_example_of_the_page_is_a_problem():

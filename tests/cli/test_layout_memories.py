@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.ir.text import print_graph
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.pools.memories_form import pooled_problem
 from neaptide.layout.pools.spaces import Place, PooledLayout, check_pooled_layout
-from neaptide_corpus.random_graphs import random_graph
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "place-buffers-in-several-memories.md").read_text(
     "utf-8"
@@ -66,13 +64,6 @@ def test_the_table_has_every_memory_and_what_is_proved(call, written):
     assert re.search(r"\| fast +\| +2 \| +1 \| +96 B \| +112 B \| +832 \|", shown)
     assert re.search(r"\| slow +\| +1 \| +1 \| +48 B \| +no end \| +432 \|", shown)
     assert "cost: 1264. No choice costs less" in shown
-
-
-def test_buffers_of_a_graph(call, written, tmp_path):
-    written({"format": "neaptide.memories/1", "spaces": [{"name": "only"}]})
-    (tmp_path / "step.graph").write_text(print_graph(random_graph(4, 12)))
-    content = json.loads(call("layout", "step.graph", "--memories", "memories.json", "--json").out)
-    assert {place["space"] for place in content["places"].values()} == {"only"}
 
 
 def test_what_does_not_fit_is_said_with_its_proof(call, written):

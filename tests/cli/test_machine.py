@@ -72,11 +72,6 @@ def test_versions(call, installed, package, version, status, code):
     assert bool(found[package]["fix"]) is (status != "ok")
 
 
-def test_known_conflicts(call, installed):
-    installed.update(ortools="9.15", highspy="1.15")
-    assert findings(call)[1]["ortools and highspy"]["status"] == "warning"
-
-
 def test_the_cache_and_what_is_in_it(call, installed, tmp_path):
     assert findings(call)[1]["calibration"]["detail"].startswith("none yet")
     kept = OpCostCache(tmp_path / "cache" / FILE_NAME)
@@ -84,21 +79,6 @@ def test_the_cache_and_what_is_in_it(call, installed, tmp_path):
     assert findings(call)[1]["calibration"]["detail"].startswith("none yet")
     kept.put_many({f"{CALIBRATION}t4": {"device": msgspec.to_builtins(get_device("t4"))}})
     assert "T4" in findings(call)[1]["calibration"]["detail"]
-
-
-def test_a_cache_that_is_no_folder(call, installed, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    assert findings(call)[1]["cache"]["status"] == "warning"
-
-
-def test_threads_of_this_machine(monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    threads, accelerator = machine._threads()
-    assert "of torch" in threads.detail
-    assert threads.detail.endswith("OMP_NUM_THREADS=1")
-    assert accelerator.status == "ok"
 
 
 def test_devices(call):

@@ -35,11 +35,6 @@ def test_help_lists_the_commands_and_every_exit_code(call):
     assert "bash_source" in ending.out
 
 
-def test_version(call):
-    ending = call("--version")
-    assert (ending.code, ending.out.split()[0]) == (0, "neaptide,")
-
-
 def test_exit_codes_are_those_of_the_error_classes():
     def classes(base):
         return [base, *(c for sub in base.__subclasses__() for c in classes(sub))]

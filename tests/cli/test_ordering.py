@@ -12,7 +12,6 @@ from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.neutral import from_json, from_mapping
 from neaptide.schedule.order.portfolio import METHODS
 from neaptide_corpus.random_graphs import random_graph
-from neaptide_corpus.series_parallel import pumpkin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "order-form.md").read_text(encoding="utf-8")
 
@@ -71,27 +70,6 @@ def test_table_has_all_methods(call, problem_file):
     assert "No order has a lower peak" in ending.out
     some = call("order", problem_file, "--method", "lpmf", "--work-limit", "5")
     assert "not run" in some.out
-
-
-def test_structures_that_are_not_there_are_refused_by_name(call, problem_file):
-    ending = call("order", problem_file, "--method", "tree", "--method", "pumpkin")
-    assert ending.code == 0
-    assert re.search(r"\| tree +\| none, see below \|", ending.out)
-    assert "tree: storage x is shared: either f or g may use it last." in ending.out
-    assert "pumpkin: op f and op g both come first: a pumpkin has one source." in ending.out
-    content = json.loads(call("order", problem_file, "--method", "tree", "--json").out)
-    assert content["methods"]["tree"]["peak_bytes"] is None
-    assert content["methods"]["tree"]["note"].startswith("storage x is shared")
-
-
-def test_parts_solved_on_their_own_are_told(call, tmp_path):
-    (tmp_path / "pumpkin.json").write_text(json.dumps(pumpkin(4, 60, 0)))
-    shown = call("order", "pumpkin.json").out
-    assert re.search(r"\| pumpkin +\| +1 \| +58 \| +4 \|", shown)
-    (part,) = json.loads(call("order", "pumpkin.json", "--json").out)["solved_parts"]
-    assert part["kind"] == "pumpkin"
-    for key in part:
-        assert f"`{key}`" in PAGE
 
 
 def test_graph_file(call, tmp_path):

@@ -77,29 +77,6 @@ def test_a_step_that_cannot_be_captured_names_the_line(call, tmp_path):
     assert "torch.where" in ending.err
 
 
-@pytest.mark.slow
-def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
-    asked = (
-        "plan",
-        "zoo:mlp@tiny",
-        "--latency",
-        "+900%",
-        "--trials",
-        "2",
-        "--work-limit",
-        "60",
-        "-o",
-        "plan.json",
-    )
-    ending = call(*asked)
-    assert ending.code == 0
-    assert "Taken: the least peak of those that measured within 10.000 of that time." in ending.out
-    assert Plan.load(tmp_path / "plan.json").programs[0].trials is not None
-    elsewhere = call(*asked, "--device", "rtx3090")
-    assert elsewhere.code == 2
-    assert "--trials and --device exclude each other" in elsewhere.err
-
-
 @needs_varying_dims
 def test_a_profile_over_a_range_of_shapes(call):
     found = json.loads(call("profile", "zoo:mlp@tiny", "--dynamic", "batch:0=2..64", "--json").out)

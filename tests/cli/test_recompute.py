@@ -9,7 +9,6 @@ import pytest
 
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
-from neaptide.settings import Settings
 from neaptide_corpus.recompute_forms import recompute_form
 from together import together
 
@@ -99,14 +98,6 @@ def test_the_sequence_replays_to_what_is_said(call, tmp_path, family, share, nam
     assert set(words.split()) <= content.keys()
 
 
-def test_a_strategy_can_be_chosen_and_the_table_names_it(call, instance):
-    ending = call("recompute", instance, "--peak", "80%", "--strategy", "greedy_recompute", *WORK)
-    assert ending.code == 0
-    assert "greedy_recompute" in ending.out
-    assert "within the budget" in ending.out
-    assert "No plan with this order" in ending.out
-
-
 def test_a_budget_out_of_reach_ends_with_3_and_still_prints(call, instance):
     ending = call("recompute", instance, "--peak", "1%", "--json", *WORK)
     assert ending.code == 3
@@ -151,25 +142,6 @@ def test_a_curve_that_was_cut_short_says_so_everywhere(call, instance):
     assert "limit ended" not in whole.err
 
 
-def test_larger_programs_have_more_time_for_their_curve(call, instance):
-    assert "for at most 20.00 s" in call("sweep", instance, "--points", "2").err
-    assert "at most" not in call("sweep", instance, "--points", "2", *WORK).err
-    defaults = json.loads(call("sweep", instance, "--print-config", "--json").out)
-    assert defaults["time_limit"]["value"] == "30ms an operation, at least 20s"
-    assert "30ms an operation" in " ".join(call("sweep", "--help").out.split())
-    assert Settings().curve_time_limit_s(10_000) == 300.0
-    assert Settings(time_limit="5s").curve_time_limit_s(10_000) == 5.0
-    assert Settings(work_limit=7).curve_time_limit_s(10_000) is None
-
-
-def test_sweep_of_a_program(call):
-    pytest.importorskip("torch")
-    ending = call("sweep", "zoo:mlp@tiny", "--points", "3", "--json", *WORK)
-    assert ending.code == 0
-    content = json.loads(ending.out)
-    assert content["lowest_peak_bytes"] < content["baseline_peak_bytes"]
-
-
 def test_sweep_of_a_program_whose_regions_may_run_in_parts(call, tmp_path):
     pytest.importorskip("torch")
     options = ("--numerics", "close", "--points", "2", "-o", "front.csv", "--picture", "front.svg")
@@ -184,16 +156,6 @@ def test_sweep_of_a_program_whose_regions_may_run_in_parts(call, tmp_path):
     assert rows[0] == "peak_bytes,overhead,variant"
     assert len(rows) == len(points) + 1
     assert (tmp_path / "front.svg").read_text().startswith("<svg")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["micro_batch", "transform_only", "magis"])
-def test_sweep_of_a_program_by_another_strategy(call, strategy):
-    pytest.importorskip("torch")
-    options = ("--numerics", "close", "--strategy", strategy, "--points", "2", *WORK)
-    text = call("sweep", "zoo:mlp@tiny", *options).out
-    assert "time against memory, regions in parts" in text
-    assert f"--numerics close, --strategy {strategy} and --latency" in " ".join(text.split())
 
 
 def test_example_of_the_page_is_an_instance():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.plans import Plan
 from neaptide_corpus.recompute_forms import recompute_form
 
 PATIENCE_S = 120  # of a test on a machine with much else to do; nothing is asserted about time below it
@@ -62,24 +61,6 @@ def never_ends(*_args, **_options):
 
 {place} = {deaf}
 sys.argv = ["neaptide", "recompute", "i.json", "--peak", "60%", "--json", "-o", "out.json"]
-run()
-"""
-VARIANTS = """
-from neaptide.planner.variants.planning import VariantPlanning
-from neaptide.__main__ import run
-
-real = VariantPlanning._noted
-
-def noted(self, plan):
-    made = real(self, plan)
-    if self.tried[-1].peak_bytes < self.tried[0].peak_bytes and not self.interrupt.is_set():
-        print("met:", *(tried.peak_bytes for tried in self.tried), file=sys.stderr, flush=True)
-        while not self.interrupt.is_set(): time.sleep(0.01)
-    return made
-
-VariantPlanning._noted = noted
-sys.argv = ["neaptide", "plan", "zoo:mlp@tiny,batch=4096", "--latency", "+1000%", "--numerics", "close", "--device", "rtx3090",
-            "--work-limit", "2000", "--workers", "1", "--json", "-o", "out.json"]
 run()
 """
 # One strategy of many, and every call of the solver in C.
@@ -167,23 +148,6 @@ def test_a_search_that_listens_gives_its_best(instance, number):
     assert json.loads(out) == json.loads((instance / "out.json").read_text())
 
 
-@pytest.mark.slow
-@BOTH
-def test_a_search_over_variants_gives_the_best_it_met(tmp_path, number):
-    process = start(VARIANTS, tmp_path)
-    peaks = [int(word) for word in wait_for(process, "met:").split()[1:]]
-    process.send_signal(number)
-    code, _, err = end(process)
-    assert code == 0, err
-    assert "finishing with the best found so far" in err
-    usual = Plan.from_json((tmp_path / "out.json").read_text()).programs[0]
-    tried = [variant.peak_bytes for variant in usual.parts.tried]
-    assert tried[: len(peaks)] == peaks
-    # The first region in parts is planned in any case.
-    assert len(tried) <= len(peaks) + 2
-    assert usual.predictions.peak_with_workspace_bytes == min(tried) < peaks[0]
-
-
 @pytest.mark.parametrize("is_full", [True, False], ids=["full", "closed"])
 def test_the_best_has_its_code_where_it_cannot_be_printed(instance, is_full):
     with Path("/dev/full").open("w") as full:
@@ -230,18 +194,3 @@ def test_the_second_ends_at_once(instance, body):
     code, _, err = end(process)
     assert code == 130
     assert err.rstrip().endswith("interrupted")
-
-
-def test_a_child_that_hears_the_same_is_not_counted(instance):
-    forks = """
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(7))
-        while True: time.sleep(0.01)
-    time.sleep(0.2)
-    os.kill(child, signal.SIGINT)
-    print("child ended with", os.waitpid(child, 0)[1] >> 8, file=sys.stderr, flush=True)
-    """
-    program = SEARCH.format(body=forks + LISTENS)
-    code, _, err = interrupted(program, instance, "child ended with 7")
-    assert code in {0, 3}, err

@@ -50,14 +50,6 @@ def test_a_closed_stream_changes_nothing_else(closed):
         assert json.loads(ended.stdout) == whole
 
 
-@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.slow), f"2>{FULL}"])
-def test_an_error_without_stderr_keeps_its_code_and_stdout(closed):
-    ended = shell(f"neaptide explain nothing.json {closed}")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    ended = shell(f"neaptide explain --json nothing.json {closed}")
-    assert json.loads(ended.stdout)["error"]["exit_code"] == 2
-
-
 def test_letters_that_the_output_does_not_have(tmp_path):
     (tmp_path / "\u6f6e.json").write_text("{}")
     ended = shell(
@@ -73,12 +65,3 @@ def test_an_output_that_cannot_be_written_is_told_before_the_search(call, fake_a
     assert ending.code == 2
     assert "error: the result cannot be written" in ending.err
     assert fake_api.calls == []
-
-
-def test_the_check_leaves_no_file_and_changes_none(call, fake_api, tmp_path):
-    (tmp_path / "there.json").write_text("kept")
-    fake_api.error = KeyboardInterrupt()
-    for name in ("there.json", "new.json"):
-        assert call("profile", "train_me.py:factory", "-o", name).code == 130
-    assert (tmp_path / "there.json").read_text() == "kept"
-    assert not (tmp_path / "new.json").exists()

@@ -23,14 +23,6 @@ def refusal(text):
     return caught.value
 
 
-def test_a_factory_is_called_anew_each_time(tmp_path):
-    write(tmp_path, "made = []\ndef factory():\n    made.append(1)\n    return print, len(made)\n")
-    target = find_target("mine.py:factory")
-    assert target.build() == (print, 1)
-    assert target.build() == (print, 2)
-    assert target.text == "mine.py:factory"
-
-
 def test_a_file_finds_its_neighbours_and_itself(tmp_path):
     write(tmp_path / "sub", "value = 5", "neighbour.py")
     write(
@@ -117,13 +109,6 @@ def test_what_is_no_factory_is_told_with_its_line(tmp_path, source, target, line
     for part in told:
         assert part in error.render()
     assert "mine" not in sys.modules or "import" not in error.what
-
-
-def test_a_file_of_another_kind(tmp_path):
-    write(tmp_path, "x", "a.txt")
-    assert "no Python file" in refusal("a.txt:factory").what
-    write(tmp_path, '{"format": "neaptide.plan/2"}', "plan.json")
-    assert "neaptide explain plan.json" in refusal("plan.json").next_step
 
 
 def test_errors_of_neaptide_pass_through(tmp_path):

@@ -28,17 +28,6 @@ def test_square_brackets_are_text_and_not_markup():
     assert "[red]it[/red]" in text
 
 
-def test_words_before_a_colon_are_bold():
-    assert "\x1b[1mNext:\x1b[0m do" in drawn()
-
-
-def test_a_colon_inside_a_word_is_no_title_and_long_lines_stay_in_one_piece():
-    screen = io.StringIO()
-    line = "zoo:mlp@tiny " + "x" * 80
-    draw(document(line), rich.console.Console(file=screen, force_terminal=True, width=40))
-    assert screen.getvalue() == line + "\n"
-
-
 def test_no_color_leaves_no_colour(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in drawn()
@@ -113,11 +102,3 @@ def test_a_warning_is_one_line_once(capsys, quiet, verbosity, lines):
         assert line.startswith("warning: ")
         assert "test_terminal.py" in line
         assert len(line) < 400
-
-
-def test_a_log_record_is_shown_once(capsys):
-    console = Console()
-    with console.listening():
-        for _ in range(3):
-            logging.getLogger("neaptide.somewhere").warning("the cache is damaged")
-    assert capsys.readouterr().err == "WARNING: the cache is damaged\n"

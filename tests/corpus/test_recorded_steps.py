@@ -30,31 +30,6 @@ def test_weights_and_data_are_inputs_and_updates_write_in_place():
     assert all(not graph.created_storages(node) for node in updates)
 
 
-def test_phases_follow_from_the_loss():
-    graph = step_of(perceptron(layers=2)).graph
-    phases = {}
-    for node in graph.nodes:
-        phases.setdefault(node.op, set()).add(node.source.phase)
-    assert phases["recorded.ewise.uni.const.pow"] == {"forward"}
-    assert phases["recorded.ewise.uni.const.gt"] == {"backward"}
-    assert phases["recorded.matmul"] == {"forward", "backward"}
-
-
-def test_what_nobody_uses_is_kept():
-    graph = step_of(perceptron()).graph
-    used = {value for node in graph.nodes for value in node.inputs}
-    made = [value for node in graph.nodes for value in node.outputs]
-    assert set(graph.outputs) == {value for value in made if value not in used}
-
-
-def test_numbers_have_the_bytes_asked_for():
-    whole, half = (step_of(perceptron(), element_bytes=size).graph for size in (4, 2))
-    for one, other in zip(whole.storages, half.storages, strict=True):
-        assert one.nbytes.evaluate() == 2 * other.nbytes.evaluate()
-    with pytest.raises(UsageError, match="3 bytes"):
-        step_of(perceptron(), element_bytes=3)
-
-
 def test_statistics_of_a_normalisation_count_and_stay_with_their_rows():
     tape = Tape()
     x = tape.add("placeholder", (4, 3, 10), name="x")

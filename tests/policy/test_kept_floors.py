@@ -63,12 +63,6 @@ def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
     assert [run(batch).item() for _ in range(2)] == [expected(batch).item() for _ in range(2)]
 
 
-def test_a_search_that_finds_less_still_fails_below_the_floor(floors):
-    named = refused("20%", 200)
-    assert refused(named.smallest_peak_bytes - 1, 1).smallest_peak_bytes >= named.smallest_peak_bytes
-    assert len(floors._plans) == 1  # the lower of both
-
-
 @pytest.mark.usefixtures("floors")
 def test_a_kept_plan_that_is_not_legal_any_more_is_not_given_back(monkeypatch, caplog):
     named = refused("20%", 200)
@@ -79,16 +73,6 @@ def test_a_kept_plan_that_is_not_legal_any_more_is_not_given_back(monkeypatch, c
     monkeypatch.setattr(kept_floors, "judged_graph", other)
     assert refused(named.smallest_peak_bytes, 1).smallest_peak_bytes > named.smallest_peak_bytes
     assert "not legal any more: another order" in caplog.text
-
-
-def test_only_so_many_plans_are_kept(floors):
-    small = KeptFloors(most=1)
-    plan = refused("20%", 300).plan.program("steady")
-    small.note("one", plan)
-    small.note("two", plan)
-    assert small.within("one", plan.predictions.peak_with_workspace_bytes) is None
-    assert small.within("two", plan.predictions.peak_with_workspace_bytes) == plan
-    assert small.within("two", plan.predictions.peak_with_workspace_bytes - 1) is None
 
 
 def accumulating():

@@ -11,7 +11,7 @@ from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.policy.plan_facts import described_signature, versions
+from neaptide.policy.plan_facts import described_signature
 from neaptide.policy.prepared_step import PreparedStep, prepare
 
 LIMITS = Limits(work=100)
@@ -47,18 +47,6 @@ def test_the_bytes_of_an_earlier_plan_are_allowed_up_to_the_baseline(peak, least
     assert found.budget_bytes == int(expected * found.predictions.baseline_peak_with_workspace_bytes)
 
 
-def test_storages_of_the_caller_bear_the_users_names():
-    step, batch = steps.adamw()
-    prepared = prepare(step, (batch,), run_operations=False)
-    names = prepared.user_names()
-    assert "0.weight" in " ".join(names.values())
-    assert not any("_0_weight" in name for name in prepared.problem().storage_names)
-    moved = prepared.plan(Ask(Budget(None), limits=LIMITS)).plan.programs[0].moves
-    assert not moved.recomputations
-    assert moved.moved
-    assert set(moved.moved) <= set(names.values())
-
-
 def test_operations_are_run_once_and_only_where_that_is_meant():
     step, batch = steps.mlp()
     told: list[str] = []
@@ -73,16 +61,6 @@ def test_operations_are_run_once_and_only_where_that_is_meant():
         model = torch.nn.Linear(4, 4)
         nowhere = steps.simple(model, torch.optim.SGD(model.parameters(), lr=0.1))
         assert not prepare(nowhere, (torch.empty(3, 4),)).is_measured
-
-
-def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
-    step, batch = steps.batch_norm()
-    found = prepare(step, (batch,), run_operations=False).plan(
-        Ask(Budget("100%"), limits=LIMITS, atomic=True)
-    )
-    assert found.plan.atomic
-    assert [made.saved for made in found.variant.graphs] == [program.saved for program in found.plan.programs]
-    assert all(made.saved for made in found.variant.graphs)
 
 
 def test_misspelt_names_are_refused_early():
@@ -105,11 +83,6 @@ def test_the_signature_in_a_plan_is_text_in_the_users_names():
     assert any("momentum" in name for name in facts)
     assert all(isinstance(text, str) for text in facts.values())
     assert not any("0x" in text for text in facts.values()), "nothing that differs between processes"
-
-
-def test_versions_are_plain_text():
-    assert set(versions()) == {"neaptide", "torch", "python", "machine"}
-    assert all(type(text) is str for text in versions().values())
 
 
 @pytest.mark.parametrize("reads", [False, True])
@@ -147,20 +120,6 @@ def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer
     assert usual + first == pytest.approx(WHOLE_S)
 
 
-def test_first_steps_get_what_the_usual_one_left(monkeypatch):
-    step, batch = steps.adamw()
-    prepared = prepare(step, (batch,), run_operations=False)
-    planned, limits = PreparedStep.plan_program, []
-
-    def at_once(self, index, options, allowed, *given):
-        limits.append(options.limits.time_s)
-        return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
-
-    monkeypatch.setattr(PreparedStep, "plan_program", at_once)
-    prepared.plan(Ask(Budget("90%"), limits=Limits(time_s=10_000.0)))
-    assert limits[1] > limits[0]
-
-
 def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch):
     step, batch = steps.adamw()
     prepared = prepare(step, (batch,), run_operations=False)
@@ -174,11 +133,3 @@ def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch):
     monkeypatch.setattr(prepared, "plan_program", noted)
     prepared.plan(Ask(Budget("90%"), limits=replace(LIMITS, runs=100)))
     assert asked == [(0, 100), (1, 1)]
-
-
-def test_what_only_a_report_tells_is_left_out_of_a_plan_that_runs_at_once():
-    step, batch = steps.mlp()
-    prepared = prepare(step, (batch,), run_operations=False)
-    options = Ask(Budget("60%"), limits=LIMITS)
-    assert prepared.plan(options).plan.axes
-    assert not prepared.plan(replace(options, explains=False)).plan.axes

@@ -50,15 +50,6 @@ def test_each_plan_is_for_the_whole_step_and_legal(prepared, strategy, numerics)
     assert peaks[2] <= peaks[0] <= peaks[1]  # what keeps a shorter limit counts for a longer one
 
 
-def test_for_fewer_bytes_the_budget_stays_what_was_asked_for(prepared):
-    options = Ask(Budget("90%"), limits=LIMITS, numerics="close")
-    found = plans_for(prepared, options, [Budget("50%")]).best
-    asked, lower = (made.plan.programs[0] for made in found)
-    assert asked.budget_bytes == lower.budget_bytes
-    assert lower.predictions.peak_with_workspace_bytes < asked.predictions.peak_with_workspace_bytes
-    matched(Plan.from_json(found[1].plan.to_json()), prepared)
-
-
 def test_a_program_is_run_once_and_none_that_another_is_predicted_to_beat(prepared):
     options = Ask(Budget(None, latency="+20%"), limits=LIMITS)
     one, other = plans_for(prepared, options, [Budget(None, latency="+0%")]).best
@@ -114,25 +105,6 @@ def test_a_plan_that_is_divided_in_another_way_runs_as_predicted(divided, name):
     _, found, _ = divided[name]
     for made in found.otherwise[0].values():
         assert_runs_as_predicted(STEPS[name][0], made)
-
-
-def test_a_plan_is_beaten_by_those_that_are_divided_alike_alone(divided):
-    for _, found, _ in divided.values():
-        best, others = found.best[0], found.otherwise[0]
-        assert others
-        assert distinct([best, *others.values()]) == tuple(range(1 + len(others)))
-        for made in others.values():
-            program = made.plan.programs[0]
-            slower = replace(program, predictions=replace(program.predictions, seconds=9.0), sequence=(0,))
-            beaten = replace(made, plan=replace(made.plan, programs=(slower, *made.plan.programs[1:])))
-            assert distinct([best, beaten]) == (0, 1)
-            assert distinct([best, beaten, made]) == (0, 2)
-
-
-def test_a_step_that_keeps_its_bits_is_divided_in_no_way(prepared):
-    options = Ask(Budget(None, latency="+30%"), limits=LIMITS)
-    found = plans_for(prepared, options, [Budget(None, latency="+0%")], otherwise_for=2)
-    assert found.otherwise == ({}, {})
 
 
 @pytest.mark.parametrize(

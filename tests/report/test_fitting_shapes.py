@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
-from itertools import product
 
 import pytest
 import torch
@@ -15,16 +13,13 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ops import registry
-from neaptide.planner.points.largest import LimitedProgram, grows_with, least_bytes
+from neaptide.planner.points.largest import LimitedProgram
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.policy.points.for_all_shapes import PointsMaker
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.profile_text import ranges_blocks
-from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.steps.capturing import capture
-from neaptide.symbolic.dims import Dim, Relation
-from neaptide.symbolic.size_expr import SizeExpr
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -95,12 +90,6 @@ def test_every_row_is_what_trying_every_shape_finds(captured, cost, fit, limit):
         assert (row.predicted_added_time is None) == (row.with_points is None)
 
 
-def test_points_make_room(fit):
-    rows = fit().rows
-    assert any((row.in_program_order or 0) < (row.with_points or 0) for row in rows)
-    assert any(row.predicted_added_time for row in rows)
-
-
 def test_the_answer_is_the_peak_that_one_shape_alone_is_predicted_to_have():
     report = neaptide.profile(
         make(), torch.zeros(3, 5, WIDTH), dynamic={"x": {1: (2, None)}}, fit=LIMIT, audit=False
@@ -118,51 +107,6 @@ def test_the_answer_is_the_peak_that_one_shape_alone_is_predicted_to_have():
         str(getattr(block, "plain", lambda b=block: b)()) for block in ranges_blocks(report.ranges)
     )
     assert f"| x_1 | {row.in_program_order} " in " ".join(told.split())
-
-
-def test_the_step_stays_within_the_limit_at_the_largest_shape(fit):
-    row = fit().rows[1]
-    sizes = {0: (2, row.beside["x_0"]), 1: (2, row.with_points)}
-    fast = neaptide.compile_step(make(), budget=LIMIT, dynamic={"x": sizes})
-    x = torch.ones(row.beside["x_0"], row.with_points, WIDTH)
-    for _ in range(3):
-        with LiveBytesMeter([x, *fast.resident()]) as meter:
-            fast(x)
-    assert meter.peak_bytes <= LIMIT
-    assert fast.eviction.peak_bytes <= LIMIT
-
-
-@pytest.mark.parametrize(
-    "limit", [*(pytest.param(one, marks=pytest.mark.slow) for one in (4_000, 12_000)), LIMIT]
-)
-def test_no_script_is_below_the_bytes_of_one_node(captured, cost, limit):
-    for program in limited(captured, cost, limit):
-        largest = {"x_0": ROWS[-1], "x_1": TOKENS[-1]}
-        plan = PointsMaker(DEVICE).within(program.in_order, largest, limit).plan
-        for rows, tokens in product(ROWS, TOKENS[::3]):
-            shape = {"x_0": rows, "x_1": tokens}
-            assert least_bytes(program.in_order, shape) <= Decisions(plan).of(shape, limit).script.peak_bytes
-
-
-def test_growth_is_proved_and_not_assumed(captured, cost):
-    (program, *_) = limited(captured, cost, LIMIT)
-    shaped, dims = program.in_order, (Dim("x_0", 2, 6), Dim("x_1", 2, 16))
-    assert grows_with(shaped, "x_1", dims)
-    size = next(s for s in shaped.storage_sizes if "x_1" in s.dims())
-    shaped.storage_sizes = (*shaped.storage_sizes, size % 7)
-    assert not grows_with(shaped, "x_1", dims)
-    assert grows_with(shaped, "x_2", dims)
-
-
-def test_sizes_for_which_no_program_holds_are_left_out(captured, fit):
-    tokens = SizeExpr.dim("x_1")
-    even = replace(captured.steady.sizes, relations=(Relation(tokens, tokens // 2 * 2),))
-    halved = replace(captured, steady=replace(captured.steady, sizes=even))
-    every, some = fit().rows, fitting_shapes(halved, DEVICE, LIMIT).rows
-    for row, other in zip(every, some, strict=True):
-        expected = row.in_program_order and row.in_program_order // 2 * 2
-        assert other.in_program_order == expected
-        assert (other.with_points or 0) % 2 == 0
 
 
 def test_without_dims_or_with_more_than_two_there_is_no_table():

@@ -2,8 +2,6 @@
 
 import math
 import xml.etree.ElementTree as ET
-from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,11 +9,11 @@ from hypothesis import strategies as st
 
 from neaptide.errors import MissingExtra, UsageError
 from neaptide.ir.values import Kind
-from neaptide.layout.problem import Buffer, Gap, LayoutProblem
+from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
 from neaptide.plans import PeakCurve, RangePeaks
-from neaptide.report.charts.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks, count_marks
+from neaptide.report.charts.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks
 from neaptide.report.charts.file import check_picture_path, save_chart
 from neaptide.report.charts.layout_text import layout_text
 from neaptide.report.charts.pictures import (
@@ -28,7 +26,7 @@ from neaptide.report.charts.pictures import (
 from neaptide.report.charts.streams import Level, Streams, busy_seconds, most
 from neaptide.report.charts.svg import chart_svg
 from neaptide.report.plan_text import plan_text
-from neaptide_corpus.layouts import perfect, random_layout, training_shaped
+from neaptide_corpus.layouts import random_layout
 from report import samples
 from together import together
 
@@ -105,23 +103,6 @@ def problem_of(rows):
 )
 def test_marks_are_round(most_bytes, labels):
     assert [label for _, label in byte_marks(most_bytes)] == labels
-
-
-@given(st.integers(1, 1 << 59))
-def test_there_are_a_few_marks_that_reach_most_of_the_axis(most_bytes):
-    places = [place for place, _ in byte_marks(most_bytes)]
-    assert 2 <= len(places) <= 7
-    assert places[0] == 0
-    assert most_bytes // 2 < places[-1] <= most_bytes
-    assert len({b - a for a, b in pairwise(places)}) == 1
-
-
-@together(("first", "last"), [(0, 1), (2, 64), (16, 4096), (1, 10**9)])
-def test_counts_are_marked_within_the_range_and_apart(first, last):
-    values = [value for value, _ in count_marks(first, last)]
-    assert (values[0], values[-1]) == (first, last)
-    assert values == sorted(set(values))
-    assert len(values) <= 9
 
 
 def test_plots_share_the_height_and_a_falling_axis_is_drawn_from_the_top():
@@ -207,13 +188,6 @@ def test_each_number_of_a_range_is_a_point_and_higher_peaks_are_higher_up(golden
     assert in_order[1] < planned[1]
 
 
-def test_the_limit_is_drawn_where_a_peak_of_its_bytes_is():
-    at_limit = replace(RANGE, limit_bytes=7 * MIB)
-    y = points(at_limit)["tokens = 4096\nplanned: 7.00 MiB"][1]
-    assert f"{y:.2f}H" in chart_svg(range_chart(at_limit))
-    assert 'stroke="#D55E00"' not in chart_svg(range_chart(TWO_DIMS))
-
-
 def test_two_dims_are_a_curve_for_each_size_of_the_other_one_and_no_range_is_no_picture():
     chart = range_chart(TWO_DIMS)
     assert len(elements(chart, "polyline")) == 2
@@ -247,22 +221,6 @@ def test_rectangles_lie_at_their_steps_and_offsets():
     assert paths[-1].count("V") == 3, "live bytes change where buffers begin and end"
 
 
-def test_title_summary_and_legend_of_a_layout():
-    svg = chart_svg(layout_chart(PROBLEM, PLACED, title="A title"))
-    text = " ".join(ET.fromstring(svg).itertext())
-    assert "A title" in text
-    assert "2 buffers, 400 B live at once, arena 400 B, the same" in text
-    assert {"activation", "gradient", "live bytes"} <= {part.strip() for part in text.split("\n")}
-    assert "25.00% above it" in layout_chart(PROBLEM, Layout((0, 200), 500)).summary
-
-
-def test_gaps_leave_holes():
-    problem = LayoutProblem((Buffer("b", 0, 9, 8, gaps=(Gap(2, 4), Gap(5, 6, (0, 4)))),))
-    [*parts] = boxes(problem, Layout((0,), 8))["b"]
-    assert len(parts) == 4
-    assert parts[2][0][3] == pytest.approx(parts[0][0][3] / 2)
-
-
 def test_every_kind_has_its_colour_and_letter():
     kinds = [*map(str, Kind), "workspace"]
     problem = LayoutProblem(tuple(Buffer(k, 0, 1, 8, kind=k) for k in kinds))
@@ -280,16 +238,6 @@ def test_any_name_and_kind_is_well_formed(name, kind):
     problem = LayoutProblem((Buffer(name, 0, 1, 1, kind=kind),), name)
     assert elements(layout_chart(problem, Layout((0,), 1), title=kind), "rect")
     assert layout_text(problem, Layout((0,), 1))
-
-
-def test_thousands_of_buffers_make_a_picture_of_some_hundred_bytes_each_and_none_is_drawn():
-    problem = problem_of(training_shaped(3000, 0, alignment=64))
-    svg = chart_svg(layout_chart(problem, stacked(problem)))
-    assert svg.count("</title></rect>") == 3000
-    assert len(svg) < 3000 * 300
-    nothing, nowhere = LayoutProblem(()), Layout((), 0)
-    assert "0 buffers" in layout_chart(nothing, nowhere).summary
-    assert layout_text(nothing, nowhere)
 
 
 @together(
@@ -325,17 +273,6 @@ def test_letters_stand_where_buffers_lie(buffers, layout, height, lines):
     assert layout_text(LayoutProblem(buffers), layout, height=height).splitlines() == lines
 
 
-def test_a_short_peak_between_long_columns_is_shown_and_a_full_rectangle_has_no_free_place():
-    spike = Buffer("spike", 500, 501, 90, kind="workspace")
-    problem = LayoutProblem((Buffer("base", 0, 1000, 10, kind="activation"), spike))
-    lines = layout_text(problem, Layout((0, 10), 100), width=40).splitlines()
-    assert "w" in lines[0]
-    assert "X" in lines[-3]
-    rows = perfect(1, 0)
-    lines = layout_text(problem_of(rows), Layout((0,), rows[0].nbytes)).splitlines()
-    assert not any("." in line.split("|")[1] for line in lines[:-3])
-
-
 @pytest.mark.parametrize("width", [10, 60, 200])
 @given(buffers=st.integers(1, 40), seed=st.integers(0, 20), height=st.integers(1, 30))
 def test_lines_keep_to_the_width(width, buffers, seed, height):
@@ -364,18 +301,3 @@ def test_nothing_is_told_where_nothing_waits():
     assert "Copies beside" not in plan_text(samples.plan())
     with pytest.raises(UsageError, match="no timeline to draw"):
         streams_chart(samples.program())
-
-
-def test_each_copy_is_drawn_in_the_row_of_its_engine():
-    made, rows = Streams.of(samples.staying()), {}
-    for bar, tip in with_tips(streams_chart(samples.staying(), title="a <b>\x00"), "rect"):
-        rows.setdefault(float(bar.get("y")), []).append((numbers(bar, "x", "width"), tip))
-    operations, out, back = (rows[y] for y in sorted(rows))
-    assert len(operations) == 3, "they run, wait, and run again"
-    for row, copies in ((out, made.out), (back, made.back)):
-        assert [tip.split("\n")[0] for _, tip in row] == [stay.name for stay, _ in copies]
-        widths = [width for (_, width), _ in row]
-        seconds = [copy.end - copy.start for _, copy in copies]
-        assert widths == pytest.approx([widths[0] * s / seconds[0] for s in seconds], rel=1e-2)
-    ends = [x + width for (x, width), _ in operations]
-    assert ends == pytest.approx([*(x for (x, _), _ in operations[1:]), 1180.0], abs=0.02)

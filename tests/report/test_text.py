@@ -4,9 +4,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from neaptide.plans import (
     BudgetRecord,
     MovesSummary,
@@ -26,12 +23,10 @@ from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import arena_lines, run_document
 from neaptide.runtime.arena.plan import ArenaReport, OutsideStorage
 from neaptide.symbolic.dims import Dim
-from neaptide.units import parse_size
 from report import samples
 from together import together
 
 MIB = samples.MIB
-CELL = st.text(alphabet=st.characters(codec="ascii", exclude_categories=["C"]), max_size=8)
 
 
 def profile_text(**changes):
@@ -131,16 +126,6 @@ def test_comparison_says(changes, within, expected):
         assert part in comparison_text(**changes)
     assert "of the rewritten graph" not in comparison_text()
     assert "the search was for time" not in comparison_text(is_for_bytes=True)
-
-
-def test_comparison_shows_the_groups_that_differ_and_one_column_for_each_program():
-    early = samples.planned(name="early_updates", max_abs_diff={"buffers": 0.0, "optimizer_state": 3e-9})
-    text = comparison_text(rows=(*samples.comparison().rows, early))
-    header = [cell.strip() for cell in text.splitlines()[2].strip("|").split("|")]
-    assert header[1:] == ["eager", "baseline", "plan", "early_updates"]
-    assert "largest buffer difference" in text
-    assert "largest optimizer state difference" in text
-    assert "largest buffer difference" not in comparison_text()
 
 
 def test_a_comparison_that_was_not_run_shows_predictions_only():
@@ -326,22 +311,6 @@ def rows(predicted, took, wall=None):
     ]
 
 
-@together(("predicted", "took"), [(0.507, 0.437), (0.25, 0.4)])
-def test_a_prediction_that_is_far_off_is_told_with_what_helps(predicted, took):
-    (line,) = cost_notes(rows(predicted, took))
-    for part in ("neaptide profile TARGET --refresh", f"{predicted * 1e3:.0f} ms", f"{took * 1e3:.0f} ms"):
-        assert part in line
-
-
-@together(
-    "made",
-    [rows(0.44, 0.437), rows(0.001, 0.002), rows(None, 0.4), rows(0.4, None), rows(1.0, 2.0)[:1]],
-    ids=["near", "guards", "not predicted", "not run", "no program order"],
-)
-def test_nothing_is_said_where_it_is_near_or_unknown(made):
-    assert not cost_notes(made)
-
-
 @together(
     ("predicted", "took", "clock", "asked"),
     [
@@ -411,19 +380,6 @@ def test_cells(made, expected):
     assert made == expected
 
 
-@given(st.integers(1, 2**50))
-def test_a_typed_size_is_on_the_side_that_was_asked_for(nbytes):
-    assert parse_size(cells.size_argument(nbytes, at_least=True)) >= nbytes
-    assert parse_size(cells.size_argument(nbytes, at_least=False)) <= nbytes
-
-
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.tuples(*[CELL] * n), min_size=1, max_size=5)))
-def test_every_line_has_one_width_and_the_same_columns(rows):
-    lines = Table(rows[0], tuple(rows[1:])).plain().split("\n")
-    assert len({len(line) for line in lines}) == 1
-    assert {line.replace("\\|", "").count("|") for line in lines} == {len(rows[0]) + 1}
-
-
 # -- peaks over ranges
 
 ROWS, TOKENS = Dim("rows", 2, 6), Dim("tokens", 4, 104)
@@ -445,11 +401,3 @@ def test_curves_run_along_the_longest_range():
         assert curve.planned_peak_bytes == tuple(peak(shape) - 1 for shape in shapes)
     (curve,) = range_peaks((Dim("n", 3, 4),), lambda _: True, lambda shape: shape["n"]).curves
     assert (curve.sizes, curve.baseline_peak_bytes, curve.beside, curve.label()) == ((3, 4), (3, 4), {}, "")
-
-
-def test_shapes_for_which_the_program_does_not_hold_are_left_out_and_without_an_end_nothing_is_told():
-    found = range_peaks((ROWS, TOKENS), lambda shape: shape["rows"] != 3 and shape["tokens"] % 2 == 0, peak)
-    assert [curve.beside["rows"] for curve in found.curves] == [2, 4, 5, 6]
-    assert all(size % 2 == 0 for curve in found.curves for size in curve.sizes)
-    for dims in ((), (ROWS, Dim("tokens", 4))):
-        assert range_peaks(dims, lambda _: True, peak).curves == ()

@@ -66,27 +66,3 @@ def test_what_a_tokenizer_knows_of_a_batch_may_be_there_but_not_be_read():
 
     with pytest.raises(CaptureError, match=r"the step reads batch\._encodings, a list"):
         neaptide.compile_step(by_words, budget="1GiB")(collated(9, [Encoding(), Encoding()]))
-
-
-def test_features_and_outputs_of_models_are_batches():
-    for kind in (transformers.BatchFeature, transformers.modeling_outputs.CausalLMOutput):
-        torch.manual_seed(0)
-        model = nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(batch, model=model, optimizer=optimizer):
-            optimizer.zero_grad()
-            loss = model(batch["logits"]).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss.detach(), batch
-
-        fast = neaptide.compile_step(step, budget="1GiB")
-        given = (
-            kind({"logits": torch.ones(2, 4)})
-            if kind is transformers.BatchFeature
-            else kind(logits=torch.ones(2, 4))
-        )
-        _, returned = fast(given)
-        assert type(returned) is kind
-        assert torch.equal(returned["logits"], given["logits"])

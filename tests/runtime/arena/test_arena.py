@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -15,9 +13,7 @@ from dies_at import DiesAt
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.cost.allocator_events import record
-from neaptide.errors import LoweringError, UsageError
-from neaptide.lower.places import Place
+from neaptide.errors import LoweringError
 from neaptide.outcome import Limits
 from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import prepare
@@ -89,43 +85,6 @@ def test_three_steps_have_the_bits_of_eager_and_the_predicted_bytes(name, copies
     assert not memory.unregistered
 
 
-@pytest.mark.parametrize("factory", [deep_factory, pytest.param(RESNET, marks=pytest.mark.slow)])
-def test_a_plan_that_recomputes_has_the_bits_of_eager(factory):
-    variant = variant_of(factory, "70%", strategy="greedy_recompute")
-    assert any(len(made.schedule.node_steps()) > len(made.graph.nodes) for made in variant.graphs)
-    outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
-    assert outcome.bitwise_equal, outcome.worst
-    runner, batch = planned(factory, variant)
-    runner(batch)
-    memory = contestants.measure_memory(runner, batch)
-    assert memory.measured_allocator_peak_bytes <= variant.graphs[0].arena.report.peak_with_workspace_bytes
-
-
-def allocated(variant, factory):
-    """Sizes of everything that the allocator hands out during a usual step."""
-    runner, batch = planned(factory, variant)
-    runner(batch)
-    runner(batch)
-    return Counter(e.signed_bytes for e in record(lambda: runner(batch)).events if e.signed_bytes > 0)
-
-
-@pytest.mark.parametrize("factory", [deep_factory, steps.batch_norm])
-def test_nothing_that_is_planned_is_allocated_during_a_step(factory):
-    """A plain step allocates what a step inside an arena does, and every result that is written to its place."""
-    variant = variant_of(factory, options=ArenaOptions("none"))
-    plain, inside = (
-        allocated(
-            replace(variant, graphs=tuple(replace(made, arena=None) for made in variant.graphs)), factory
-        ),
-        allocated(variant, factory),
-    )
-    places = [p for step in variant.graphs[0].arena.places.values() for p in step.places if p is not None]
-    written = Counter(getattr(torch, p.dtype).itemsize * math.prod(p.shape) for p in places)
-    assert written.total() == variant.graphs[0].arena.report.written > 10
-    assert plain - inside == written
-    assert not inside - plain
-
-
 def test_an_atomic_plan_is_undone_inside_an_arena():
     variant = variant_of(steps.batch_norm, "100%", atomic=True)
     runner, batch = planned(steps.batch_norm, variant)
@@ -165,42 +124,7 @@ def test_usual_steps_keep_their_block_and_first_steps_leave_none():
     assert any(tensor is usual for tensor in runner.resident())
 
 
-def test_a_larger_batch_gets_a_larger_block_and_the_old_one_goes():
-    step, batch = contestants.build(steps.mlp, 0)
-
-    def make(args, kwargs, changing):
-        ready = prepare(step, args, kwargs, changing=changing)
-        return in_arenas(ready, ready.baseline_variant())
-
-    runner = PlannedStep(step, make)
-    eager, same = contestants.build(steps.mlp, 0)
-    sizes = []
-    for data in (batch, batch, torch.randn(64, 4), batch, torch.randn(2, 4)):
-        assert torch.equal(runner(data), eager(same if data is batch else data))
-        (block,) = runner._arenas.blocks()
-        sizes.append(block.numel())
-    assert sizes[0] == sizes[1] < sizes[2] == sizes[3] == sizes[4]
-
-
-def test_an_arena_is_for_the_machine_that_runs():
-    step, batch = contestants.build(steps.mlp, 0)
-    ready = prepare(step, (batch,), device="a100-80g")
-    with pytest.raises(UsageError, match="machine"):
-        in_arenas(ready, ready.baseline_variant())
-
-
 # -- the block
-
-
-def test_places_are_views_of_one_block():
-    arena = Arena("cpu", 256, 64)
-    a = arena.tensor(Place(64, "float32", (2, 3), (1, 2)))
-    b = arena.tensor(Place(64, "int64", (3,), (1,)))
-    assert a.stride() == (1, 2)
-    assert a.data_ptr() == b.data_ptr() == arena.block.data_ptr() + 64
-    b.zero_()
-    assert torch.equal(a, torch.zeros(2, 3))
-    assert Arena("cpu", 0, 64).block.numel() == 0
 
 
 def test_a_block_that_begins_elsewhere_is_refused(monkeypatch):

@@ -44,12 +44,3 @@ def test_a_result_has_a_place_where_it_is_proved_to_fill_its_storage(shape, stri
     values = tuple(made if value.id == number else value for value in graph.values)
     found = misfit(replace(graph, values=values), registry(), node, made.storage, nbytes, is_again=False)
     assert found == ("" if fits else "it does not fill its storage")
-
-
-def test_what_stands_in_or_is_unknown_has_none():
-    graph = product()
-    (node,) = graph.nodes
-    storage = graph.values[node.outputs[0]].storage
-    assert "stands in" in misfit(graph, registry(), node, storage, 4 * B * T, is_again=True)
-    unknown = replace(node, op="mine.op.default")
-    assert "no row" in misfit(graph, registry(), unknown, storage, 4 * B * T, is_again=False)

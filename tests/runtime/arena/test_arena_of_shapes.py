@@ -185,26 +185,6 @@ def check(executable, sizes):
     return meter
 
 
-def test_a_seen_shape_is_decided_and_laid_out_once():
-    executable = runner(arena_of(PLAN))
-    for sizes in ({"B": 2, "T": 7}, {"B": 4, "T": 3}, {"B": 2, "T": 7}):
-        check(executable, sizes)
-    assert [len(known) for known in executable.places.arena._shapes.values()] == [1, 1]
-    assert len(executable.places._kept) == 2
-
-
-def test_a_larger_shape_gets_a_larger_block_and_the_old_tensors_go():
-    executable = runner(ARENAS["all"])
-    check(executable, {"B": 2, "T": 7})
-    small = executable.places.block_bytes
-    check(executable, {"B": 8, "T": 7})
-    large = executable.places.block_bytes
-    assert large > small
-    assert len(executable.places._kept) == 1
-    check(executable, {"B": 2, "T": 7})
-    assert executable.places.block_bytes == large
-
-
 def test_a_block_that_is_too_large_for_the_budget_of_a_small_shape_is_replaced():
     executable = runner(ARENAS["all"])
     check(executable, {"B": 8, "T": 7})
@@ -216,45 +196,12 @@ def test_a_block_that_is_too_large_for_the_budget_of_a_small_shape_is_replaced()
     assert executable.totals.peak_bytes == executable.budget_bytes
 
 
-def test_a_layout_that_does_not_fit_is_evicted_for():
-    arena, sizes = ARENAS["all"], {"B": 8, "T": 16}
-    executable = runner(arena)
-    plain = arena.at(sizes, executable.decisions.of(sizes, MANY))
-    budget = plain.peak_bytes - 1
-    assert not executable.decisions.of(sizes, budget).script.evictions
-    executable.budget_bytes = budget
-    meter = check(executable, sizes)
-    assert executable.totals.evicted
-    assert meter.peak_bytes <= budget
-
-
 def test_a_budget_that_no_arena_keeps_is_refused_before_anything_runs():
     executable, sizes = runner(ARENAS["all"]), {"B": 8, "T": 16}
     executable.budget_bytes = PLAN.shaped.resident_size.evaluate(sizes) + 64
     inputs = attention(8, 16, layers=2)[0].fresh_inputs()
     with pytest.raises(InfeasibleBudget, match="the arena and what is outside"):
         executable.run(list(inputs))
-
-
-def test_a_budget_that_changes_on_the_way_counts_from_the_next_run_on():
-    executable, sizes = runner(ARENAS["all"]), {"B": 4, "T": 9}
-    check(executable, sizes)
-    whole = executable.totals
-    scope = executable.current.scope
-    name = executable.program.begin
-    begin = scope[name]
-
-    def lower(held, dims):
-        points = begin(held, dims)
-        executable.budget_bytes = whole.peak_bytes - 64
-        return points
-
-    scope[name] = lower
-    check(executable, sizes)
-    assert executable.totals == whole
-    scope[name] = begin
-    check(executable, sizes)
-    assert executable.totals.evicted
 
 
 def test_what_waits_on_the_host_or_lies_on_operands_is_refused():

@@ -31,23 +31,10 @@ def chosen(candidates, inside=(), outside=(), seconds=1e9):
     return np.flatnonzero(copied).tolist(), before, after
 
 
-def test_the_longest_lived_come_first():
-    candidates = [(0, 2, 100), (0, 9, 100), (1, 5, 100)]
-    one = spans_of(candidates[0]).copy_seconds(np.array([True]), DEVICE)
-    assert chosen(candidates, [(0, 12, 1000)], seconds=1.5 * one)[0] == [1]
-    assert chosen(candidates, [(0, 12, 1000)], seconds=0.5 * one)[0] == []
-
-
 def test_a_copy_is_made_where_it_does_not_lift_the_peak():
     # At step 3 the arena is full already, and the source would lie beside its place.
     assert chosen([(3, 5, 100)], inside=[(3, 4, 50)])[0] == []
     assert chosen([(3, 8, 100)], inside=[(0, 2, 500)], outside=[(0, 2, 500)])[0] == [0]
-
-
-def test_time_is_calls_and_bytes_read_and_written():
-    expected = 2 * DEVICE.launch_s + 2 * 300 / DEVICE.main_space.bandwidth_bytes_per_s
-    spans = spans_of((0, 1, 100), (0, 1, 200))
-    assert spans.copy_seconds(np.array([True, True]), DEVICE) == expected
 
 
 ROWS = st.lists(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import linecache
 import traceback
 import weakref
 
@@ -76,34 +74,6 @@ def test_run_empties_the_list_and_records_nothing():
     assert executable.interruption is None
 
 
-def test_run_is_the_same_under_no_grad_and_autocast():
-    recorder, graph = training_step()
-    outputs = []
-    for context in (torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16)):
-        executable, inputs = make((recorder, graph))
-        with context:
-            outputs += executable.run(inputs)
-    assert [o.dtype for o in outputs] == [torch.float32] * 2
-    assert all(torch.equal(o, recorder.data[graph.outputs[0]]) for o in outputs)
-
-
-def test_gradients_are_enabled_inside_whatever_the_caller_says():
-    recorder = Recorder()
-    x = recorder.input(torch.randn(2), "x")
-    graph = recorder.finish([recorder.call("aten.relu.default", x)])
-    executable, inputs = make((recorder, graph))
-    seen = []
-
-    class Looks(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(torch.is_grad_enabled())
-            return func(*args, **(kwargs or {}))
-
-    with torch.no_grad(), Looks():
-        executable.run(inputs)
-    assert seen[-1] is True
-
-
 def test_wrong_number_of_inputs_and_missing_dict_are_usage_errors():
     executable, inputs = make(training_step())
     with pytest.raises(UsageError, match="takes 4 inputs, not 3"):
@@ -137,16 +107,6 @@ def test_what_had_been_written_when_an_operation_dies(k, op, written):
         assert executable.interruption.written == written
 
 
-def test_a_run_that_ends_forgets_an_earlier_interruption():
-    recorder, graph = training_step()
-    executable, inputs = make((recorder, graph))
-    with pytest.raises(RuntimeError), DiesAt(7):
-        executable.run(inputs)
-    assert executable.interruption is not None
-    executable.run(recorder.fresh_inputs())
-    assert executable.interruption is None
-
-
 def test_note_and_traceback_show_the_users_line_and_the_generated_line():
     executable, inputs = make(training_step())
     with pytest.raises(RuntimeError) as caught, DiesAt(5):
@@ -163,22 +123,6 @@ def test_note_and_traceback_show_the_users_line_and_the_generated_line():
     text = "".join(traceback.format_exception(caught.value))
     assert f'File "{executable.current.file_name}", line {number + 1}, in program' in text
     assert line in text
-
-
-def test_a_held_error_keeps_no_tensor_alive():
-    executable, inputs = make(training_step())
-    mode = DiesAt(5)
-    owned = [weakref.ref(t.untyped_storage()) for t in inputs if isinstance(t, torch.Tensor)]
-    with mode:
-        try:
-            executable.run(inputs)
-        except RuntimeError as error:
-            held = error
-    gc.collect()
-    assert len(mode.made) == 4
-    assert [r() for r in mode.made] == [None] * 4
-    assert [r() for r in owned] == [None] * 3
-    assert "on fire" in str(held)
 
 
 def test_frames_of_an_error_that_the_caller_is_handling_are_left_alone():
@@ -208,15 +152,3 @@ def test_keyboard_interrupt_counts_the_operation_it_hit_as_written():
         executable.run(inputs)
     assert executable.interruption is not None
     assert executable.interruption.written == ("weight",)
-
-
-def test_source_is_registered_while_the_executable_lives():
-    executable, _ = make(training_step())
-    other, _ = make(training_step())
-    name = executable.current.file_name
-    assert name != other.current.file_name
-    linecache.checkcache()
-    assert linecache.getline(name, 1) == "def program(args):\n"
-    del executable
-    gc.collect()
-    assert linecache.getline(name, 1) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from deep_step import deep_factory, dropout_factory
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.errors import PlanMismatch, ProgramError, StepInterrupted, UsageError
+from neaptide.errors import PlanMismatch, ProgramError, UsageError
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestant_worker, contestants
@@ -86,9 +85,3 @@ def test_another_step_than_the_planned_one_does_not_run():
     sent = SentVariant.of(prepared(deep_factory).baseline_variant())
     with pytest.raises(PlanMismatch, match="'plan' is of another step"):
         contestant_worker.made(Wanted("plan", dropout_factory, 0, torch.get_num_threads(), sent))
-
-
-def test_errors_with_initialisers_of_their_own_reach_another_process():
-    error = StepInterrupted("the step died", updated=("a.weight",))
-    again = pickle.loads(pickle.dumps(error))
-    assert (type(again), again.render(), vars(again)) == (StepInterrupted, error.render(), vars(error))

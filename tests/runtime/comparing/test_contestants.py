@@ -10,7 +10,6 @@ from neaptide.frontends.programs.host_bytes import bytes_behind
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
-from neaptide.runtime.steps.planned_step import PlannedStep
 from step_checks import as_variant
 
 
@@ -47,18 +46,6 @@ def test_the_usual_step_is_measured():
     assert steps["eager"] == steps["baseline"] > 5
     expected = prepared.as_written().peak_bytes
     assert found["baseline"].memory.measured_peak_bytes == expected
-
-
-def test_a_run_of_few_steps_measures_the_usual_one():
-    step, batch = contestants.build(rectified, 0)
-    prepared = prepare(step, (batch,), run_operations=False)
-    variant = contestants.rebind(prepared.baseline_variant())(step, batch)
-    runner = PlannedStep(step, contestants.never_again, variant, on_mismatch="error")
-    runner(batch)
-    assert not runner.is_steady(batch)
-    found = contestants.measure_memory(runner, batch)
-    assert runner.is_steady(batch)
-    assert found.measured_peak_bytes == prepared.as_written().peak_bytes
 
 
 def averaged():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,11 +11,10 @@ from torch import nn
 
 from neaptide import compile_step
 from neaptide.budget import Budget
-from neaptide.errors import InfeasibleBudget, TransferError, UsageError
+from neaptide.errors import UsageError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.runtime.calls.binding import state_tensors
 from neaptide.runtime.comparing import open_choice
-from neaptide.runtime.saving import scratch_file
 from together import together
 
 CALLS = 3
@@ -175,19 +171,6 @@ def test_after_each_call_everything_is_as_without_trials(name, optimizer):
     assert all(row.measured_seconds > 0 for row in record.rows)
 
 
-def test_what_the_step_does_before_its_usual_call_is_not_tried():
-    trainer = Trainer()
-    ran = Counter()
-    step = trainer.usual
-    runner = tried(step)
-    batch = torch.randn(3, 2, 6, 6)
-    for _ in range(CALLS):
-        before = runner.plan
-        runner(batch)
-        ran[before is not None and before.programs[0].trials is not None] += 1
-    assert ran == {False: 2, True: 1}  # planned, tried and settled; from then on it runs
-
-
 @pytest.mark.parametrize("name", ["usual", "scaled"])  # the second one leaves other gradients at each call
 def test_a_trial_that_dies_leaves_everything_as_it_was(monkeypatch, name):
     trainer = Trainer()
@@ -223,21 +206,6 @@ def test_for_a_limit_of_bytes_the_step_as_it_is_does_not_run():
     assert record.rows[0].measured_ratio == 1.0
 
 
-def test_a_disk_without_room_for_the_copy_is_told_before_anything_is_tried(monkeypatch):
-    trainer = Trainer()
-    runner, batch = tried(trainer.usual), torch.randn(3, 2, 6, 6)
-    runner(batch)
-    before = everything(trainer, trainer.usual, batch)
-    monkeypatch.setattr(scratch_file.os, "pwrite", no_space)
-    with pytest.raises(TransferError, match="cannot wait in a file"):
-        runner(batch)
-    same(before, everything(trainer, trainer.usual, batch))
-
-
-def no_space(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -249,8 +217,3 @@ def no_space(*_):
 def test_trials_that_cannot_be_meant(options, words):
     with pytest.raises(UsageError, match=words):
         compile_step(Trainer().usual, **{"trials": 2, **options})
-
-
-def test_bytes_that_no_plan_keeps_are_refused_before_anything_is_tried():
-    with pytest.raises(InfeasibleBudget):
-        tried(Trainer().usual, budget=2000)(torch.randn(3, 2, 6, 6))

@@ -9,17 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.budget import Budget
-from neaptide.errors import PlanError, UsageError
+from neaptide.errors import PlanError
 from neaptide.plans import Plan, TrialRow
 from neaptide.runtime.comparing.trials import (
     TrialLimit,
     decide,
-    described_limit,
     other_budgets,
-    seconds_by,
-    tried,
 )
-from neaptide.runtime.measuring.timing import StepTimes
 from neaptide.runtime.steps.planned_graph import StepPlan
 from neaptide.settings import MOST_TRIALS
 from test_plans import PROGRAM
@@ -59,10 +55,6 @@ def test_for_a_limit_of_bytes_the_fastest_is_taken(trials):
     assert trials[index].measured_ratio == min(one.measured_ratio for one in trials)
 
 
-def test_of_equal_peaks_the_faster_is_taken():
-    assert TrialLimit(1.1).choose([trial(4, 1.1), trial(4, 1.0), trial(5, 0.9)])[0] == 1
-
-
 @pytest.mark.parametrize(
     ("budget", "limit"),
     [
@@ -76,12 +68,6 @@ def test_a_budget_says_what_is_held_against_measurements(budget, limit):
     assert TrialLimit.of(budget) == limit
 
 
-@pytest.mark.parametrize("budget", [Budget(None), Budget("min")])
-def test_a_budget_without_a_limit_leaves_nothing_to_measure(budget):
-    with pytest.raises(UsageError, match="sets none"):
-        TrialLimit.of(budget)
-
-
 @together("count", range(2, MOST_TRIALS + 1))
 def test_the_other_budgets_lie_around_the_one_asked_for(count):
     longest = [made.resolve_latency(2.0) for made in other_budgets(Budget(None, "+10%"), count, 2.0, 100)]
@@ -90,20 +76,6 @@ def test_the_other_budgets_lie_around_the_one_asked_for(count):
     peaks = [made.resolve(1000) for made in other_budgets(Budget("60%"), count, 2.0, 600)]
     assert len(set(peaks)) == count - 1
     assert max(peaks) < 600
-
-
-def test_a_limit_in_words():
-    assert described_limit(Budget(None, latency=2.2), 2.0) == "1.10 of the time of program order"
-    assert described_limit(Budget(1024), 2.0) == "a peak of 1.0 KiB"
-    assert described_limit(Budget("60%"), 2.0) == "a peak of 60%"
-
-
-@pytest.mark.parametrize(("clock", "ratio"), [("processor", 2.0), ("wall", 3.0)])
-def test_ratios_are_taken_within_rounds_by_one_clock(clock, ratio):
-    beside = StepTimes(wall_s=(1.0, 2.0, 4.0), cpu_s=(1.0, 1.0, 1.0))
-    times = StepTimes(wall_s=(3.0, 6.0, 12.0), cpu_s=(2.0, 1.0, 3.0))
-    row = tried(step_plan(7), "a limit", seconds_by(times, clock), seconds_by(beside, clock), 0)
-    assert (row.measured_ratio, row.predicted_peak_bytes) == (ratio, 7)
 
 
 def step_plan(peak):

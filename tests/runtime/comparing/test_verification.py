@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from torch import nn
 
 from frontends import steps
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ops import registry
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import (
     GROUPS,
@@ -118,24 +116,6 @@ def test_another_random_state_is_a_difference():
     assert outcome.worst == {}
 
 
-def test_verify_runs_use_fresh_objects_of_the_same_seed():
-    expected = verify_eager(steps.dropout, seed=3)
-    step, batch = contestants.build(steps.dropout, 3)
-    make = contestants.rebind(as_variant(capture_step(step, (batch,))))
-    outcome, record = verify_planned(steps.dropout, 3, make, expected)
-    assert outcome.bitwise_equal
-    assert torch.equal(record.last_result, expected.last_result)
-    other = verify_eager(steps.dropout, seed=4)
-    assert not compare_records(record, other).bitwise_equal
-
-
-def test_hooks_on_the_optimizer_are_gone_after_an_eager_record():
-    step, batch = steps.mlp()
-    record_eager(step, (batch,), steps=1, seed=0)
-    optimizer = next(iter(capture_step(step, (batch,)).state.optimizers.values()))
-    assert not optimizer._optimizer_step_pre_hooks
-
-
 def test_a_model_that_only_host_code_behind_the_program_uses_changes_no_name():
     def factory():
         model = steps.net()
@@ -158,24 +138,6 @@ def test_a_model_that_only_host_code_behind_the_program_uses_changes_no_name():
     outcome, record = verify_planned(factory, 0, make, expected)
     assert record.tensors["gradients"].keys() == expected.tensors["gradients"].keys()
     assert outcome.bitwise_equal, outcome.worst
-
-
-def test_a_skeleton_without_bytes_is_not_compared():
-    def factory():
-        model, skeleton = steps.net(), steps.net().to("meta")
-        optimizer = steps.sgd(model)
-
-        def step(x):
-            parameters = dict(model.named_parameters())
-            loss = torch.func.functional_call(skeleton, parameters, (x,)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
-
-        return step, steps.batch()
-
-    assert compare_records(verify_eager(factory, 0), verify_eager(factory, 0)).bitwise_equal
 
 
 def steps_of(parameter, gradient, dtype=torch.float32):
@@ -207,36 +169,6 @@ def test_sums_in_another_order_may_differ_by_their_rounding(parameter, gradient,
     assert compare_records(steps_of(parameter, gradient), expected).agrees is exact
 
 
-def test_the_coarsest_dtype_of_a_program_decides():
-    step, batch = steps.batch_norm()
-    graph = capture_step(step, (batch,)).steady.graph
-    assert Tolerance.of([graph], registry()).eps == torch.finfo(torch.float32).eps
-    values = (replace(graph.values[0], dtype="bfloat16"), *graph.values[1:])
-    both = [graph, replace(graph, values=values)]
-    assert Tolerance.of(both, registry()).eps == torch.finfo(torch.bfloat16).eps
-
-
-@together(
-    ("dtype", "terms", "roundings"),
-    [
-        (torch.float32, 1, 1.0),
-        (torch.float32, 100, 10.0),
-        (torch.float32, 4096, 64.0),
-        (torch.float32, 2**20, 1024.0),
-        (torch.bfloat16, 64, 8.0),
-        (torch.bfloat16, 4096, 128**0.5),  # no sum of so many terms is taken in bfloat16
-        (torch.float16, 10**6, 32.0),
-    ],
-)
-def test_noise_is_the_rounding_of_the_deepest_sum(dtype, terms, roundings):
-    eps = torch.finfo(dtype).eps
-    tolerance = Tolerance(eps, terms)
-    assert tolerance.noise(2.0) == pytest.approx(2.0 * roundings * eps)
-    beside = tolerance.allowed(torch.ones(3, dtype=dtype), 2.0) - math.sqrt(eps)
-    assert beside == pytest.approx(2.0 * roundings * eps, rel=1e-6)
-    assert terms > 4096 or tolerance.noise(1.0) <= 64 * eps
-
-
 @needs_varying_dims
 def test_the_deepest_sum_is_that_of_the_captured_program_at_the_sizes_of_a_batch():
     net = nn.Linear(24, 3)
@@ -250,13 +182,6 @@ def test_the_deepest_sum_is_that_of_the_captured_program_at_the_sizes_of_a_batch
     captured = capture_step(step, (torch.ones(9, 24),), dynamic=dims)
     for rows, terms in ((5, 24), (70, 3 * 70)):  # the width, or all squares
         assert captured_tolerance(captured, torch.ones(rows, 24)).terms == terms
-
-
-def test_an_imaginary_part_that_differs_is_a_difference():
-    found, expected = (one(w=torch.tensor([1.0 + part * 1j])) for part in (0.5, 0.25))
-    outcome = compare_records(found, expected, Tolerance(torch.finfo(torch.float32).eps, 4096))
-    assert outcome.max_abs_diff["parameters"] == 0.25
-    assert not outcome.agrees
 
 
 def test_each_entry_of_an_optimizers_state_has_a_scale_of_its_own():

@@ -1,6 +1,6 @@
 """What runs is a planned graph: what verify runs observe, and the user's checkpoints, follow to where they are."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,16 +8,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from frontends import steps
-from neaptide.errors import RewriteError, UsageError
+from neaptide.errors import RewriteError
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
-from neaptide.ops import registry
 from neaptide.runtime.comparing.contestants import never_again
-from neaptide.runtime.steps import planned_graph
 from neaptide.runtime.steps.capturing import capture
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, with_rule
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.transform.rewrite import Rewrite
 
 
 class TwoBiases(nn.Module):
@@ -99,54 +96,6 @@ def test_what_verify_runs_observe_is_not_taken_away():
     assert caught.value.what == f"verify runs observe {watched.name}, which it takes away"
 
 
-def test_gradients_that_are_computed_once_are_observed_for_both():
-    seen = []
-    for rule in (False, True):
-        step, batch = biased()
-        captured = capture(step, (batch,))
-        graphs = tuple(PlannedGraph.captured(program) for program in captured.programs)
-        if rule:
-            graphs = tuple(with_rule(planned, registry(), "common_subexpressions") for planned in graphs)
-            assert graphs[0].rewrites
-        runner = PlannedStep(step, never_again, PlannedVariant(captured, graphs), on_mismatch="error")
-        seen.append(runner.run_watched(batch)[1])
-    assert seen[0].keys() == seen[1].keys()
-    assert all(seen[1][name].equal(gradient) for name, gradient in seen[0].items())
-
-
-@dataclass(frozen=True)
-class MadeAnew:
-    """Lets another node make what a node makes, wherever that is a storage."""
-
-    name: str = "made_anew"
-    keeps_bits: bool = True
-    each_node: bool = False
-    are_alternatives: bool = False
-    summary: str = "nothing changes"
-
-    def find(self, graph, registry, near=None):
-        for node in graph.nodes:
-            if graph.created_storages(node) and len(node.outputs) == 1:
-                yield Rewrite(self.name, (node.id,))
-
-    def apply(self, graph, registry, rewrite):
-        edit = GraphEdit(graph)
-        made_anew(edit, graph, rewrite.nodes[0])
-        return edit.finish()
-
-
-def test_a_rule_leaves_observed_places_alone(monkeypatch):
-    step, batch = steps.mlp()
-    planned = PlannedGraph.captured(capture(step, (batch,)).steady)
-    monkeypatch.setattr(planned_graph, "RULES", {"made_anew": MadeAnew()})
-    monkeypatch.setattr(planned_graph, "check_rules", lambda names: None)
-    changed = with_rule(planned, registry(), "made_anew")
-    assert changed.rewrites
-    assert len(changed.observations) == len(planned.observations)
-    places = list(MadeAnew().find(planned.graph, registry()))
-    assert len(changed.rewrites) < len(places)
-
-
 def test_checkpoints_follow_their_nodes():
     torch.manual_seed(0)
     layer = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
@@ -165,10 +114,3 @@ def test_checkpoints_follow_their_nodes():
     (before,), (after,) = planned.checkpoints, changed.checkpoints
     assert [planned.graph.nodes[n].op for n in before] == [changed.graph.nodes[n].op for n in after]
     assert before != after
-
-
-def test_an_unknown_rule_is_refused():
-    step, batch = steps.mlp()
-    planned = PlannedGraph.captured(capture(step, (batch,)).steady)
-    with pytest.raises(UsageError, match="no rule is called 'equal'"):
-        with_rule(planned, registry(), "equal")

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from frontends.steps import batch, net, sgd
-from neaptide.errors import StepMismatch
 from neaptide.frontends.objects.unread import ReadError, StandIns, UnreadNames
-from neaptide.frontends.torch_step import capture_step, rebind_step
 from step_checks import planned
 from together import together
 
@@ -153,13 +151,6 @@ def test_text_numbers_and_names_in_a_batch_may_be_unread():
         assert torch.equal(found, eager.update(x))
 
 
-def test_a_number_of_another_type_is_another_program():
-    run = Run()
-    call = planned(run.of_the_call, batch(), further=(0,), on_mismatch="error")
-    with pytest.raises(StepMismatch):
-        call(batch(), 0.5)
-
-
 class Reads(Run):
     """Steps that read what changes, in ways that are easily overlooked."""
 
@@ -227,14 +218,6 @@ def test_what_the_program_reads_stays_a_guard(name):
             each.names[:] = ["a"] * (i + 1)  # the same list: its length is what differs
         assert torch.equal(call(x, i), getattr(eager, name)(x, i))
     assert call.counts.replans
-
-
-def test_a_capture_with_unread_values_is_put_on_other_objects():
-    first, second = Run(), Run()
-    captured = capture_step(first.under_the_name_of_a_method, (batch(), 0))
-    assert "self.step" in captured.unread.places
-    second.step = 7
-    assert rebind_step(captured, second.under_the_name_of_a_method, (batch(), 0)).unread == captured.unread
 
 
 LOOKS = (bool, len, str, float, hash, list, "{}".format)
