@@ -11,7 +11,7 @@ from neaptide.budget import Budget, check_unit
 from neaptide.cli.main import main
 from neaptide.cli.process import exit_codes
 from neaptide.errors import InvalidBudget, UsageError
-from neaptide.exclusions import EXCLUSIONS, WORDS, asked_for, refuse_exclusions
+from neaptide.options import EXCLUSIONS, WORDS, asked_for, refuse_exclusions
 from neaptide.settings import TABLE
 from together import together
 

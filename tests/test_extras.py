@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import neaptide
-from neaptide.errors import UsageError
-from neaptide.extras import REQUIRED, how_to_install
+from neaptide.errors import REQUIRED, UsageError, how_to_install
 from together import together
 
 ROOT = Path(__file__).parent.parent

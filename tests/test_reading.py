@@ -8,12 +8,6 @@ from neaptide import reading
 from neaptide.errors import UnreadableFile
 
 
-def test_byte_order_mark_is_left_out(tmp_path):
-    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf{}")
-    assert reading.read_bytes(tmp_path / "a") == b"{}"
-    assert reading.read_text(tmp_path / "a") == "{}"
-
-
 @pytest.mark.parametrize(
     ("make", "why"),
     [

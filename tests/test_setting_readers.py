@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neaptide.errors import UsageError
-from neaptide.setting_readers import parse_dims
+from neaptide.settings import parse_dims
 from together import together
 
 

@@ -10,7 +10,7 @@ from neaptide.cli.files import write_result
 from neaptide.errors import UsageError
 from neaptide.report.charts.chart import Axis, Chart, Plot
 from neaptide.report.charts.file import save_chart
-from neaptide.writing import replacing, write_atomic
+from neaptide.writing import write_atomic
 
 CHART = Chart("", "", (Plot(Axis(0, 1), Axis(0, 1)),), ())
 
@@ -49,17 +49,6 @@ def test_a_link_stays_a_link(tmp_path):
     write_atomic(link, "new")
     assert link.is_symlink()
     assert target.read_text() == "new"
-
-
-def test_a_device_is_written_as_it_is():
-    with replacing(os.devnull) as draft:
-        assert draft == Path(os.devnull)
-    write_atomic(os.devnull, "nothing")
-
-
-def test_a_folder_that_is_not_there_is_no_draft(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_atomic(tmp_path / "gone" / "file", "text")
 
 
 @pytest.fixture

@@ -7,7 +7,15 @@ All of them derive from `NeaptideError`. `exit_code` is what the command line re
 # ruff: noqa: N818 - what went wrong is name enough: `except InfeasibleBudget`
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
+    "torch": ("torch>=2.11",),
+    "zoo": ("torch>=2.11", "transformers>=5"),
+    "plots": ("matplotlib>=3.8",),
+}
+"""The extras of `pyproject.toml`, by name; packages are installed by their own names, which every index has."""
 
 
 class NeaptideError(Exception):
@@ -94,6 +102,15 @@ class MissingExtra(NeaptideError):
     """An optional dependency is not installed; the message holds the pip command."""
 
     exit_code = 4
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs what an extra needs.
+
+    >>> how_to_install("zoo")
+    'pip install "torch>=2.11" "transformers>=5"'
+    """
+    return " ".join(("pip install", *(f'"{requirement}"' for requirement in REQUIRED[extra])))
 
 
 class VerifyError(NeaptideError):

@@ -1,34 +1,23 @@
 """One table of what neaptide can be told: names, defaults, how each value is read, and help.
 
 The command line makes its options of it, the environment and TOML files are read by it, and the functions of Python take
-their defaults and checks from it.
+their defaults and checks from it. A reader gives a value of text, TOML or Python in the type of its setting, or raises
+`UsageError` (of which `InvalidBudget` is one).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
 from neaptide.ask import BITWISE, CLOSE, DEFAULT_STRATEGY
+from neaptide.budget import Budget
 from neaptide.errors import UsageError
-from neaptide.setting_readers import (
-    integer_reader,
-    one_of_reader,
-    read_boolean,
-    read_duration,
-    read_host,
-    read_latency,
-    read_peak,
-    read_power_of_two,
-    read_size,
-    read_text,
-    read_texts,
-    read_verify,
-)
-from neaptide.units import parse_duration
+from neaptide.units import parse_duration, parse_size
 
 HIGHEST_SEED: Final = 2**63 - 1  # that torch takes
 MOST_TRIALS: Final = 7
@@ -37,6 +26,136 @@ CURVE_TIME_LIMIT_S: Final = 0.03
 """For each operation: curves take about a third of it where nothing else runs."""
 DEFAULT_TIME_LIMIT: Final = f"{DEFAULT_TIME_LIMIT_S:g}s"
 CURVE_TIME_LIMIT: Final = f"{CURVE_TIME_LIMIT_S * 1e3:g}ms an operation, at least {DEFAULT_TIME_LIMIT}"
+_SHAPE: Final = re.compile(r"\d+(x\d+)*")
+_EVERY: Final = re.compile(r"every [1-9]\d*")
+_DIM: Final = re.compile(r"(\d+)\s*=\s*(\d+)\s*\.\.\s*(\d*)")
+_YES_NO: Final = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
+    ("0", "false", "no", "off"), False
+)
+
+
+def read_text(value: Any) -> str:
+    """Text that is not empty."""
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise UsageError(f"{value!r} is no name", next_step="write some text")
+
+
+def _text_reader(check: Callable[[Any], object], *, is_time: bool = False) -> Callable[[Any], str]:
+    """Reads text that a check lets pass; a plain number that is a time is seconds, text has to say so."""
+
+    def read(value: Any) -> str:
+        is_number = is_time and isinstance(value, int | float) and not isinstance(value, bool)
+        text = f"{value}s" if is_number else str(value).strip()
+        check(text if is_time else value)
+        return text
+
+    return read
+
+
+_read_size: Final = _text_reader(parse_size)
+_read_peak: Final = _text_reader(Budget)
+_read_host: Final = _text_reader(lambda value: Budget(host=value))
+_read_latency: Final = _text_reader(lambda text: Budget(None, latency=text), is_time=True)
+_read_duration: Final = _text_reader(parse_duration, is_time=True)
+
+
+def integer_reader(lowest: int, highest: int | None = None) -> Callable[[Any], int]:
+    """Reads whole numbers between two, both included."""
+
+    def read(value: Any) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+            raise UsageError(f"{value!r} is not a whole number of at least {lowest}")
+        if highest is not None and number > highest:
+            raise UsageError(f"{value!r} is more than {highest}")
+        return number
+
+    return read
+
+
+def read_power_of_two(value: Any) -> int:
+    """A whole number that is a power of two."""
+    number = integer_reader(1)(value)
+    if number & (number - 1):
+        raise UsageError(f"{value!r} is no power of two", next_step="write 16, 64, 256 or 512")
+    return number
+
+
+def read_boolean(value: Any) -> bool:
+    """Yes or no, as text or as itself."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _YES_NO:
+        return _YES_NO[value.strip().lower()]
+    raise UsageError(f"{value!r} is neither yes nor no", next_step=f"write one of {', '.join(_YES_NO)}")
+
+
+def read_verify(value: Any) -> bool | str:
+    """Yes or no, or which planned calls are verified: `first`, `never`, or `every N`."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if text in {"first", "never"} or _EVERY.fullmatch(text):
+        return text
+    try:
+        return read_boolean(value)
+    except UsageError as error:
+        raise UsageError(
+            f"{value!r} says neither whether nor when to verify",
+            next_step="write first, never, every 100, yes or no",
+        ) from error
+
+
+def one_of_reader(*choices: str) -> Callable[[Any], str]:
+    """Reads one of some words."""
+
+    def read(value: Any) -> str:
+        text = str(value).strip()
+        if text not in choices:
+            raise UsageError(f"{value!r} is not a choice", next_step=f"choose one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def read_texts(value: Any) -> tuple[str, ...]:
+    """Several names, in a list or with commas between them."""
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    if isinstance(value, list | tuple):
+        return tuple(read_text(part) for part in value)
+    raise UsageError(f"{value!r} is no list of names", next_step="write names with commas between them")
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int | None]]]:
+    """Dims that may vary, by argument or path: `batch:0=2..64,1=16..` is dims 0 and 1 of `batch`, the second without end.
+
+    A text without a path goes on with that of the text before it.
+    """
+    found: dict[str, dict[int, tuple[int, int | None]]] = {}
+    path = ""
+    for part in ",".join(texts).split(","):
+        named, colon, dim = part.rpartition(":")
+        path = named.strip() if colon else path
+        match = _DIM.fullmatch(dim.strip())
+        if match is None or not path:
+            raise UsageError(
+                f"{part!r} names no dim that varies",
+                next_step="write it like batch:0=2..64,1=16..4096: dim=smallest..largest",
+            )
+        axis, low, high = match.groups()
+        found.setdefault(path, {})[int(axis)] = (int(low), int(high) if high else None)
+    return found
+
+
+def parse_shapes(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Shapes: `8x512` is size 8 of the first dim and 512 of the second."""
+    for text in texts:
+        if _SHAPE.fullmatch(text.strip()) is None:
+            raise UsageError(f"{text!r} is no shape", next_step="write a size for each dim, such as 8x512")
+    return tuple(tuple(map(int, text.split("x"))) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +181,21 @@ class SettingInfo:
 
 # Its default, what reads it, and what its value is called on the command line; nothing for yes or no.
 _KINDS: Final[dict[str, tuple[Any, Callable[[Any], Any], str]]] = {
-    "peak": (None, read_peak, "SIZE"),
-    "latency": (None, read_latency, "TIME"),
-    "host": (None, read_host, "SIZE"),
+    "peak": (None, _read_peak, "SIZE"),
+    "latency": (None, _read_latency, "TIME"),
+    "host": (None, _read_host, "SIZE"),
     "state_between_steps": (False, read_boolean, ""),
-    "host_rate": ("200MB", read_size, "SIZE"),
+    "host_rate": ("200MB", _read_size, "SIZE"),
     "host_folder": (None, read_text, "FOLDER"),
     "device": (None, read_text, "NAME"),
-    "time_limit": (None, read_duration, "TIME"),
+    "time_limit": (None, _read_duration, "TIME"),
     "work_limit": (None, integer_reader(1), "N"),
     "workers": (None, integer_reader(1), "N"),
     "seed": (0, integer_reader(0, HIGHEST_SEED), "N"),
     "strategy": (DEFAULT_STRATEGY, read_text, "NAME"),
     "also": ((), read_texts, "STRATEGY"),
     "method": ((), read_texts, "NAME"),
-    "capacity": (None, read_size, "SIZE"),
+    "capacity": (None, _read_size, "SIZE"),
     "alignment": (None, read_power_of_two, "BYTES"),
     "workspace": (False, read_boolean, ""),
     "points": (20, integer_reader(2), "N"),
@@ -95,7 +214,7 @@ _KINDS: Final[dict[str, tuple[Any, Callable[[Any], Any], str]]] = {
     "refresh": (False, read_boolean, ""),
     "dynamic": ((), read_texts, "DIMS"),
     "at": ((), read_texts, "SHAPE"),
-    "fit": (None, read_size, "SIZE"),
+    "fit": (None, _read_size, "SIZE"),
     "arena": (False, read_boolean, ""),
     "arena_copies": ("cheap", one_of_reader("cheap", "all", "none"), "WHICH"),
 }

@@ -43,45 +43,6 @@ def test_an_edit_touches_only_what_it_says(seed, n, mutation, kind):
     assert list(evaluate_order(after, order).bytes_at) == literal_bytes(after, order)
 
 
-def test_recompute_lets_a_storage_die():
-    storages = (
-        *(OrderStorage(f"t{k}", size) for k, size in enumerate((1, 8, 4, 4))),
-        OrderStorage("out", 1, output=True),
-    )
-    ops = (
-        OrderOp("x", (), (0,)),
-        OrderOp("big", (0,), (1,)),
-        OrderOp("f", (0, 1), (2,)),
-        OrderOp("g", (0, 2), (3,)),
-        OrderOp("h", (1, 3), (4,)),
-    )
-    edit = recompute(OrderProblem(storages, ops), 1)
-    assert edit.problem.accessors[1] == (1, 2)
-    assert edit.problem.accessors[5] == (4, 5)
-    assert edit.now_at == (0, 1, 2, 3, 5)
-    assert edit.changed == (4, 5)
-
-
-def test_fuse_and_split_undo_each_other():
-    problem = chain(4, 8, 2)
-    fused = fuse(problem, 1)
-    assert fused.now_at == (0, None, 1)
-    assert [op.reads for op in fused.problem.ops] == [(), (0,)]
-    again = split(fused.problem, 1)
-    assert again.now_at == (0, 2)
-    assert evaluate_order(again.problem, range(3)).bytes_at == (4, 6, 2)
-
-
-def test_fission_of_a_chain_needs_only_parts_of_what_is_between():
-    problem = chain(4, 100, 100, 2)
-    edit = fission(problem, (1, 2), 4)
-    assert evaluate_order(problem, range(4)).peak_bytes == 200
-    assert evaluate_order(edit.problem, range(edit.problem.op_count)).peak_bytes == 200
-    assert edit.problem.op_count == 1 + 8 + 1 + 1
-    whole = fission(problem, (1, 2, 3), 4)
-    assert evaluate_order(whole.problem, range(whole.problem.op_count)).peak_bytes < 60
-
-
 def test_edits_that_do_not_apply_are_none():
     problem = chain(4, 8, 2)
     assert recompute(problem, 0) is None  # one reader

@@ -11,7 +11,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.values import Kind
 from neaptide.ir.verify import verify
 from neaptide_corpus.recorded_steps import from_json
-from recorded_play import Tape, computed, perceptron
+from recorded_play import computed, perceptron
 
 
 def step_of(form, **options):
@@ -28,34 +28,6 @@ def test_weights_and_data_are_inputs_and_updates_write_in_place():
     assert len(updates) == 3
     assert {node.source.phase for node in updates} == {"optimizer"}
     assert all(not graph.created_storages(node) for node in updates)
-
-
-def test_statistics_of_a_normalisation_count_and_stay_with_their_rows():
-    tape = Tape()
-    x = tape.add("placeholder", (4, 3, 10), name="x")
-    shapes = "((4, 3, 10), (4, 3, 1), (4, 3, 1))"
-    norm = tape.add("layer_norm", (4, 3, 10), [x], [[[0, 0], [1, 1]]], elems=144, multi_out_shapes=shapes)
-    tape.add("index_out", (4, 3, 10), [norm], [[[0, 0], [1, 1]]])
-    graph = step_of(tape.form).graph
-    assert graph.values[graph.nodes[0].outputs[0]].nbytes.evaluate() == 4 * 144
-    carried = follow(graph, step_of(tape.form).registry, {graph.inputs[0]: Along(0)}, 4)
-    assert carried.members.keys() == {0, 1}
-
-
-def test_links_that_are_wrong_or_missing_are_mended():
-    tape = Tape()
-    x = tape.add("placeholder", (4, 10), name="x")
-    g = tape.add("placeholder", (4, 10), name="grad")
-    tape.add("softmax_bwd", (4, 10), [g, x], [[[0, 0]]])
-    tape.add("layer_norm_bwd", (4, 10), [g, x], [[[0, 0], [1, 1]], [[0, 0], [1, 1]]], norm_shape="(10,)")
-    made = step_of(tape.form)
-    g, x = (next(v for v in made.graph.inputs if made.graph.values[v].name == name) for name in ("grad", "x"))
-    rows = follow(made.graph, made.registry, {g: Along(0)}, 4)
-    assert rows.axes[x] == Along(0)
-    assert rows.members.keys() == {0, 1}
-    columns = follow(made.graph, made.registry, {g: Along(1)}, 10)
-    assert not columns.members
-    assert {barrier.node for barrier in columns.barriers} == {0, 1}
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])

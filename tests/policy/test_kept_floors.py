@@ -6,7 +6,7 @@ from torch import nn
 
 import neaptide
 from neaptide.errors import InfeasibleBudget
-from neaptide.policy import kept_floors, prepared_step
+from neaptide.policy import prepared_step
 from neaptide.policy.kept_floors import KeptFloors
 
 DEVICE = "rtx3090"
@@ -63,18 +63,6 @@ def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
     assert [run(batch).item() for _ in range(2)] == [expected(batch).item() for _ in range(2)]
 
 
-@pytest.mark.usefixtures("floors")
-def test_a_kept_plan_that_is_not_legal_any_more_is_not_given_back(monkeypatch, caplog):
-    named = refused("20%", 200)
-
-    def other(*_args, **_kwargs):
-        raise kept_floors.PlanError("another order")
-
-    monkeypatch.setattr(kept_floors, "judged_graph", other)
-    assert refused(named.smallest_peak_bytes, 1).smallest_peak_bytes > named.smallest_peak_bytes
-    assert "not legal any more: another order" in caplog.text
-
-
 def accumulating():
     """Gradients are added up until a call is the last."""
     torch.manual_seed(1)
@@ -90,12 +78,6 @@ def accumulating():
         return loss.detach()
 
     return step, torch.randn(4, 6)
-
-
-def test_an_error_names_the_program_that_adds_to_gradients():
-    step, batch = accumulating()
-    with pytest.raises(InfeasibleBudget, match="no plan for calls that begin with gradients within 300 B"):
-        neaptide.plan(step, batch, budget="300B", device=DEVICE, time_limit_s=None, work_limit=1)
 
 
 def test_an_error_of_later_calls_says_how_they_differ():

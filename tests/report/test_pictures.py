@@ -26,7 +26,6 @@ from neaptide.report.charts.pictures import (
 from neaptide.report.charts.streams import Level, Streams, busy_seconds, most
 from neaptide.report.charts.svg import chart_svg
 from neaptide.report.plan_text import plan_text
-from neaptide_corpus.layouts import random_layout
 from report import samples
 from together import together
 
@@ -83,10 +82,6 @@ def stacked(problem):
     return Layout.of(problem, tuple(offsets))
 
 
-def problem_of(rows):
-    return LayoutProblem(tuple(Buffer(**row._asdict()) for row in rows))
-
-
 # -- charts
 
 
@@ -103,16 +98,6 @@ def problem_of(rows):
 )
 def test_marks_are_round(most_bytes, labels):
     assert [label for _, label in byte_marks(most_bytes)] == labels
-
-
-def test_plots_share_the_height_and_a_falling_axis_is_drawn_from_the_top():
-    rows = Plot(Axis(0, 10), Axis(3, 0), (Box(0, 5, 1, 0, "#111", "first"), Box(5, 10, 3, 2, "#111", "last")))
-    boxes = elements(Chart("", "", (rows, PLOT), ()), "rect")[1:]
-    first, last, below = (numbers(box, "y", "height") for box in boxes)
-    assert first[1] == pytest.approx(last[1], abs=0.02)
-    assert first[0] + 2 * first[1] == pytest.approx(last[0], abs=0.05)
-    assert last[0] + last[1] < below[0]
-    assert below[1] == pytest.approx(1.5 * first[1], abs=0.05)
 
 
 def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
@@ -271,15 +256,6 @@ def test_any_name_and_kind_is_well_formed(name, kind):
 )
 def test_letters_stand_where_buffers_lie(buffers, layout, height, lines):
     assert layout_text(LayoutProblem(buffers), layout, height=height).splitlines() == lines
-
-
-@pytest.mark.parametrize("width", [10, 60, 200])
-@given(buffers=st.integers(1, 40), seed=st.integers(0, 20), height=st.integers(1, 30))
-def test_lines_keep_to_the_width(width, buffers, seed, height):
-    problem = problem_of(random_layout(buffers, seed, steps=300))
-    lines = layout_text(problem, stacked(problem), width=width, height=height).splitlines()
-    assert len(lines) == height + 3
-    assert max(map(len, lines[:-1])) <= max(width, 40)
 
 
 # -- copies to the host and back

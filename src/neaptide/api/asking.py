@@ -23,9 +23,8 @@ from neaptide.ask import (
 from neaptide.budget import Budget, check_unit
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.errors import UsageError
-from neaptide.exclusions import asked_for, refuse_exclusions
 from neaptide.frontends.programs.captured import CapturedStep
-from neaptide.options import check_names
+from neaptide.options import asked_for, check_names, refuse_exclusions
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.points.decide import policy

@@ -13,11 +13,10 @@ from neaptide.cli.command import Request
 from neaptide.cli.options import budget_of, device_of, options_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
-from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError
-from neaptide.extras import how_to_install
+from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError, how_to_install
 from neaptide.options import ComparisonOptions, PlanOptions, RunOptions, ShapesOptions, TrialOptions
 from neaptide.reading import is_there, place_of
-from neaptide.setting_readers import parse_dims, parse_shapes
+from neaptide.settings import parse_dims, parse_shapes
 
 if TYPE_CHECKING:
     from neaptide.plans import Plan, RangePeaks

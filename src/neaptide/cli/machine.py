@@ -12,7 +12,7 @@ from typing import Final
 from neaptide.cli.command import Request
 from neaptide.cli.process import exit_codes
 from neaptide.cost.host import usable_cores
-from neaptide.extras import how_to_install
+from neaptide.errors import how_to_install
 from neaptide.units import format_bytes, format_seconds
 
 OLDEST_PYTHON: Final = (3, 11)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from neaptide.ask import THIS_MACHINE
 from neaptide.budget import Budget, check_unit
 from neaptide.errors import UsageError
-from neaptide.exclusions import asked_for, refuse_exclusions
-from neaptide.setting_readers import parse_dims
-from neaptide.settings import Settings
+from neaptide.options import asked_for, refuse_exclusions
+from neaptide.settings import Settings, parse_dims
 from neaptide.units import parse_size
 
 if TYPE_CHECKING:

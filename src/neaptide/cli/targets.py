@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from neaptide.cli.files import kind_of
 from neaptide.errors import NeaptideError, TargetError, UnreadableFile
 from neaptide.reading import is_file, is_there, place_of, read_text
+from neaptide.runtime.steps.arguments import check_made, described, place_of_code
 
 Step: TypeAlias = Callable[..., Any]
 
@@ -54,22 +55,7 @@ class Target:
                 if exits
                 else "mend the factory; -vv shows the traceback",
             ) from error
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise TargetError(
-                f"the factory of {self.text} returned {_described(made)}",
-                where=_place_of(self.factory),
-                why="a factory returns a tuple of two: the step, and the batch that it is called with",
-                next_step="return step, batch   # several tensors go into one batch: a tuple or a dict",
-            )
-        step, batch = made
-        if not callable(step):
-            raise TargetError(
-                f"the factory of {self.text} returned {_described(made)}",
-                where=_place_of(self.factory),
-                why="the first of the two is called as step(batch), and it cannot be called",
-                next_step="return step, batch",
-            )
-        return step, batch
+        return check_made(made, self.factory, f"the factory of {self.text}", TargetError)
 
 
 def find_target(text: str, *, without_weights: bool = False) -> Target:
@@ -230,7 +216,7 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
         )
     if not callable(found):
         raise TargetError(
-            f"{name!r} in {path} is {_described(found)}, not a function",
+            f"{name!r} in {path} is {described(found)}, not a function",
             where=place_of(path),
             why=_candidates_in(path),
             next_step=f"write a factory: {_EXAMPLE}",
@@ -239,7 +225,7 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
     if required:
         raise TargetError(
             f"{name!r} in {path} takes arguments: {', '.join(required)}",
-            where=_place_of(found),
+            where=place_of_code(found),
             why="a target is a factory: it is called without arguments and returns (step, batch)",
             next_step=f"write one beside it: {_EXAMPLE}",
         )
@@ -261,13 +247,6 @@ def _required_arguments(function: Callable[..., Any]) -> list[str]:
     ]
 
 
-def _described(value: Any) -> str:
-    if isinstance(value, tuple):
-        parts = ", ".join(type(part).__name__ for part in value)
-        return f"a tuple of {len(value)} ({parts})"
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
 def _words(error: BaseException) -> str:
     """Type and message, or what there is of it: a class of the user's may fail to say it."""
     try:
@@ -275,11 +254,6 @@ def _words(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 -- whatever it raises, the error that is reported is the first one
         said = "(its message cannot be made)"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-def _place_of(function: Callable[..., Any]) -> str | None:
-    code = getattr(function, "__code__", None)
-    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _innermost(error: BaseException, path: str | None = None) -> str | None:

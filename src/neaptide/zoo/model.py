@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from neaptide.errors import MissingExtra
-from neaptide.extras import how_to_install
+from neaptide.errors import MissingExtra, how_to_install
 
 if TYPE_CHECKING:
     import torch

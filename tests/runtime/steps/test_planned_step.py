@@ -280,29 +280,3 @@ def test_the_least_recently_used_plan_goes_when_there_are_many(monkeypatch, capl
     assert runner.counts.replans == 3, "4 was used least recently when 3 came"
     assert "kinds of calls were planned" in caplog.text
     assert len(runner._variants) == 2
-
-
-def test_a_dropped_plan_lets_go_of_the_model_it_was_captured_with(monkeypatch):
-    monkeypatch.setattr(planned_step, "MOST_VARIANTS", 1)
-    holder = {"model": nn.Linear(4, 3)}
-    batch = torch.randn(5, 4)
-
-    def step(rows):
-        model = holder["model"]
-        loss = model(rows).square().mean()
-        loss.backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.sub_(0.1 * parameter.grad)
-        model.zero_grad()
-        return loss.detach()
-
-    runner = planned(step, batch)
-    runner._make_variant = lambda args, _, __: planned(step, *args)._variants[0].planned
-    runner(batch)
-    old = weakref.ref(holder["model"])
-    holder["model"] = nn.Linear(4, 3)
-    runner(batch)
-    gc.collect()
-    assert runner.counts.replans == 1
-    assert old() is None

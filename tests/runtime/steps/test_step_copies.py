@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import neaptide
-from frontends.steps import batch, net, sgd, simple
+from frontends.steps import batch, net, sgd
 from neaptide.errors import UsageError
 from step_checks import planned
 
@@ -39,12 +39,6 @@ def test_the_copy_trains_its_own_model():
     assert torch.equal(other.model[0].weight, twin.model[0].weight)
     assert not torch.equal(trainer.model[0].weight, twin.model[0].weight)
     assert trainer.fast.counts.planned == 0
-
-
-def test_a_plain_function_is_what_it_was():
-    model = net()
-    run = planned(simple(model, sgd(model)), batch())
-    assert copy.deepcopy({"run": run})["run"] is run
 
 
 def test_a_plan_for_its_own_objects_is_not_copied():

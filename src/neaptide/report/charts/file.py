@@ -9,8 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from neaptide.errors import MissingExtra, UsageError
-from neaptide.extras import how_to_install
+from neaptide.errors import MissingExtra, UsageError, how_to_install
 from neaptide.report.charts.chart import Chart, Plot
 from neaptide.report.charts.svg import chart_svg
 from neaptide.writing import replacing, write_atomic

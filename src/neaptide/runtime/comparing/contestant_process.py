@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,7 +23,7 @@ from neaptide.frontends.dims.dynamic_dims import Dynamic
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
-from neaptide.planner.variants.processes.messages import read, write
+from neaptide.planner.variants.processes.messages import Child, packed, unpacked
 from neaptide.runtime.comparing.contestants import (
     Factory,
     Rival,
@@ -45,8 +41,6 @@ _WORKER: Final = "neaptide.runtime.comparing.contestant_worker"
 # For glibc. Either of them alone would turn off what it learns: from which size on blocks are mapped for themselves. So that is
 # set to where it ends up in any process that frees large blocks, `DEFAULT_MMAP_THRESHOLD_MAX`.
 KEEPING_HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-_ENDING_S: Final = 1.0  # for a process that has closed its pipes to end
-_STDERR_CHARS: Final = 500
 
 
 @contextlib.contextmanager
@@ -80,29 +74,21 @@ def rivals(
         yield make
 
 
-class _RivalElsewhere:
+class _RivalElsewhere(Child):
     """Stands for a contestant in a process of its own, which begins at once and is heard when it is first asked."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.name = wanted.name
         try:
-            block = pickle.dumps(wanted)
+            block = packed(wanted)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(
                 "another process cannot make this factory",
                 why=str(error),
                 next_step="put the factory into a module, outside of other functions, or leave out own_processes",
             ) from error
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object does
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**KEEPING_HEAP, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C is for us; we end it
-        )
-        self._tell(block)
+        super().__init__(_WORKER, KEEPING_HEAP)
+        self._send(block)
         self._is_made = False
 
     def first_steps(self) -> int:
@@ -120,35 +106,24 @@ class _RivalElsewhere:
         spent: tuple[float, float] = self._ask("timed")
         return spent
 
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with contextlib.suppress(OSError):  # it may hold a message that nobody reads any more
-                stream.close()
-        self._errors.close()
-
     def _ask(self, what: str, *given: Any) -> Any:
         if not self._is_made:
-            self._heard()
+            self._answer()
             self._is_made = True
-        self._tell(pickle.dumps((what, given)))
-        return self._heard()
+        self._send(packed((what, given)))
+        return self._answer()
 
-    def _tell(self, block: bytes) -> None:
-        assert self._process.stdin is not None
+    def _send(self, block: bytes) -> None:
         try:
-            write(self._process.stdin, block)
+            self.tell(block)
         except OSError as error:
             raise self._dead() from error
 
-    def _heard(self) -> Any:
-        assert self._process.stdout is not None
-        block = read(self._process.stdout)
+    def _answer(self) -> Any:
+        block = self.heard()
         if block is None:
             raise self._dead()
-        answer = pickle.loads(block)  # noqa: S301 - from the other end of our own pipe
+        answer = unpacked(block)
         if isinstance(answer, NeaptideError):
             raise answer
         if isinstance(answer, Failed):
@@ -161,12 +136,7 @@ class _RivalElsewhere:
         return answer
 
     def _dead(self) -> ProgramError:
-        try:
-            code = f"exit code {self._process.wait(_ENDING_S)}"
-        except subprocess.TimeoutExpired:
-            code = "still running"
-        self._errors.seek(0)
-        text = self._errors.read().decode("utf-8", "replace").strip()[-_STDERR_CHARS:]
+        code, text = self.last_words()
         return ProgramError(
             f"the program {self.name!r} died in a process of its own",
             where=f"python -m {_WORKER}, {code}",

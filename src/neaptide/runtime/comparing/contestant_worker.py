@@ -6,26 +6,12 @@ when stdin does, even in the middle of a step.
 
 from __future__ import annotations
 
-import os
-import pickle
-import queue
-import sys
-import threading
 import traceback
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neaptide.runtime.comparing.contestant_process import Wanted
     from neaptide.runtime.comparing.contestants import Contestant
-
-
-def _read_blocks(blocks: queue.SimpleQueue[bytes]) -> None:
-    """Pass on what is asked; without anybody to answer any more, the process is of no use."""
-    from neaptide.planner.variants.processes.messages import read
-
-    while (block := read(sys.stdin.buffer)) is not None:
-        blocks.put(block)
-    os._exit(0)
 
 
 def made(wanted: Wanted) -> Contestant:
@@ -59,7 +45,7 @@ def made(wanted: Wanted) -> Contestant:
 def _answer(output: IO[bytes], work: Any) -> bool:
     """Write what some work returns, or why it does not; whether it did."""
     from neaptide.errors import NeaptideError
-    from neaptide.planner.variants.processes.messages import write
+    from neaptide.planner.variants.processes.messages import packed, write
     from neaptide.runtime.comparing.contestant_process import Failed
 
     try:
@@ -70,26 +56,20 @@ def _answer(output: IO[bytes], work: Any) -> bool:
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}"
         answer, is_done = Failed(f"{type(error).__name__}: {error}", where), False
-    write(output, pickle.dumps(answer))
+    write(output, packed(answer))
     return is_done
 
 
 def main() -> None:
     """Make a contestant, and do with it what is asked until stdin ends."""
-    # What the user's program prints must not come between the answers.
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    blocks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read_blocks, args=(blocks,), daemon=True).start()
+    from neaptide.planner.variants.processes.messages import asked_of_worker, unpacked
+
+    output, blocks = asked_of_worker()
     found: list[Contestant] = []
-
-    def begin() -> None:
-        found.append(made(pickle.loads(blocks.get())))  # noqa: S301 - from the other end of our own pipe
-
-    if not _answer(output, begin):
+    if not _answer(output, lambda: found.append(made(unpacked(blocks.get())))):
         return
     while True:
-        what, given = pickle.loads(blocks.get())  # noqa: S301 - likewise
+        what, given = unpacked(blocks.get())
         _answer(output, lambda what=what, given=given: getattr(found[0], what)(*given))
 
 

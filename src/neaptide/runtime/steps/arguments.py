@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from neaptide.errors import CaptureError, UsageError
-from neaptide.exclusions import refuse_exclusions
+from neaptide.options import refuse_exclusions
 from neaptide.plans import Plan, check_content
 
 OnMismatch = Literal["replan", "eager", "error"]
@@ -34,7 +34,7 @@ def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
         given = [*(type(a).__name__ for a in args), *(f"{k}={type(v).__name__}" for k, v in kwargs.items())]
         raise CaptureError(
             f"the step was called with {_listed(given)}, and takes {signature}",
-            where=_place(step),
+            where=place_of_code(step),
             why=str(error),
             next_step="give the batch behind the step, as the training loop does: plan(step, batch, ...)",
         ) from error
@@ -72,23 +72,31 @@ def check_factory(factory: Callable[..., Any]) -> None:
 def _no_factory(found: Any, why: str) -> UsageError:
     return UsageError(
         "a factory is wanted, a function without arguments that returns (step, batch)",
-        where=_place(found),
+        where=place_of_code(found),
         why=why,
         next_step=f"give the function that makes the step: {_FACTORY}",
     )
 
 
-def check_made(made: Any, factory: Callable[..., Any]) -> tuple[Callable[..., Any], Any]:
+def check_made(
+    made: Any, factory: Callable[..., Any], name: str = "the factory", kind: type[UsageError] = UsageError
+) -> tuple[Callable[..., Any], Any]:
     """What a factory returned, when it is a step and a batch."""
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         return made
-    kind = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
-    raise UsageError(
-        f"the factory returned {kind}",
-        where=_place(factory),
-        why="a factory returns a tuple of two: the step, and the batch that it is called with",
+    raise kind(
+        f"{name} returned {described(made)}",
+        where=place_of_code(factory),
+        why="a factory returns a tuple of two: the step, which is called, and the batch that it is called with",
         next_step=f"{_FACTORY}   # several tensors go into one batch: a tuple or a dict",
     )
+
+
+def described(value: Any) -> str:
+    """What kind of thing something is, in words."""
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} ({', '.join(type(part).__name__ for part in value)})"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def check_on_mismatch(on_mismatch: str) -> None:
@@ -121,7 +129,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _place(function: Any) -> str | None:
+def place_of_code(function: Any) -> str | None:
+    """`file:line` of a function; None where it has none."""
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 

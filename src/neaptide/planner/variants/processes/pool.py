@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,7 +18,7 @@ from neaptide.outcome import Stopwatch
 from neaptide.planner.failed_stages import FailedStageWarning
 from neaptide.planner.plan_graph import GraphPlan
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.processes.messages import READY, Planned, packed, read, unpacked, write
+from neaptide.planner.variants.processes.messages import READY, Child, Planned, packed, unpacked
 from neaptide.planner.variants.processes.task import PricedTask
 
 logger = logging.getLogger(__name__)
@@ -30,8 +26,6 @@ logger = logging.getLogger(__name__)
 _WORKER: Final = "neaptide.planner.variants.processes.worker"
 _POLL_S: Final = 0.02  # how late the pool sees that the search is asked to end
 _HEARING_S: Final = 0.6  # for workers to answer with the best so far; a command ends within two seconds
-_ENDING_S: Final = 1.0  # for a process that has closed its pipes to end
-_STDERR_CHARS: Final = 500
 # A worker takes a second to start: where planning takes less, it is done before.
 _WORTHWHILE_S: Final = 1.0
 
@@ -40,30 +34,19 @@ class Lost:
     """In place of a plan: no worker could make it."""
 
 
-class _Worker:
+class _Worker(Child):
     """A process that plans one task after another."""
 
     def __init__(self) -> None:
+        super().__init__(_WORKER)
         self.is_ready = False
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object does
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C is for us; we end it
-        )
 
     def planned(self, block: bytes) -> Planned | None:
         """The answer to a task; None where the process is gone."""
-        stdin, stdout = self.process.stdin, self.process.stdout
-        assert stdin is not None
-        assert stdout is not None
         with contextlib.suppress(OSError, ValueError):  # a pipe that is closed tells the end of the worker
-            self.is_ready = self.is_ready or read(stdout) == READY
-            write(stdin, block)
-            answer = read(stdout)
+            self.is_ready = self.is_ready or self.heard() == READY
+            self.tell(block)
+            answer = self.heard()
             if answer is not None:
                 made: Planned = unpacked(answer)
                 return made
@@ -75,25 +58,6 @@ class _Worker:
             self.process.send_signal(signal.SIGINT)
         else:
             self.process.kill()
-
-    def close(self) -> None:
-        """End the process, whatever it is doing."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self._errors):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
-
-    def last_words(self) -> str:
-        """What a process that has ended wrote to stderr, or how it ended."""
-        try:
-            code = self.process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
-            return "it speaks no more"
-        self._errors.seek(0)
-        text = self._errors.read().decode("utf-8", "replace").strip()[-_STDERR_CHARS:]
-        return text or f"exit code {code}"
 
 
 class WorkerPool:
@@ -150,7 +114,11 @@ class WorkerPool:
             if self._interrupt.is_set() or not may_begin(number):
                 return None
             made = worker.planned(block)
-            return worker.last_words() if made is None and not self._interrupt.is_set() else made
+            return (
+                " ".join(worker.last_words()).strip()
+                if made is None and not self._interrupt.is_set()
+                else made
+            )
         finally:
             self._idle.put(worker)
 

@@ -6,10 +6,7 @@ again. It imports no framework. It ends when stdin does, even in the middle of a
 
 from __future__ import annotations
 
-import os
-import queue
 import signal
-import sys
 import threading
 import warnings
 from typing import TYPE_CHECKING
@@ -17,15 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from neaptide.planner.variants.processes.messages import Planned
     from neaptide.planner.variants.processes.task import PricedTask
-
-
-def _read_tasks(blocks: queue.SimpleQueue[bytes]) -> None:
-    """Pass tasks on; without anybody to plan for any more, the process is of no use."""
-    from neaptide.planner.variants.processes.messages import read
-
-    while (block := read(sys.stdin.buffer)) is not None:
-        blocks.put(block)
-    os._exit(0)
 
 
 def _answer(task: PricedTask, interrupt: threading.Event) -> Planned:
@@ -52,14 +40,10 @@ def main() -> None:
     """Plan what is asked for until stdin ends."""
     interrupt = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: interrupt.set())
-    # What solvers print must not come between the plans.
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    blocks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read_tasks, args=(blocks,), daemon=True).start()
+    from neaptide.planner.variants.processes.messages import READY, asked_of_worker, packed, unpacked, write
 
+    output, blocks = asked_of_worker()
     from neaptide.ops import registry
-    from neaptide.planner.variants.processes.messages import READY, packed, unpacked, write
 
     registry()
     write(output, READY)
