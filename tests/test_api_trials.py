@@ -8,7 +8,7 @@ import neaptide
 from deep_step import deep_factory
 from neaptide.errors import InfeasibleBudget
 
-QUICK = {"time_limit_s": None, "work_limit": 60, "trials": 2}
+QUICK = {"time_limit_s": None, "work_limit": 30, "trials": 2}
 
 
 def test_a_plan_that_was_run_says_what_was_tried(tmp_path):

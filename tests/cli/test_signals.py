@@ -118,13 +118,13 @@ def interrupted(program, folder, words, number=signal.SIGINT):
     return end(process)
 
 
-BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+BOTH = pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "name", ["neaptide.cli.main", "click", "neaptide.cli.layout", "neaptide.cost.presets"]
-)
+@pytest.mark.parametrize("name", ["click", "neaptide.cli.layout"])
 def test_while_it_imports(tmp_path, name, number):
     program = AT_IMPORT.format(name=name, number=int(number), arguments=["devices"])
     code, out, err = end(start(program, tmp_path))
@@ -148,7 +148,9 @@ def test_a_search_that_listens_gives_its_best(instance, number):
     assert json.loads(out) == json.loads((instance / "out.json").read_text())
 
 
-@pytest.mark.parametrize("is_full", [True, False], ids=["full", "closed"])
+@pytest.mark.parametrize(
+    "is_full", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["full", "closed"]
+)
 def test_the_best_has_its_code_where_it_cannot_be_printed(instance, is_full):
     with Path("/dev/full").open("w") as full:
         process = start(SEARCH.format(body=LISTENS), instance, full if is_full else subprocess.PIPE)
@@ -164,7 +166,11 @@ def test_the_best_has_its_code_where_it_cannot_be_printed(instance, is_full):
     assert json.loads((instance / "out.json").read_text())
 
 
-@pytest.mark.parametrize("body", [LISTENS_NO_MORE, IS_IN_C, SWALLOWS], ids=["deaf", "in C", "swallows"])
+@pytest.mark.parametrize(
+    "body",
+    [IS_IN_C, *(pytest.param(one, marks=pytest.mark.slow) for one in (LISTENS_NO_MORE, SWALLOWS))],
+    ids=["in C", "deaf", "swallows"],
+)
 def test_one_is_enough_for_what_does_not_listen(instance, body):
     code, _, err = interrupted(SEARCH.format(body=body), instance, "searching")
     assert code == 130
@@ -183,7 +189,11 @@ def test_what_was_found_stays_where_a_part_does_not_listen(instance, where, body
     assert found["peak_bytes"] * 0.6 < found["budget_bytes"]  # below the baseline: what other parts had found
 
 
-@pytest.mark.parametrize("body", [HEARS_AND_GOES_ON, IS_IN_C], ids=["finishes for long", "in C"])
+@pytest.mark.parametrize(
+    "body",
+    [HEARS_AND_GOES_ON, pytest.param(IS_IN_C, marks=pytest.mark.slow)],
+    ids=["finishes for long", "in C"],
+)
 def test_the_second_ends_at_once(instance, body):
     process = start(SEARCH.format(body=body), instance)
     wait_for(process, "searching")

@@ -14,14 +14,25 @@ from neaptide.outcome import LimitGuard, Limits
 from neaptide.policy.plan_facts import described_signature
 from neaptide.policy.prepared_step import PreparedStep, prepare
 
-LIMITS = Limits(work=100)
+LIMITS = Limits(work=30)
 WHOLE_S = 0.3
 
 
-def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
+@pytest.fixture(scope="module")
+def small():
+    """A step with a program for its first call."""
     step, batch = steps.adamw()
-    prepared = prepare(step, (batch,), run_operations=False, name="small")
-    found = prepared.plan(Ask(Budget("90%"), limits=LIMITS))
+    return prepare(step, (batch,), run_operations=False, name="small")
+
+
+@pytest.fixture(scope="module")
+def plain():
+    step, batch = steps.mlp()
+    return prepare(step, (batch,), run_operations=False)
+
+
+def test_a_plan_has_every_program_of_the_step_within_the_same_bytes(small):
+    found = small.plan(Ask(Budget("90%"), limits=LIMITS))
     assert [program.role for program in found.plan.programs] == ["steady", "first_1"]
     steady, first = found.plan.programs
     assert first.budget_bytes == min(
@@ -29,7 +40,7 @@ def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
     )
     assert found.plan.captured_on == "cpu"
     assert [program.captured_fingerprint for program in found.plan.programs] == [
-        fingerprint(program.graph) for program in prepared.captured.programs
+        fingerprint(program.graph) for program in small.captured.programs
     ]
     assert found.plan.name == "small"
     assert found.variant.plan is found.plan
@@ -40,10 +51,8 @@ def test_a_plan_has_every_program_of_the_step_within_the_same_bytes():
     ("peak", "least", "expected"),
     [("50%", 0, 0.5), ("50%", 10**9, 1.0), (10**9, 0, 1.0), (None, 0, 1.0)],
 )
-def test_the_bytes_of_an_earlier_plan_are_allowed_up_to_the_baseline(peak, least, expected):
-    step, batch = steps.mlp()
-    prepared = prepare(step, (batch,), run_operations=False)
-    found = prepared.plan(Ask(Budget(peak), limits=LIMITS, least_bytes=least)).plan.programs[0]
+def test_the_bytes_of_an_earlier_plan_are_allowed_up_to_the_baseline(plain, peak, least, expected):
+    found = plain.plan(Ask(Budget(peak), limits=LIMITS, least_bytes=least)).plan.programs[0]
     assert found.budget_bytes == int(expected * found.predictions.baseline_peak_with_workspace_bytes)
 
 
@@ -72,10 +81,8 @@ def test_misspelt_names_are_refused_early():
         prepared.plan(Ask(Budget("90%"), strategy="best"))
 
 
-def test_the_signature_in_a_plan_is_text_in_the_users_names():
-    step, batch = steps.mlp()
-    prepared = prepare(step, (batch,), run_operations=False)
-    facts = dict(described_signature(prepared.captured))
+def test_the_signature_in_a_plan_is_text_in_the_users_names(plain):
+    facts = dict(described_signature(plain.captured))
     assert facts["the batch"] == "batch"
     assert facts["batch"] == "float32 of shape (5, 4)"
     assert not any("TreeSpec" in text for text in facts.values())
@@ -102,9 +109,7 @@ def test_operations_are_measured_where_what_the_step_reads_has_bytes(reads):
     assert prepared.is_measured is not reads
 
 
-def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer(monkeypatch):
-    step, batch = steps.adamw()
-    prepared = prepare(step, (batch,), run_operations=False)
+def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer(monkeypatch, small):
     planned, limits = PreparedStep.plan_program, []
 
     def slowly(self, index, options, allowed, *given):
@@ -114,22 +119,20 @@ def test_first_steps_get_their_share_of_the_time_where_the_usual_one_took_longer
         return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
 
     monkeypatch.setattr(PreparedStep, "plan_program", slowly)
-    prepared.plan(Ask(Budget("90%"), limits=Limits(time_s=WHOLE_S)))
+    small.plan(Ask(Budget("90%"), limits=Limits(time_s=WHOLE_S)))
     usual, first = limits
     assert 0 < usual < WHOLE_S
     assert usual + first == pytest.approx(WHOLE_S)
 
 
-def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch):
-    step, batch = steps.adamw()
-    prepared = prepare(step, (batch,), run_operations=False)
+def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch, small):
     asked = []
-    planned = prepared.plan_program
+    planned = small.plan_program
 
     def noted(index, options, *args):
         asked.append((index, options.limits.runs))
         return planned(index, options, *args)
 
-    monkeypatch.setattr(prepared, "plan_program", noted)
-    prepared.plan(Ask(Budget("90%"), limits=replace(LIMITS, runs=100)))
+    monkeypatch.setattr(small, "plan_program", noted)
+    small.plan(Ask(Budget("90%"), limits=replace(LIMITS, runs=100)))
     assert asked == [(0, 100), (1, 1)]

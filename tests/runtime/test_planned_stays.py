@@ -51,7 +51,7 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
     prepared = prepare(step, (batch,), name=spec)
     problem = prepared.problem()
     least = problem.lower_bound_bytes
-    options = Ask(Budget(least - 1, host="64MiB"), limits=Limits(work=2000, seed=0))
+    options = Ask(Budget(least - 1, host="64MiB"), limits=Limits(work=500, seed=0))
     found = prepared.plan(options)
     program = found.plan.programs[0]
     assert any(problem.state_bytes[stay.storage] for stay in program.stays)
@@ -74,7 +74,7 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
 def test_state_whose_bytes_an_array_shares_is_not_moved():
     step, batch = contestants.build(zoo.factory("mlp@tiny"), 0)
     prepared = prepare(step, (batch,), name="mlp")
-    options = Ask(Budget("min", host="64MiB"), limits=Limits(work=300, seed=0))
+    options = Ask(Budget("min", host="64MiB"), limits=Limits(work=50, seed=0))
     arrays = [slot.current().detach().numpy() for slot in prepared.captured.state.tensors]
     found = prepared.plan(options).plan.programs[0]
     assert len(arrays) > 0

@@ -18,7 +18,7 @@ from neaptide.runtime.comparing.contestant_process import SentVariant, Wanted, r
 from neaptide.runtime.steps.capturing import capture
 from steps_elsewhere import unruly_factory
 
-CLOSE = Ask(Budget("min"), limits=Limits(work=100), numerics="close")
+CLOSE = Ask(Budget("min"), limits=Limits(work=50), numerics="close", workers=1)
 
 
 def prepared(factory=deep_factory):

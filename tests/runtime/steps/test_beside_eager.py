@@ -299,7 +299,7 @@ def test_a_budget_that_eager_cannot_keep_is_told_once(caplog):
     assert "not verified: eager may take" in fast.counts.describe()
 
 
-@pytest.mark.parametrize("share", [0.95, 0.75, 0.6])
+@pytest.mark.parametrize("share", [0.75, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.95, 0.6))])
 def test_predicted_bytes_are_never_less_than_what_eager_takes(share):
     net, optimizer, step, batch = deep()
     step(batch)
