@@ -9,7 +9,7 @@ from torch import nn
 import neaptide
 from neaptide.errors import UsageError
 from neaptide.frontends.dims.dynamic_dims import find_dims
-from neaptide.runtime.comparing.shape_batches import FactoryOfShape
+from neaptide.runtime.comparing.contestants import FactoryOfShape
 from together import together
 from varying_dims import needs_varying_dims
 

@@ -39,8 +39,7 @@ from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.policy.searched_front import plans_to_try
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime.arena.plan import ArenaOptions, arena_options
-from neaptide.runtime.comparing.open_choice import OpenChoice
-from neaptide.runtime.comparing.trials import TrialLimit
+from neaptide.runtime.comparing.trials import OpenChoice, TrialLimit
 from neaptide.runtime.steps.arguments import check_arena
 from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting

@@ -24,8 +24,7 @@ from neaptide.report.model import Comparison, ShapesComparison
 from neaptide.report.profiling import over_budget
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.contestant_process import CapturedFor
-from neaptide.runtime.comparing.contestants import Factory, Measuring
-from neaptide.runtime.comparing.shape_batches import FactoryOfShape
+from neaptide.runtime.comparing.contestants import Factory, FactoryOfShape, Measuring
 from neaptide.runtime.steps.arguments import check_no_batch
 from neaptide.runtime.steps.planned_graph import StepPlan
 from neaptide.settings import DEFAULTS

@@ -20,8 +20,7 @@ from neaptide.report.plan_text import plan_text
 from neaptide.report.profiling import over_budget, over_bytes
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.contestants import Factory
-from neaptide.runtime.comparing.open_choice import OpenChoice
-from neaptide.runtime.comparing.trials import TrialLimit
+from neaptide.runtime.comparing.trials import OpenChoice, TrialLimit
 from neaptide.runtime.steps.arguments import check_no_batch, check_plan
 from neaptide.runtime.steps.planned_graph import StepPlan
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neaptide.budget import Budget
-from neaptide.cli.command import Request
-from neaptide.cli.options import budget_of, device_of, options_of
+from neaptide.cli.command import Request, budget_of, device_of, options_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError, how_to_install

@@ -23,8 +23,7 @@ from neaptide.report.run_text import arena_lines
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.contestant_process import CapturedFor, rivals
-from neaptide.runtime.comparing.contestants import Factory, Measured, Measuring, Rival
-from neaptide.runtime.comparing.shape_batches import FactoryOfShape
+from neaptide.runtime.comparing.contestants import Factory, FactoryOfShape, Measured, Measuring, Rival
 from neaptide.runtime.comparing.trials import Clock, clock_of
 from neaptide.runtime.comparing.verification import Verification, verify_eager, verify_planned
 from neaptide.runtime.steps.arena_report import predicted_at, predicted_seconds_at

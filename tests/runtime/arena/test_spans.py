@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.cost.presets import get_device
-from neaptide.runtime.arena.spans import Spans
+from neaptide.runtime.arena.fit import Spans
 
 DEVICE = get_device("a100-80g")
 STEPS = 12

@@ -14,7 +14,7 @@ from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.runtime.calls.binding import state_tensors
-from neaptide.runtime.comparing import open_choice
+from neaptide.runtime.comparing import trials
 from together import together
 
 CALLS = 3
@@ -187,7 +187,7 @@ def test_a_trial_that_dies_leaves_everything_as_it_was(monkeypatch, name):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(open_choice, "interleaved", stopped)
+        patch.setattr(trials, "interleaved", stopped)
         with pytest.raises(KeyboardInterrupt):
             runner(batch)
     assert ran[-1] == "beside"

@@ -24,10 +24,9 @@ from neaptide.layout.problem import LayoutProblem
 from neaptide.layout.result import LayoutResult
 from neaptide.lower.places import Place, StepPlaces
 from neaptide.planner.prices import Prices
-from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
+from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, Flags, Spans, barred_storages, misfit, slots_of
 from neaptide.runtime.arena.out_probe import NO_FACTS, OutFacts
 from neaptide.runtime.arena.plan import ArenaOptions, ArenaPlan, ArenaReport, OutsideStorage
-from neaptide.runtime.arena.spans import Flags, Spans
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ALIGNMENT: Final = 64

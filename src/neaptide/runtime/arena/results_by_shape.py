@@ -14,10 +14,9 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.lower.places import ToldPlaces
 from neaptide.planner.points.instances import FIRST, Instances
 from neaptide.planner.points.plan import Decision, PointPlan
-from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, barred_storages, misfit, slots_of
+from neaptide.runtime.arena.fit import HANDED_BACK, LEFT_OUT, Flags, Spans, barred_storages, misfit, slots_of
 from neaptide.runtime.arena.out_probe import OutFacts
 from neaptide.runtime.arena.plan import ArenaOptions
-from neaptide.runtime.arena.spans import Flags, Spans
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ZERO: Final = SizeExpr.const(0)

@@ -1,16 +1,18 @@
-"""Programs that are run side by side, each on fresh objects of one factory, and what is measured of them."""
+"""Programs that are run side by side, each on fresh objects of one factory or of batches of other shapes, and what is measured of them."""
 
 from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
+from torch.utils import _pytree as pytree
 
-from neaptide.frontends.objects.batch_objects import leaves_of
+from neaptide.frontends.dims.dynamic_dims import DynamicDim, axes_inwards, dense_strides
+from neaptide.frontends.objects.batch_objects import flatten, leaves_of
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import rebind_step
 from neaptide.runtime.calls.binding import state_tensors
@@ -214,3 +216,36 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
 def never_again(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:
     """For planned steps whose calls are all alike."""
     raise AssertionError("with on_mismatch='error' nothing is planned again")
+
+
+@dataclass(frozen=True)
+class FactoryOfShape:
+    """A factory whose batch has other sizes: entries are left out at the end, or come again from the beginning."""
+
+    factory: Factory
+    sizes: tuple[tuple[int, int, int], ...]  # by leaf of the batch and its dim, the size
+
+    @staticmethod
+    def of(factory: Factory, dims: Sequence[DynamicDim], shape: Mapping[str, int]) -> FactoryOfShape:
+        """A factory of one of the shapes of some dims; `shape` has a size for each of them."""
+        sizes = tuple((leaf, axis, shape[dim.name]) for dim in dims for leaf, axis in dim.places)
+        return FactoryOfShape(factory, sizes)
+
+    def __call__(self) -> tuple[Any, Any]:
+        """The step, and the batch of these sizes."""
+        step, batch = check_made(self.factory(), self.factory)
+        leaves, spec = flatten(batch)
+        for leaf, axis, size in self.sizes:
+            leaves[leaf] = _resized(leaves[leaf], axis, size)
+        return step, pytree.tree_unflatten(leaves, spec)
+
+
+def _resized(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """A tensor with another size of one dim, its axes as near to each other as they were. O(size)."""
+    if tensor.shape[axis] == size:
+        return tensor
+    entries = torch.arange(size, device=tensor.device) % tensor.shape[axis]
+    found = tensor.detach().index_select(axis, entries)
+    strides = dense_strides(found.shape, axes_inwards(tensor))
+    made = torch.empty_strided(found.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(found).requires_grad_(tensor.requires_grad)

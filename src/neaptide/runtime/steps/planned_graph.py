@@ -25,7 +25,7 @@ from neaptide.transform.rewrite import Rewrite, apply_rule, replay
 from neaptide.transform.rules import RULES, check_rules
 
 if TYPE_CHECKING:
-    from neaptide.runtime.comparing.open_choice import OpenChoice
+    from neaptide.runtime.comparing.trials import OpenChoice
 
 
 @dataclass(frozen=True)
