@@ -10,11 +10,11 @@ alone once the search is asked to end. A process that has left such a call must 
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -23,44 +23,6 @@ _POLL_S: Final = 0.02  # how late a call beside sees that the search is asked to
 
 class Cut(BaseException):
     """A part of a search is ended from outside. No `Exception`: only a `Part` takes it."""
-
-
-class _Thread:
-    """Makes one call after another. Solvers keep threads for each thread that calls them, so it is kept too."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def begin(self, work: Callable[[], Any]) -> _Call:
-        """Make a call, without waiting for it."""
-        call = _Call(work)
-        self._calls.put(call)
-        return call
-
-    def _run(self) -> None:
-        while True:
-            self._calls.get().run()
-
-
-class _Call:
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.done = threading.Event()
-        self._work = work
-        self._result: Any = None
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._result = self._work()
-        except BaseException as error:  # noqa: BLE001 - raised where the result is taken
-            self._error = error
-        self.done.set()
-
-    def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
 
 
 class _Cutting:
@@ -74,7 +36,8 @@ class _Cutting:
 
 
 _cutting: _Cutting | None = None
-_thread: _Thread | None = None
+_thread: ThreadPoolExecutor | None = None
+"""One for all calls: solvers keep threads for each thread that calls them."""
 _left_calls = 0
 
 
@@ -120,36 +83,31 @@ class Part:
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
-    """There is an answer at hand meanwhile, and everything that may be long is a `Part` or listens."""
+def _during(counter: str) -> Iterator[None]:
     found = _of_main_thread()
     if found is None:
         yield
         return
-    found.kept += 1
+    setattr(found, counter, getattr(found, counter) + 1)
     try:
         yield
     finally:
-        found.kept -= 1
+        setattr(found, counter, getattr(found, counter) - 1)
+
+
+def keeping() -> AbstractContextManager[None]:
+    """There is an answer at hand meanwhile, and everything that may be long is a `Part` or listens."""
+    return _during("kept")
+
+
+def beyond_search() -> AbstractContextManager[None]:
+    """The search is over meanwhile: what goes on has no answer to give when it is asked to end."""
+    return _during("beyond")
 
 
 def is_beyond_search() -> bool:
     """Whether the search is over, and what goes on has no answer to give when it is asked to end."""
     return _cutting is not None and _cutting.beyond > 0
-
-
-@contextmanager
-def beyond_search() -> Iterator[None]:
-    """The search is over meanwhile: what goes on has no answer to give when it is asked to end."""
-    found = _of_main_thread()
-    if found is None:
-        yield
-        return
-    found.beyond += 1
-    try:
-        yield
-    finally:
-        found.beyond -= 1
 
 
 def beside(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
@@ -158,14 +116,14 @@ def beside(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
     found = _of_main_thread()
     if found is None:
         return work()
-    _thread = _thread or _Thread()
-    call = _thread.begin(work)
+    _thread = _thread or ThreadPoolExecutor(1)
+    call = _thread.submit(work)
     try:
-        while not call.done.wait(_POLL_S):
+        while not wait([call], _POLL_S).done:
             if found.asked.is_set():
                 break
     finally:
-        is_left = not call.done.is_set()
+        is_left = not call.done()
         if is_left:
             _thread = None
             _left_calls += 1

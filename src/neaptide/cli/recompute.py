@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,86 +52,69 @@ def recompute(request: Request) -> int:
         for name in names:
             found[name] = _solve(name, step, None if budget.is_min else allowed, request.limits, interrupt)
         bound = _bound_overhead(step, found[names[0]].require(), before.seconds, allowed, interrupt)
-    result = _Result(found, before.seconds, allowed, bound)
-    request.deliver(result.content(), lambda: result.document(Path(request.target).name), noun="result")
-    return exit_codes.DONE if budget.is_min or result.is_reached else exit_codes.OVER_BUDGET
+    content = _content(found, before.seconds, allowed, bound)
+    request.deliver(content, lambda: _document(content, Path(request.target).name), noun="result")
+    is_reached = content["peak_bytes"] <= allowed
+    return exit_codes.DONE if budget.is_min or is_reached else exit_codes.OVER_BUDGET
 
 
-class _Result:
-    """What `recompute` found, by method; the first is the one that was asked for.
+def _content(
+    found: Mapping[str, Outcome[PlannedSequence]], baseline_seconds: float, allowed: int, bound: float | None
+) -> dict[str, Any]:
+    """The result for `--json`: of the first method, which was asked for, and of all.
 
-    `bound_overhead`: no plan within the budget with its order of first executions costs less; None where it is proved that
-    there is none.
+    `bound`: no plan within the budget with its order of first executions costs less; None where there is proved to be none.
     """
-
-    def __init__(
-        self,
-        found: dict[str, Outcome[PlannedSequence]],
-        baseline_seconds: float,
-        budget_bytes: int,
-        bound_overhead: float | None,
-    ) -> None:
-        self.found, self.chosen = found, next(iter(found.values()))
-        self.plan = self.chosen.require()
-        self.baseline_seconds, self.budget_bytes = baseline_seconds, budget_bytes
-        self.bound_overhead = bound_overhead
-        self.is_reached = self.plan.peak_with_workspace_bytes <= budget_bytes
-
-    def overhead(self, plan: PlannedSequence) -> float:
-        """Added time of a plan as a fraction of the baseline's."""
-        return _overhead(plan.seconds, self.baseline_seconds)
-
-    def content(self) -> dict[str, Any]:
-        """The result for `--json`."""
-        return {
-            "sequence": list(self.plan.sequence),
-            "peak_bytes": self.plan.peak_with_workspace_bytes,
-            "budget_bytes": self.budget_bytes,
-            "overhead": self.overhead(self.plan),
-            "bound_overhead": self.bound_overhead,
-            "solve_seconds": self.chosen.seconds,
-            "strategy": self.plan.strategy,
-            "status": str(self.chosen.termination.reason),
-            "methods": {
-                name: {
-                    "peak_bytes": outcome.require().peak_with_workspace_bytes,
-                    "overhead": self.overhead(outcome.require()),
-                    "solve_seconds": outcome.seconds,
-                }
-                for name, outcome in self.found.items()
-            },
+    chosen = next(iter(found.values()))
+    plan = chosen.require()
+    methods = {
+        name: {
+            "peak_bytes": outcome.require().peak_with_workspace_bytes,
+            "overhead": _overhead(outcome.require().seconds, baseline_seconds),
+            "solve_seconds": outcome.seconds,
         }
+        for name, outcome in found.items()
+    }
+    return {
+        "sequence": list(plan.sequence),
+        "peak_bytes": plan.peak_with_workspace_bytes,
+        "budget_bytes": allowed,
+        "overhead": _overhead(plan.seconds, baseline_seconds),
+        "bound_overhead": bound,
+        "solve_seconds": chosen.seconds,
+        "strategy": plan.strategy,
+        "status": str(chosen.termination.reason),
+        "methods": methods,
+    }
 
-    def document(self, name: str) -> Document:
-        """The result as a table of the methods that ran, and what is proved."""
-        from neaptide.report.document import Table, document
 
-        rows = []
-        for method, outcome in self.found.items():
-            plan = outcome.require()
-            within = "yes" if plan.peak_with_workspace_bytes <= self.budget_bytes else "no"
-            added, seconds = f"{self.overhead(plan):+.3%}", format_seconds(outcome.seconds)
-            rows.append((method, format_bytes(plan.peak_with_workspace_bytes), within, added, seconds))
-        sequence, budget = self.plan.sequence, format_bytes(self.budget_bytes)
-        nodes = len(set(sequence))
-        reached = (
-            f"within the budget of {budget}"
-            if self.is_reached
-            else f"above the budget of {budget}: not reached"
+def _document(found: Mapping[str, Any], name: str) -> Document:
+    """The result as a table of the methods that ran, and what is proved."""
+    from neaptide.report.document import Table, document
+
+    allowed, sequence, bound = found["budget_bytes"], found["sequence"], found["bound_overhead"]
+    rows = tuple(
+        (
+            method,
+            format_bytes(one["peak_bytes"]),
+            "yes" if one["peak_bytes"] <= allowed else "no",
+            f"{one['overhead']:+.3%}",
+            format_seconds(one["solve_seconds"]),
         )
-        bound = (
-            "No plan with this order of first executions is within the budget."
-            if self.bound_overhead is None
-            else f"No plan with this order of first executions adds less than {self.bound_overhead:.3%}."
-        )
-        ended = f"{self.chosen.termination.reason} in {format_seconds(self.chosen.seconds)}"
-        return document(
-            f"{name}: {nodes} operations",
-            Table(("method", "peak", "within", "added time", "seconds"), tuple(rows)),
-            f"peak: {format_bytes(self.plan.peak_with_workspace_bytes)}, {reached}; "
-            f"{len(sequence) - nodes} recomputations, {self.overhead(self.plan):+.3%} time. {bound}",
-            f"strategy: {self.plan.strategy}; {ended}",
-        )
+        for method, one in found["methods"].items()
+    )
+    nodes, budget = len(set(sequence)), format_bytes(allowed)
+    is_reached = found["peak_bytes"] <= allowed
+    reached = f"within the budget of {budget}" if is_reached else f"above the budget of {budget}: not reached"
+    no_plan = "No plan with this order of first executions"
+    proved = f"{no_plan} is within the budget." if bound is None else f"{no_plan} adds less than {bound:.3%}."
+    return document(
+        f"{name}: {nodes} operations",
+        Table(("method", "peak", "within", "added time", "seconds"), rows),
+        f"peak: {format_bytes(found['peak_bytes'])}, {reached}; "
+        f"{len(sequence) - nodes} recomputations, {found['overhead']:+.3%} time. {proved}",
+        f"strategy: {found['strategy']}; {found['status']} in {format_seconds(found['solve_seconds'])}",
+    )
 
 
 def sweep(request: Request) -> int:
@@ -161,11 +144,14 @@ def sweep(request: Request) -> int:
     if outcome.termination.limit is not None:
         request.console.note(_cut_short(outcome))
     request.draw(lambda: curve_chart(curve, title=request.target))
+    content = _curve_content(curve, outcome)
     request.deliver(
-        _curve_content(curve, outcome),
+        content,
         lambda: _curve_document(curve, outcome, request.target),
         noun="curve",
-        text=_table_of_curve(curve),
+        text=_csv(
+            ("budget_bytes", "peak_bytes", "overhead", "bound_overhead", "strategy"), content["points"]
+        ),
     )
     return exit_codes.DONE
 
@@ -208,21 +194,20 @@ def _sweep_variants(request: Request) -> int:
     lowest = min(point.peak_bytes for point in points)
     drawn = RecomputeCurve(points, front.baseline_peak_bytes, front.baseline_seconds, lowest, 0)
     request.draw(lambda: curve_chart(drawn, title=request.target))
-    rows = [(p.peak_bytes, front.overhead(p.seconds), p.label) for p in front.points]
+    rows = [
+        {"peak_bytes": p.peak_bytes, "overhead": front.overhead(p.seconds), "variant": p.label}
+        for p in front.points
+    ]
+    content = {
+        "baseline_peak_bytes": front.baseline_peak_bytes,
+        "baseline_seconds": front.baseline_seconds,
+        "points": rows,
+    }
     request.deliver(
-        {
-            "baseline_peak_bytes": front.baseline_peak_bytes,
-            "baseline_seconds": front.baseline_seconds,
-            "points": [
-                {"peak_bytes": peak, "overhead": added, "variant": label} for peak, added, label in rows
-            ],
-        },
+        content,
         lambda: _front_document(front, request.target, settings.strategy),
         noun="front",
-        text=_csv(
-            ("peak_bytes", "overhead", "variant"),
-            ((peak, f"{added:.6f}", label) for peak, added, label in rows),
-        ),
+        text=_csv(("peak_bytes", "overhead", "variant"), rows),
     )
     return exit_codes.DONE
 
@@ -283,20 +268,14 @@ def _curve_content(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve]) -> d
     }
 
 
-def _table_of_curve(curve: RecomputeCurve) -> str:
-    """The curve as CSV, one budget a row; a bound that excludes all plans is `inf`."""
-    rows = []
-    for point in curve.points:
-        times = (curve.overhead(point.seconds), curve.overhead(point.bound_seconds))
-        rows.append((point.budget_bytes, point.peak_bytes, *(f"{t:.6f}" for t in times), point.strategy))
-    return _csv(("budget_bytes", "peak_bytes", "overhead", "bound_overhead", "strategy"), rows)
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _csv(columns: Sequence[str], points: Iterable[Mapping[str, Any]]) -> str:
+    """Points as CSV, one a row; a bound that excludes all plans is `inf`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    for point in points:
+        cells = ("inf" if point[name] is None else point[name] for name in columns)
+        writer.writerow([f"{cell:.6f}" if isinstance(cell, float) else cell for cell in cells])
     return text.getvalue()
 
 

@@ -45,26 +45,18 @@ class Measuring:
 
 
 class Rival(Protocol):
-    """A program that is compared with others: a `Contestant`, or what stands for one in another process."""
+    """A program that is compared with others: a `Contestant`, whose methods say what each does, or one in another process."""
 
     @property
     def name(self) -> str: ...
 
-    def first_steps(self) -> int:
-        """Run until the usual step is next, at least once; how many steps that took."""
-        ...
+    def first_steps(self) -> int: ...
 
-    def steps(self, count: int) -> None:
-        """Run so many steps."""
-        ...
+    def steps(self, count: int) -> None: ...
 
-    def memory(self) -> StepMeasurement:
-        """Peaks of a step."""
-        ...
+    def memory(self) -> StepMeasurement: ...
 
-    def timed(self) -> tuple[float, float]:
-        """(wall, processor) seconds of a step behind another one, which leaves heap and caches as it does."""
-        ...
+    def timed(self) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True)
