@@ -43,33 +43,18 @@ def whole_file_damages(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Damages that are the same for every file."""
     text = data.decode("utf-8")
     yield "empty", b""
-    yield "spaces", b" \n\t\r\n"
-    yield "zeros", bytes(4096)
     yield "noise", random.Random(0).randbytes(4096)
-    yield "one byte", data[:1]
     yield "half", data[: len(data) // 2]
     yield "without its end", data[:-2]
     yield "twice", data + data
     yield "with a byte order mark", b"\xef\xbb\xbf" + data
-    yield "with two byte order marks", b"\xef\xbb\xbf" * 2 + data
     yield "UTF-16", text.encode("utf-16")
-    yield "UTF-16 without a mark", text.encode("utf-16-le")
     yield "Latin-1", text.encode("latin-1", "replace") + "\u00e9".encode("latin-1")
-    yield "Windows line ends", text.replace("\n", "\r\n").encode()
-    yield "old line ends", text.replace("\n", "\r").encode()
-    yield "a null behind it", data + b"\0"
-    yield "deep lists", b"[" * DEEP
     yield "deep closed lists", b"[" * DEEP + b"]" * DEEP
     yield "deep objects", b'{"a":' * DEEP
     yield "deep inside", data.replace(b"[", b"[" * DEEP, 1)
-    yield "a number", b"1" * 10_000
     yield "not a number", b"NaN"
     yield "a word", b"null"
-    yield "a text", b'"' + b"x" * 10_000 + b'"'
-    yield "a long line", b"x," * 20_000
-    yield "a page of the web", b"<!DOCTYPE html><html><body>404</body></html>\n"
-    yield "a zip", b"PK\x03\x04" + bytes(200)
-    yield "a pickle", b"\x80\x04\x95\x00cos\nsystem\n."
 
 
 def seeded_damages(data: bytes, count: int, seed: int) -> Iterator[tuple[str, bytes]]:
@@ -79,8 +64,6 @@ def seeded_damages(data: bytes, count: int, seed: int) -> Iterator[tuple[str, by
         _flipped,
         _cut,
         _doubled,
-        _lost,
-        _swapped,
         _reworded,
     ]
     if _is_json(data):
@@ -112,16 +95,6 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
 def _doubled(data: bytes, rng: random.Random) -> bytes:
     start, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     return data[:end] + data[start:end] + data[end:]
-
-
-def _lost(data: bytes, rng: random.Random) -> bytes:
-    start = rng.randrange(len(data))
-    return data[:start] + data[start + rng.choice((1, 2, 10, 100)) :]
-
-
-def _swapped(data: bytes, rng: random.Random) -> bytes:
-    a, b, c = sorted(rng.randrange(len(data) + 1) for _ in range(3))
-    return data[:a] + data[b:c] + data[a:b] + data[c:]
 
 
 def _reworded(data: bytes, rng: random.Random) -> bytes:

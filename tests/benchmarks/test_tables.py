@@ -152,7 +152,7 @@ def made(spec):
     )()
 
 
-@together("spec", ["encoder_decoder@tiny", "lstm@tiny"])
+@together("spec", ["lstm@tiny"])
 def test_micro_batches_by_hand_have_the_losses_of_the_whole(spec):
     (step, batch), whole = made(spec), made(spec)
     torch.manual_seed(0)

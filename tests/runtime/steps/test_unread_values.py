@@ -62,11 +62,6 @@ class Run:
         progress.mean += (loss.item() - progress.mean) / progress.step
         return dataclasses.asdict(progress)
 
-    def in_a_queue(self, x, _i):
-        loss = self.update(x)
-        self.parts["last"].append(float(loss))
-        return sum(self.parts["last"]) / len(self.parts["last"])
-
     def in_a_list_beside_a_tensor(self, x, _i):
         loss = self.update(x)
         self.rows[2] = self.rows[2] + loss
@@ -94,18 +89,6 @@ class Run:
         loss = self.update(x)
         if i % 2 == 0:
             self.shown.append((i, [value.item() for value in (loss, loss + 1)]))
-        return loss
-
-    def of_the_call_by_another_name(self, x, i):
-        number = i
-        loss = self.update(x)
-        self.shown.append(number)
-        return {"loss": loss, "number": number}
-
-    def as_a_variable_before(self, x, _i):
-        losses = self.parts["losses"]
-        loss = self.update(x)
-        losses.append(loss.item())
         return loss
 
     def left(self):
@@ -162,28 +145,14 @@ class Reads(Run):
     def by_its_truth(self, x, i):
         return self.update(x, 2.0 if i else 1.0)
 
-    def by_its_remainder(self, x, i):
-        return self.update(x * (1.0 if i % 3 else 0.5))
-
     def by_its_type(self, x, i):
         return self.update(x, 2.0 if isinstance(i, int) and i > 0 else 1.0)
-
-    def as_a_key(self, x, i):
-        return self.update(x, {0: 1.0, 1: 2.0}.get(i, 3.0))
 
     def in_a_tensor(self, x, i):
         return self.update(torch.add(x, i))
 
     def as_a_size(self, x, i):
         return self.update(x[: 2 + i])
-
-    def in_a_text(self, x, i):
-        return self.update(x, float(f"0.{i + 1}"))
-
-    def in_a_range(self, x, i):
-        for _ in range(i):
-            x = x * 0.5
-        return self.update(x)
 
     def and_catches_everything(self, x, i):
         try:
