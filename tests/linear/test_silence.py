@@ -64,10 +64,9 @@ def test_a_plan_leaves_stdout_to_the_user(c_puts, monkeypatch):
         return milp(*args, **kwargs)
 
     monkeypatch.setattr(solver, "milp", noisy)
-    step = from_json(json.dumps(recompute_form("transformer", 24)))
+    step = from_json(json.dumps(recompute_form("transformer", 8)))
     problem = PlanningProblem(step, int(0.6 * baseline(step).peak_with_workspace_bytes))
-    for name in ("lagrangian", "checkmate", "min_cut_ratios"):
-        strategy(name)(problem, Limits(work=5_000), None)
+    strategy("lagrangian")(problem, Limits(work=1_000), None)
     assert calls
     assert written() == ""
 

@@ -45,24 +45,20 @@ def product():
     return rec, rec.finish([r]), r
 
 
-def written(op):
-    return StepPlaces((MATRIX,), out_variants(op)[0])
-
-
-def test_a_result_is_written_to_its_place():
+@pytest.mark.parametrize(
+    ("out", "line"),
+    [
+        (out_variants("aten.mm.default")[0], "mm = aten_mm_out(x, x, out=place_of_mm)"),
+        (None, "mm = place_of_mm.copy_(aten_mm_default(x, x))"),
+    ],
+    ids=["written", "copied"],
+)
+def test_a_result_is_written_or_copied_to_its_place(out, line):
     rec, graph, r = product()
-    found = run(graph, rec.fresh_inputs(), {0: written("aten.mm.default")})
-    assert "mm = aten_mm_out(x, x, out=place_of_mm)" in found.program.source
+    found = run(graph, rec.fresh_inputs(), {0: StepPlaces((MATRIX,), out)})
+    assert line in found.program.source
     assert found.program.places == {"place_of_mm": MATRIX}
-    assert "aten_mm_default" not in found.program.names
-    assert torch.equal(found.arena.tensor(MATRIX), rec.data[graph.nodes[0].outputs[0]])
-    assert bits(found.outputs[0]) == bits(rec.data[r])
-
-
-def test_a_result_is_copied_to_its_place():
-    rec, graph, r = product()
-    found = run(graph, rec.fresh_inputs(), {0: StepPlaces((MATRIX,))})
-    assert "mm = place_of_mm.copy_(aten_mm_default(x, x))" in found.program.source
+    assert ("aten_mm_default" in found.program.names) == (out is None)
     assert torch.equal(found.arena.tensor(MATRIX), rec.data[graph.nodes[0].outputs[0]])
     assert bits(found.outputs[0]) == bits(rec.data[r])
 

@@ -24,6 +24,7 @@ GRAPH = for_all_shapes(layers=2)
 PLAN = point_plan(GRAPH, COST, range(len(GRAPH.nodes)), {"B": 2, "T": 3}, least_budget_bytes=0)
 ORDER = Schedule.from_nodes(GRAPH, PLAN.shaped.units.order)
 LAST_USE = PLAN.shaped.units.last_use
+DECISIONS = Decisions(PLAN)
 HELD = Points((), PLAN.repeatable, PLAN.evictable, LAST_USE).held(GRAPH)
 
 
@@ -34,12 +35,12 @@ def named_by(action):
     return {value.id for value in GRAPH.values if value.storage == action.target}
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(24))
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(50, 95))
 def test_every_value_that_an_action_names_is_held(batch, tokens, share):
     sizes = {"B": batch, "T": tokens}
     budget = PLAN.shaped.at(sizes).peak_bytes * share // 100
-    script = Decisions(PLAN).of(sizes, budget).script
+    script = DECISIONS.of(sizes, budget).script
     for actions in script.actions.values():
         for action in actions:
             assert named_by(action) <= HELD

@@ -12,18 +12,10 @@ from timeline_meter import TimelineMeter
 from torch_programs import Recorder, check_run
 
 
-def test_a_state_is_what_torch_gives_and_can_be_put_back():
-    torch.manual_seed(3)
-    state = random_state("cpu")
-    assert state == bytes(torch.get_rng_state().numpy())
-    first = torch.rand(5)
-    set_random_state("cpu", state)
-    assert torch.equal(torch.rand(5), first)
-
-
 def test_inside_the_old_numbers_are_drawn_and_behind_it_the_new_ones():
     torch.manual_seed(3)
     state = random_state("cpu")
+    assert state == bytes(torch.get_rng_state().numpy())
     first = torch.randn(7)
     expected_next = torch.randn(3)
     set_random_state("cpu", state)

@@ -44,15 +44,11 @@ def with_all_idle(graph):
     return schedule.with_stays(stays)
 
 
-def executable(graph, schedule):
-    return Executable(lower(graph, schedule, registry(), slow=FAST), name="in parts")
-
-
-def run(graph, schedule, inputs, program=None):
+def run(graph, schedule, inputs):
     """Outputs and operands behind a run; bytes on both sides are those predicted."""
     copies = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
     tensors = [item for item in copies if isinstance(item, torch.Tensor)]
-    program = program or executable(graph, schedule)
+    program = Executable(lower(graph, schedule, registry(), slow=FAST), name="in parts")
     with LiveBytesMeter(tensors) as meter:
         outputs = program.run(list(copies))
     predicted = memory_profile(graph, schedule)
@@ -78,46 +74,26 @@ def wide_rows(rows=7, wide=64):
     b = GraphBuilder("rows", registry())
     x, w = b.input("x", (rows, 4)), b.input("w", (4, wide))
     (first,) = b.node("aten.mm.default", x, w, outputs=[f"first: f32[{rows}, {wide}]"])
-    (y,) = b.loop(
-        body.finish(),
-        -(-rows // 3),
-        [x, w],
-        outputs=[f"y: f32[{rows}, {wide}]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(3))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
+    parts = {"slices": [SliceMap(0, 0, SizeExpr.const(3))], "merges": [MergeMap(0, "concat", 0)]}
+    (y,) = b.loop(body.finish(), -(-rows // 3), [x, w], outputs=[f"y: f32[{rows}, {wide}]"], **parts)
     (z,) = b.node("aten.exp.default", y, outputs=[f"z: f32[{rows}, {wide}]"])
     (end,) = b.node("aten.add.Tensor", z, first, outputs=[f"end: f32[{rows}, {wide}]"])
     b.output(end)
     return b.finish()
 
 
-def test_a_body_stores_and_loads_in_each_trip():
+def test_a_body_stores_and_loads_in_each_trip_and_shares_a_pool_with_a_stay_across_it():
     graph = wide_rows()
-    schedule = with_all_idle(graph)
-    body = schedule.bodies[1]
-    assert len(body.stays()) == 1
-    inputs = random_inputs(graph)
-    program = executable(graph, schedule)
-    source = program.program.source
-    assert source.count("host.store(early)") == 1
-    before = Schedule.program_order(graph)
-    for found, expected in zip(
-        run(graph, schedule, inputs, program), run(graph, before, inputs), strict=True
-    ):
-        assert torch.equal(found, expected)
-    assert memory_profile(graph, schedule).peak_bytes < memory_profile(graph, before).peak_bytes
-
-
-def test_a_stay_across_a_loop_and_those_of_its_body_share_one_pool():
-    graph = wide_rows()
-    inside = with_all_idle(graph).bodies
+    inside = with_all_idle(graph)
+    assert len(inside.bodies[1].stays()) == 1
+    assert lower(graph, inside, registry(), slow=FAST).source.count("host.store(early)") == 1
     (first,) = graph.created_storages(graph.nodes[0])
-    schedule = Schedule.program_order(graph, inside).with_stays([HostStay(first, 0, 0, 0, 2, 3)])
-    check_schedule(graph, schedule, registry())
-    profile = memory_profile(graph, schedule)
-    assert profile.host_bytes_at == (4 * 7 * 64, 4 * (7 + 3) * 64, 4 * 7 * 64, 0)
-    inputs = random_inputs(graph)
-    found = run(graph, schedule, inputs)
-    expected = run(graph, Schedule.program_order(graph), inputs)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    across = Schedule.program_order(graph, inside.bodies).with_stays([HostStay(first, 0, 0, 0, 2, 3)])
+    check_schedule(graph, across, registry())
+    assert memory_profile(graph, across).host_bytes_at == (4 * 7 * 64, 4 * (7 + 3) * 64, 4 * 7 * 64, 0)
+    before, inputs = Schedule.program_order(graph), random_inputs(graph)
+    assert memory_profile(graph, inside).peak_bytes < memory_profile(graph, before).peak_bytes
+    expected = run(graph, before, inputs)
+    for schedule in (inside, across):
+        found = run(graph, schedule, inputs)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

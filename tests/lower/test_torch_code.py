@@ -92,7 +92,7 @@ def test_text_is_one_line_an_operation_with_the_users_line():
 def test_lines_know_their_nodes():
     _, graph = small_program()
     program = lower(graph, Schedule.program_order(graph), registry())
-    nodes = [None if n is None else graph.nodes[n].op.split(".")[1] for n in program.line_nodes]
+    nodes = [None if node is None else node.op.split(".")[1] for node in program.line_nodes]
     assert nodes == [None, None, None, None, "mm", None, "relu_", "relu_", "topk", "topk", None, None]
     assert program.node_at(5) is graph.nodes[0]
     assert program.node_at(99) is None

@@ -26,6 +26,7 @@ from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
 from recorded_steps import record_step
+from together import together
 from torch_programs import (
     Recorder,
     all_idle,
@@ -126,27 +127,25 @@ def test_storages_of_other_devices_are_not_stored_yet():
         lower(elsewhere, schedule, registry())
 
 
-def test_a_run_that_dies_gives_back_what_it_kept_on_the_host():
-    recorder = Recorder()
-    x = recorder.input(torch.randn(100), "x")
-    h = recorder.call("aten.relu.default", x)
-    g = recorder.call("aten.exp.default", x)
-    s = recorder.call("aten.sum.default", g)
-    graph = recorder.finish([recorder.call("aten.mul.Tensor", h, s)])
-    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 0, 0, 2, 3)])
-    check_schedule(graph, schedule, registry())
-    program = lower(graph, schedule, registry())
-    names = dict(program.names)
-    culprit = next(name for name, thing in names.items() if "exp" in str(thing))
+def dying(graph, schedule, op, error):
+    """The program, in which one operation raises an error."""
 
     def dies(*_):
-        raise RuntimeError("in the middle")
+        raise error
 
-    names[culprit] = dies
-    broken = Executable(replace(program, names=names), name="broken")
+    program = lower(graph, schedule, registry())
+    names = {name: dies if op in str(thing) else thing for name, thing in program.names.items()}
+    return Executable(replace(program, names=names), name="broken")
+
+
+def test_a_run_that_dies_gives_back_what_it_kept_on_the_host():
+    recorder, graph = chain()
+    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    broken = dying(graph, schedule, "exp", RuntimeError("in the middle"))
     with pytest.raises(RuntimeError, match="in the middle"):
-        broken.run([torch.randn(100)])
-    assert (names["host"].live_bytes, names["host"].peak_bytes) == (0, 400)
+        broken.run(recorder.fresh_inputs())
+    host = broken.program.names["host"]
+    assert (host.live_bytes, host.peak_bytes) == (0, 400)
 
 
 def no_space(*_):
@@ -200,18 +199,10 @@ def test_state_of_the_caller_is_away_while_nothing_needs_it():
     assert profile.resident_bytes == alone.resident_bytes == 600
 
 
-@pytest.mark.parametrize("broken_op", ["exp", "sum", "add_", "relu"])
+@together("broken_op", ["exp", "sum.default", "add_", "relu"])
 def test_state_of_the_caller_is_back_when_a_run_dies(broken_op):
     recorder, graph, schedule = state_step()
-    program = lower(graph, schedule, registry())
-    names = dict(program.names)
-    culprit = next(name for name, thing in names.items() if broken_op in str(thing))
-
-    def dies(*_):
-        raise KeyboardInterrupt
-
-    names[culprit] = dies
-    broken = Executable(replace(program, names=names), name="broken")
+    broken = dying(graph, schedule, broken_op, KeyboardInterrupt())
     x, s = recorder.fresh_inputs()
     before = s.clone()
     with pytest.raises(KeyboardInterrupt):
@@ -220,18 +211,13 @@ def test_state_of_the_caller_is_back_when_a_run_dies(broken_op):
     assert written == (("s",) if broken_op in {"add_", "relu"} else ())
     assert s.untyped_storage().nbytes() == 200
     assert torch.equal(s, before if broken_op != "relu" else before + x.exp().sum())
-    assert names["host"].live_bytes == 0
+    assert broken.program.names["host"].live_bytes == 0
 
 
 def test_state_is_brought_back_however_often_that_is_interrupted(monkeypatch):
     recorder, graph, schedule = state_step()
-    program = lower(graph, schedule, registry())
-    names = dict(program.names)
-    culprit = next(name for name, thing in names.items() if "sum" in str(thing))
+    broken = dying(graph, schedule, "sum.default", RuntimeError("in the middle"))
     arrive, left = HostCopy.arrive, [2]
-
-    def dies(*_):
-        raise RuntimeError("in the middle")
 
     def interrupted(copy):
         if left[0]:
@@ -239,12 +225,11 @@ def test_state_is_brought_back_however_often_that_is_interrupted(monkeypatch):
             raise KeyboardInterrupt
         arrive(copy)
 
-    names[culprit] = dies
     monkeypatch.setattr(HostCopy, "arrive", interrupted)
     x, s = recorder.fresh_inputs()
     before = s.clone()
     with pytest.raises(RuntimeError, match="in the middle"):
-        Executable(replace(program, names=names), name="broken").run([x, s])
+        broken.run([x, s])
     assert left == [0]
     assert torch.equal(s, before)
 
@@ -265,10 +250,10 @@ def test_state_that_nothing_takes_is_not_handed_over_and_does_not_wait():
     b = GraphBuilder("unused")
     used, unused = (b.input(name, (64,), kind=Kind.PARAMETER) for name in ("used", "unused"))
     made = [used]
-    for number in range(6):
-        made += b.node("aten.add.Tensor", made[-1], made[-1], outputs=[f"x{number}: f32[64]"])
-    (last,) = b.node("aten.add.Tensor", made[-1], used, outputs=["last: f32[64]"])
-    b.output(last)
+    for number in range(7):
+        other = used if number == 6 else made[-1]
+        made += b.node("aten.add.Tensor", made[-1], other, outputs=[f"x{number}: f32[64]"])
+    b.output(made[-1])
     graph = b.finish()
     order = Schedule.program_order(graph)
     waits, stays = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from neaptide.cost.measured import MeasuredCost
@@ -17,38 +17,32 @@ from neaptide.units import format_bytes
 
 def surprises(graph: Graph, cost: CostModel) -> tuple[str, ...]:
     """Sentences for a report: sizes and aliases that the graph has otherwise, and what was not run. O(nodes)."""
-    return tuple(_surprises(graph, cost)) if isinstance(cost, MeasuredCost) else ()
-
-
-def _surprises(graph: Graph, cost: MeasuredCost) -> Iterator[str]:
+    if not isinstance(cost, MeasuredCost):
+        return ()
+    found = []
     # One sentence for each result of an operation and kind of difference: the sizes differ from layer to layer.
-    counts: dict[tuple[str, int, str], Counter[str]] = {}
+    counts: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)
     sizes = cost.storage_bytes(graph)
     for node in graph.nodes:
         record = cost.record(graph, node)
-        if record is not None:
-            for position, facts in enumerate(record.outputs):
-                if facts is not None:
-                    for kind, text in _differences(graph, node, position, facts, sizes):
-                        counts.setdefault((node.op, position, kind), Counter())[text] += 1
+        for position, facts in enumerate(() if record is None else record.outputs):
+            if facts is not None:
+                for kind, text in _differences(graph, node, position, facts, sizes):
+                    counts[node.op, position, kind][text] += 1
     for texts in counts.values():
         text, total = next(iter(texts)), texts.total()
-        if total == 1:
-            yield text
-        else:
-            yield (
-                f"{text} ({total} nodes)" if len(texts) == 1 else f"{text} (and {total - 1} more nodes alike)"
-            )
+        more = f" ({total} nodes)" if len(texts) == 1 else f" (and {total - 1} more nodes alike)"
+        found.append(text + (more if total > 1 else ""))
     for op, reason, count in cost.skipped(graph):
-        calls = f" ({count} calls)" if count > 1 else ""
-        yield f"{op} is estimated{calls}: {reason}"
+        found.append(f"{op} is estimated{f' ({count} calls)' if count > 1 else ''}: {reason}")
     for op in sorted({node.op for node in graph.nodes}):
         row = cost.registry.find(op)
         if row is not None and row.is_a(Trait.DATA_SIZED):
-            yield (
+            found.append(
                 f"how much scratch {op} takes depends on the numbers in its operands: "
                 "the peak with workspace counts the most, a step may need less"
             )
+    return tuple(found)
 
 
 def _differences(
@@ -60,19 +54,14 @@ def _differences(
     result = f"result {position} of {node.op}"
     is_fresh = value.storage in graph.created_storages(node)
     if is_fresh and facts.operand is not None:
-        yield (
-            "alias",
-            f"{result} lies in an operand's storage when run alone; the graph gives it bytes of its own",
-        )
+        text = f"{result} lies in an operand's storage when run alone; the graph gives it bytes of its own"
+        yield "alias", text
     elif not is_fresh and facts.operand is None:
         own = format_bytes(facts.nbytes)
         yield "alias", f"{result} has {own} of its own when run alone; in the graph it is an alias"
     elif value.storage in sizes:
-        said = graph.storages[value.storage].nbytes
-        yield (
-            "bytes",
-            f"{result} lies in a storage of {format_bytes(facts.nbytes)}; the graph says {said} bytes",
-        )
+        said, seen = graph.storages[value.storage].nbytes, format_bytes(facts.nbytes)
+        yield "bytes", f"{result} lies in a storage of {seen}; the graph says {said} bytes"
     if value.dtype != facts.dtype:
         raise CaptureError(
             f"{result} is {facts.dtype}; the captured program says {value.dtype}",

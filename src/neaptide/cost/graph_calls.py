@@ -105,7 +105,7 @@ def keyed_call(graph: Graph, node: Node, environment: str, binding: Binding) -> 
     if node.regions or node.op == CONSTANT_OP or is_host_arithmetic(graph, node):
         return None
     call = op_call(graph, node, binding)
-    return KeyedCall(digest(f"{environment}: {call.text()}"), call)
+    return KeyedCall(digest(f"{environment}: {call}"), call)
 
 
 class LatelyTouched:

@@ -34,7 +34,6 @@ class KnownCost(CostModel):
     binding: Binding
     empty_call_s: float
     is_measured: bool
-    description: str
 
     def __reduce__(self) -> tuple[type[KnownCost], tuple[object, ...]]:
         """Graphs are looked up by their ids, which are other ones in another process."""
@@ -53,7 +52,7 @@ class KnownCost(CostModel):
     def of(cost: CostModel, graph: Graph, binding: Binding) -> KnownCost:
         """What a cost model says of a graph. O(nodes, those in bodies for each kind of trip)."""
         known = {(id(nodes.graph), nodes.sizes): nodes for nodes in _levels(cost, graph, binding)}
-        return KnownCost(tuple(known.values()), dict(binding), cost.call_s, cost.is_measured, cost.describe())
+        return KnownCost(tuple(known.values()), dict(binding), cost.call_s, cost.is_measured)
 
     def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
         """Seconds of one execution of a node that is no loop."""
@@ -72,10 +71,6 @@ class KnownCost(CostModel):
             return known
         created = {storage for node in nodes for storage in graph.created_storages(node)}
         return {storage: nbytes for storage, nbytes in known.items() if storage in created}
-
-    def describe(self) -> str:
-        """Where the numbers come from."""
-        return self.description
 
     def _of(self, graph: Graph, sizes: Binding) -> KnownNodes:
         return self._by_graph[id(graph), _key(sizes)]

@@ -163,10 +163,6 @@ class MeasuredCost(CostModel):
             self._clocks[here] = self._kept_clock(digest(f"{here}: pace"))
         return self._clocks[here]
 
-    def describe(self) -> str:
-        """Processor, thread count and version of PyTorch."""
-        return f"each operation run alone: {environment()}"
-
     def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
         """Median seconds of the call; an estimate where it was not run."""
         if is_host_arithmetic(graph, node):

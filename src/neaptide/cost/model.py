@@ -63,10 +63,6 @@ class CostModel(ABC):
     def node_workspace(self, graph: Graph, node: Node, sizes: Binding) -> int:
         """Most bytes that such a node allocates beyond the storages of its operands and results."""
 
-    @abstractmethod
-    def describe(self) -> str:
-        """One line for reports: where the numbers come from."""
-
     def real_sizes(
         self,
         graph: Graph,  # noqa: ARG002 - without running an operation, the graph is the best knowledge there is
@@ -164,10 +160,6 @@ class EstimatedCost(CostModel):
     def call_s(self) -> float:
         """That of the device."""
         return self.device.host_call_s
-
-    def describe(self) -> str:
-        """The device and where its numbers come from."""
-        return f"estimated for {self.device.name} ({self.device.source})"
 
     def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
         """Seconds by the roofline: arithmetic or traffic, whichever takes longer, the call itself, and fresh memory."""

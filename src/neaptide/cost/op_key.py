@@ -1,4 +1,4 @@
-"""A call as a string: everything that its cost depends on, and nothing else, so that equal calls are run once.
+"""A call as plain data: everything that its cost depends on, and nothing else, so that equal calls are run once.
 
 Names, sources and numbers in tensors are left out. Operands that share a storage are told from operands that
 do not. The numbers that integer operands hold matter to some operations (an index must lie in its table); they
@@ -18,7 +18,7 @@ import msgspec
 from neaptide.analysis.alias import is_pure_view
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Named, Node, Ref
+from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.values import DTYPE_BYTES, Value
 from neaptide.ops.structural import KERNELS
 from neaptide.symbolic.size_expr import SizeExpr
@@ -116,14 +116,6 @@ class OpCall:
         """Devices of all tensors."""
         return frozenset(o.device for o in (*self.operands, *self.outputs) if not o.is_host_scalar)
 
-    def text(self) -> str:
-        """Canonical text: equal for calls of equal cost."""
-        outputs = ",".join(_operand_text(o) for o in self.outputs)
-        operands = ",".join(_operand_text(o) for o in self.operands)
-        args = ",".join(_arg_text(a) for a in self.args)
-        kwargs = ",".join(f"{k}={_arg_text(a)}" for k, a in self.kwargs)
-        return f"{self.op}({args};{kwargs})<{operands}>[{outputs}]{_arg_text(self.results)}"
-
 
 def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) -> OpCall:
     """What a node runs, in numbers. O(size of the node)."""
@@ -163,7 +155,7 @@ def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) 
         maker = graph.producer(value.id)
         if maker is not None and _is_opaque(graph.nodes[maker], value):
             made_by = op_call(graph, graph.nodes[maker], binding)
-            name = digest(made_by.text())
+            name = digest(repr(made_by))
             producers[name] = made_by
             position = graph.nodes[maker].outputs.index(value.id)
             operand = replace(operand, made_by=name, made_at=position)
@@ -267,23 +259,6 @@ def _bound(arg: Arg, binding: Mapping[str, int] | None) -> Arg:
     if isinstance(arg, tuple):
         return tuple(_bound(item, binding) for item in arg)
     return arg
-
-
-def _operand_text(operand: Operand) -> str:
-    if operand.is_host_scalar:
-        return operand.dtype
-    shape, strides = "x".join(map(str, operand.shape)), "x".join(map(str, operand.strides))
-    mark = "!" if operand.shape_only else ""
-    made = f"={operand.made_by}.{operand.made_at}" if operand.made_by else ""
-    return f"{operand.dtype}[{shape}:{strides}+{operand.offset}]@{operand.group}{mark}{made}/{operand.device}"
-
-
-def _arg_text(arg: Arg) -> str:
-    if isinstance(arg, Ref):
-        return f"${arg.slot}"
-    if isinstance(arg, tuple):
-        return f"({','.join(_arg_text(item) for item in arg)})"
-    return arg.name if isinstance(arg, Named) else repr(arg)
 
 
 def call_key(graph: Graph, node: Node) -> Hashable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
@@ -24,10 +24,15 @@ class Names:
         self._taken = {value.name for value in _values(graph)} | _OWN | set(keyword.kwlist)
         self._fresh: dict[Hashable, str] = {}
         self._variables: dict[str, str] = {}
+        self._held: dict[int, str] = {}
+
+    def hold(self, name: str, values: Iterable[int]) -> None:
+        """From here on some values of the graph live in a list of that name, by their id."""
+        self._held = {value: f"{name}[{value}]" for value in values}
 
     def variable(self, value: Value) -> str:
         """The variable that holds a value: its own name, unless Python or the program needs that."""
-        name = self._variables.get(value.name)
+        name = self._held.get(value.id) or self._variables.get(value.name)
         if name is None:
             name = value.name
             if name in _OWN or keyword.iskeyword(name):

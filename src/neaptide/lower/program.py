@@ -82,10 +82,8 @@ class Program:
         schedule: in which order, with `FREE` steps.
         source: Python text defining `program(args)`: `args` is a list with one entry for each graph input, which the
             program empties; it returns the graph outputs as a tuple. A program with dims takes them by keyword.
-        line_nodes: for each line of `source` (index 0 is line 1) the node of `graph` that it belongs to, or None;
-            a line in the body of a loop belongs to the loop.
+        line_nodes: for each line of `source` (index 0 is line 1) the innermost node that it runs, or None.
         line_steps: for each line the position of its step among those that run nodes, or None.
-        body_nodes: by line number, the node of a loop's body that the line runs.
         watches: values that the program copies; it then takes a second argument, a dict.
         places: further global names that the source uses: tensors in an arena, made by who runs it.
         dims: by symbolic dim of the graph that the program takes, the keyword for it.
@@ -99,10 +97,9 @@ class Program:
     graph: Graph
     schedule: Schedule
     source: str
-    line_nodes: tuple[int | None, ...]
+    line_nodes: tuple[Node | None, ...]
     line_steps: tuple[int | None, ...]
     names: Mapping[str, Any]
-    body_nodes: Mapping[int, Node] = field(default_factory=dict)
     watches: tuple[Watch, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
     dims: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +108,4 @@ class Program:
 
     def node_at(self, line: int) -> Node | None:
         """The innermost node that a line (from 1) runs; None for a line that runs none."""
-        if line in self.body_nodes:
-            return self.body_nodes[line]
-        number = self.line_nodes[line - 1] if 0 < line <= len(self.line_nodes) else None
-        return None if number is None else self.graph.nodes[number]
+        return self.line_nodes[line - 1] if 0 < line <= len(self.line_nodes) else None

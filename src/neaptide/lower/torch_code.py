@@ -25,7 +25,6 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule, Step, StepKind
-from neaptide.ir.values import Value
 from neaptide.lower.dims import DimReader
 from neaptide.lower.loops import handed_dims, part_lengths, write_loop
 from neaptide.lower.names import Names
@@ -77,10 +76,9 @@ def lower(
         graph=graph,
         schedule=with_frees(graph, schedule),
         source="\n".join(line.text for line in lines) + "\n",
-        line_nodes=tuple(None if line.path is None else line.path[0].id for line in lines),
+        line_nodes=tuple(line.node for line in lines),
         line_steps=tuple(line.step for line in lines),
         names=writer.calls.globals,
-        body_nodes={n: line.path[-1] for n, line in enumerate(lines, 1) if line.path and len(line.path) > 1},
         watches=tuple(watches),
         places=writer.used_places,
         dims=writer.dims,
@@ -91,10 +89,10 @@ def lower(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`path` leads through loops to the node that the line runs; `step` is its step in the outermost graph."""
+    """`node` is what the line runs, the innermost one; `step` is its step in the outermost graph."""
 
     text: str
-    path: tuple[Node, ...] | None = None
+    node: Node | None = None
     step: int | None = None
 
 
@@ -139,7 +137,7 @@ class FunctionWriter:
         variables = [calls.names.variable(graph.values[v]) for v in arguments]
         taken = [*variables, *(self.dims[dim] for dim in dims), *places.values()]
         self.lines.append(Line(f"def {name}({', '.join(taken)}):"))
-        self.lines += [Line(INDENT + line, (node,)) for line in body]
+        self.lines += [Line(INDENT + line, node) for line in body]
         self.lines.append(Line(""))
         return NodeFunction(name, arguments, dims, tuple(places))
 
@@ -161,19 +159,6 @@ class _Place:
     node: Node
     position: int
     step: Step
-
-
-class _HeldNames(Names):
-    """Names in a function some of whose values live in a list; everything else is named as around it."""
-
-    def __init__(self, around: Names, held: str, values: frozenset[int]) -> None:
-        self._around, self._held, self._values = around, held, values
-
-    def variable(self, value: Value) -> str:
-        return f"{self._held}[{value.id}]" if value.id in self._values else self._around.variable(value)
-
-    def fresh(self, base: str, key: object = None) -> str:
-        return self._around.fresh(base, key)
 
 
 class _Writer(FunctionWriter):
@@ -224,8 +209,7 @@ class _Writer(FunctionWriter):
             if node.regions
         }
         if self.points is not None and not self.outer:
-            names = _HeldNames(self.calls.names, self.held, self.held_values)
-            self.calls = CallWriter(names, self.calls.registry, globals=self.calls.globals)
+            self.calls.names.hold(self.held, self.held_values)
         self.draws = repeated_draws(graph, schedule)
         variable = self.calls.names.variable
         overwritten = first_trip_writes(self.outer[-1].regions[0]) if self.outer else frozenset()
@@ -397,12 +381,11 @@ class _Writer(FunctionWriter):
                 self._at(place, text)
 
     def _emit(self, text: str, depth: int = 1) -> None:
-        self.lines.append(Line(INDENT * depth + text if text else "", self.outer or None))
+        self.lines.append(Line(INDENT * depth + text if text else "", self.outer[-1] if self.outer else None))
 
     def _at(self, place: _Place, text: str, depth: int = 0) -> None:
-        path = (*self.outer, place.node)
         step = None if self.outer else place.position
-        self.lines.append(Line(INDENT * (depth + 1) + text, path, step))
+        self.lines.append(Line(INDENT * (depth + 1) + text, place.node, step))
 
 
 def _comment(node: Node, *, again: bool) -> str:
