@@ -7,6 +7,7 @@ All of them derive from `NeaptideError`. `exit_code` is what the command line re
 # ruff: noqa: N818 - what went wrong is name enough: `except InfeasibleBudget`
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -173,16 +174,10 @@ class InfeasibleBudget(NeaptideError):
 
     def for_calls(self, difference: str) -> InfeasibleBudget:
         """The same error, which says in words how these calls differ from those planned before."""
-        return InfeasibleBudget(
-            f"{self.what}; these calls need a plan of their own: {difference}",
-            smallest_peak_bytes=self.smallest_peak_bytes,
-            lower_bound_bytes=self.lower_bound_bytes,
-            alive=self.alive,
-            plan=self.plan,
-            where=self.where,
-            why=self.why,
-            next_step=self.next_step,
-        )
+        again = copy.copy(self)
+        again.what = f"{self.what}; these calls need a plan of their own: {difference}"
+        again.args = (again.render(),)
+        return again
 
 
 class PlanError(NeaptideError):

@@ -6,8 +6,6 @@ from torch import nn
 
 import neaptide
 from neaptide.errors import InfeasibleBudget
-from neaptide.policy import prepared_step
-from neaptide.policy.kept_floors import KeptFloors
 
 DEVICE = "rtx3090"
 
@@ -31,13 +29,6 @@ def residual_blocks():
     return step, torch.randn(384, 24)
 
 
-@pytest.fixture
-def floors(monkeypatch):
-    made = KeptFloors()
-    monkeypatch.setattr(prepared_step, "FLOORS", made)
-    return made
-
-
 def refused(budget, work):
     step, batch = residual_blocks()
     with pytest.raises(InfeasibleBudget) as caught:
@@ -45,7 +36,6 @@ def refused(budget, work):
     return caught.value
 
 
-@pytest.mark.usefixtures("floors")
 def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
     named = refused("20%", 200)
     assert str(named.smallest_peak_bytes) in named.next_step

@@ -90,6 +90,7 @@ def test_every_row_is_what_trying_every_shape_finds(captured, cost, fit, limit):
         assert (row.predicted_added_time is None) == (row.with_points is None)
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_peak_that_one_shape_alone_is_predicted_to_have():
     report = neaptide.profile(
         make(), torch.zeros(3, 5, WIDTH), dynamic={"x": {1: (2, None)}}, fit=LIMIT, audit=False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +36,8 @@ def order(request: Request) -> int:
     with asking_before_aborting() as interrupt:
         outcome = best_order(problem, limits, interrupt, methods=request.settings.method or None)
     result, arena = _settled(problem, outcome.require(), limits)
-    request.deliver(_content(problem, result, arena), lambda: _document(problem, result, arena), noun="order")
+    content = _content(problem, result, arena)
+    request.deliver(content, lambda: _document(content, problem.op_count), noun="order")
     return exit_codes.DONE
 
 
@@ -81,57 +83,44 @@ def _content(problem: OrderProblem, result: OrderResult, arena: LayoutResult | N
             }
             for name, method in result.methods.items()
         },
-        "solved_parts": [
-            {
-                "kind": str(part.kind),
-                "count": part.count,
-                "largest_ops": part.largest_ops,
-                "degree": part.degree,
-                "states": part.states,
-            }
-            for part in summarise_parts(result.parts)
-        ],
+        "solved_parts": [{**asdict(part), "kind": str(part.kind)} for part in summarise_parts(result.parts)],
     }
 
 
-def _document(problem: OrderProblem, result: OrderResult, arena: LayoutResult | None) -> Document:
+def _document(found: Mapping[str, Any], operations: int) -> Document:
     """The result as a table of all methods, those that did not have to run included, and of parts solved exactly."""
     from neaptide.report.document import Table, document
     from neaptide.schedule.order.portfolio import METHODS
-    from neaptide.schedule.order.regions.parts import summarise_parts
 
+    best, methods = found["peak_bytes"], found["methods"]
     rows = []
-    for name in dict.fromkeys((*METHODS, *result.methods)):
-        method = result.methods.get(name)
+    for name in dict.fromkeys((*METHODS, *methods)):
+        method = methods.get(name)
         if method is None:
             rows.append((name, "not run", "", ""))
             continue
-        found = method.peak_bytes
-        peak = (
-            ("none, see below" if method.note else "nothing better") if found is None else format_bytes(found)
-        )
-        above = "" if found is None or not result.peak_bytes else f"{found / result.peak_bytes - 1:+.2%}"
-        rows.append((name, peak, above, format_seconds(method.seconds)))
+        nbytes, none = method["peak_bytes"], "none, see below" if "note" in method else "nothing better"
+        above = "" if nbytes is None or not best else f"{nbytes / best - 1:+.2%}"
+        peak = none if nbytes is None else format_bytes(nbytes)
+        rows.append((name, peak, above, format_seconds(method["solve_seconds"])))
     proof = (
-        f"No order has a lower peak ({result.certificate})."
-        if result.certificate.is_optimal
-        else f"No order has a peak below {format_bytes(result.order_lower_bound_bytes)}; "
-        f"the gap is {result.gap:.2%}."
+        f"No order has a lower peak ({found['certificate']})."
+        if found["certificate"].startswith("optimal")
+        else f"No order has a peak below {format_bytes(found['order_lower_bound_bytes'])}; "
+        f"the gap is {found['gap']:.2%}."
     )
-    parts = tuple(
-        (str(part.kind), str(part.count), str(part.largest_ops), str(part.degree), str(part.states))
-        for part in summarise_parts(result.parts)
-    )
+    parts = tuple(tuple(map(str, part.values())) for part in found["solved_parts"])
+    arena = found.get("arena_bytes")
     return document(
-        f"{problem.name or 'problem'}: {problem.op_count} operations",
+        f"{found['name'] or 'problem'}: {operations} operations",
         Table(("method", "peak", "above the best", "seconds"), tuple(rows)),
-        *(f"{name}: {method.note}." for name, method in result.methods.items() if method.note),
+        *(f"{name}: {method['note']}." for name, method in methods.items() if "note" in method),
         Table(("solved on its own", "parts", "largest, ops", "degree", "states"), parts) if parts else None,
-        f"peak: {format_bytes(result.peak_bytes)}. {proof}",
+        f"peak: {format_bytes(best)}. {proof}",
         None
-        if arena is None or arena.arena_bytes is None
-        else f"arena: {format_bytes(arena.arena_bytes)} hold all storages at addresses of their own.",
-        f"{result.states} states in {format_seconds(result.seconds)}",
+        if arena is None
+        else f"arena: {format_bytes(arena)} hold all storages at addresses of their own.",
+        f"{found['states']} states in {format_seconds(found['solve_seconds'])}",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from neaptide.ask import Ask
@@ -29,59 +29,40 @@ _MOST_KEPT: Final = 64
 _KEPT: Final = "the lowest peak that was found before for this program"
 
 
-@dataclass
-class KeptFloors:
-    """The plan with the lowest peak of each program that was above its budget; the latest are kept."""
-
-    most: int = _MOST_KEPT
-    _plans: OrderedDict[Hashable, PlannedProgram] = field(default_factory=OrderedDict, repr=False)
-
-    def note(self, asked: Hashable, program: PlannedProgram) -> None:
-        """Keep a plan that is above its budget, unless a lower one is kept for the same question."""
-        known = self._plans.pop(asked, program)
-        self._plans[asked] = min(known, program, key=_peak)
-        if len(self._plans) > self.most:
-            self._plans.popitem(last=False)
-
-    def within(self, asked: Hashable, budget_bytes: int) -> PlannedProgram | None:
-        """The plan that is kept for a question, where it is within a budget."""
-        known = self._plans.get(asked)
-        return known if known is not None and _peak(known) <= budget_bytes else None
-
-    def clear(self) -> None:
-        """Forget them all."""
-        self._plans.clear()
+FLOORS: Final[OrderedDict[Hashable, PlannedProgram]] = OrderedDict()
+"""Of this process: by question, the plan with the lowest peak among those above their budget; the latest are kept."""
 
 
-FLOORS: Final = KeptFloors()
-"""Those of this process."""
+def kept_floor(
+    captured: CapturedProgram,
+    found: PlannedProgram,
+    device: str,
+    ask: Ask,
+    allowed: int,
+    registry: OpRegistry,
+) -> tuple[PlannedProgram, PlannedGraph] | None:
+    """A plan that was kept and is within a budget that what was found is above, and what then runs; else None.
 
-
-def question(program: CapturedProgram, role: str, device: str, ask: Ask, registry: OpRegistry) -> Hashable:
-    """What a plan answers, but for the bytes and the limits of its search. O(size of the program)."""
+    What was found is kept unless a lower one is. A plan that does not stand before the judge is not given back. O(size).
+    """
     budget = ask.budget
-    return (
-        *(fingerprint(program.graph), role, device, ask.strategy, ask.numerics),
+    question = (
+        *(fingerprint(captured.graph), found.role, device, ask.strategy, ask.numerics),
         *(ask.rewrites, ask.atomic, ask.in_place),
         *(budget.host, budget.state_between_steps, ask.limits.seed, registry.bits_may_vary),
     )
-
-
-def given_back(
-    program: CapturedProgram,
-    kept: PlannedProgram,
-    budget_bytes: int,
-    registry: OpRegistry,
-    *,
-    atomic: bool,
-) -> tuple[PlannedProgram, PlannedGraph] | None:
-    """A plan that was kept, for a budget that it is within, and what then runs; None where it does not stand before the judge."""
+    kept = FLOORS.pop(question, found)
+    FLOORS[question] = min(kept, found, key=_peak)
+    if len(FLOORS) > _MOST_KEPT:
+        FLOORS.popitem(last=False)
+    if _peak(kept) > allowed:
+        return None
     ended = TerminationRecord(str(TerminationReason.FEASIBLE), None, _KEPT, kept.predictions.seconds)
-    entry = replace(kept, budget_bytes=budget_bytes, termination=ended)
+    entry = replace(kept, budget_bytes=allowed, termination=ended)
     try:
-        planned = replayed_graph(entry, program, registry)
+        planned = replayed_graph(entry, captured, registry)
         step = problem_of(entry, planned.graph, registry)
-        return entry, judged_graph(entry, planned, step, registry, atomic=atomic)
+        return entry, judged_graph(entry, planned, step, registry, atomic=ask.atomic)
     except PlanError as error:
         logger.warning("a plan that was found before is not legal any more: %s", error.what)
         return None

@@ -28,7 +28,7 @@ from neaptide.planner.variants.met import MetPlans, VariantPlan
 from neaptide.planner.variants.planning import VariantPrices
 from neaptide.plans import STEADY, PlannedProgram, described_role, role_of
 from neaptide.policy.costed_step import CostedStep, CostOptions
-from neaptide.policy.kept_floors import FLOORS, given_back, question
+from neaptide.policy.kept_floors import kept_floor
 from neaptide.policy.plan_facts import plan_of
 from neaptide.policy.searched_variant import (
     as_variant,
@@ -126,13 +126,8 @@ class PreparedStep(CostedStep):
         if peak <= allowed or ask.budget.is_min or ask.budget.peak is None:
             return program, planned
         captured = self.captured.programs[index]
-        asked = question(captured, program.role, self.device.name, ask, self.registry)
-        kept = FLOORS.within(asked, allowed)
-        FLOORS.note(asked, program)
-        there = None
-        if kept is not None:
-            there = given_back(captured, kept, allowed, self.registry, atomic=ask.atomic)
-        return (program, planned) if there is None else there
+        kept = kept_floor(captured, program, self.device.name, ask, allowed, self.registry)
+        return kept or (program, planned)
 
     def _searched(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from steps_elsewhere import unruly_factory
 CLOSE = Ask(Budget("min"), limits=Limits(work=50), numerics="close", workers=1)
 
 
+@cache
 def prepared(factory=deep_factory):
     step, batch = contestants.build(factory, 0)
     return prepare(step, (batch,), run_operations=False)
