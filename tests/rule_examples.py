@@ -16,13 +16,10 @@ from neaptide.ops import registry
 from neaptide.ops.rewritten import CLONE, PERMUTE
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.own_views import Again
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.fission import fission
-from neaptide.transform.rules.fission_by_shape import fission_by_shape
-from neaptide.transform.rules.rematerialisation import rematerialisation
-from neaptide.transform.rules.windows import windows
+from neaptide.transform.rules.fission import fission, fission_by_shape, windows
+from neaptide.transform.rules.rematerialisation import Again, rematerialisation
 from symbolised import symbolised
 from torch_programs import Recorder
 

@@ -52,9 +52,6 @@ HIDDEN_WRITES = {
     "aten.miopen_rnn.default",
 }
 
-# The schema marks a write although only the tensor's metadata, or nothing, is changed.
-MARKED_WITHOUT_WRITE = {"prims.as_strided.default"}
-
 # Results alias an operand although the schema does not say so.
 UNMARKED_VIEWS = {
     "aten._unsafe_view.default",
@@ -72,7 +69,6 @@ UNMARKED_VIEWS = {
     "aten.meshgrid.indexing",
     "aten.data.default",
     "aten.lift.default",
-    "prims.as_strided.default",
 }
 
 # They change the shape of their operand in place: marked as a write, a view for us.
@@ -121,7 +117,7 @@ def overload_of(name):
 
 
 def torch_rows():
-    return [row for row in registry() if row.name.partition(".")[0] in {"aten", "prims", "mkldnn"}]
+    return [row for row in registry() if row.name.partition(".")[0] == "aten"]
 
 
 def existing():
@@ -134,7 +130,7 @@ def test_rows_exist_in_this_version():
     if torch.backends.mkldnn.is_available():
         assert not unexpected
     else:
-        assert all(name.startswith("mkldnn.") or "mkldnn" in name for name in unexpected)
+        assert all("mkldnn" in name for name in unexpected)
 
 
 def test_names_are_those_of_str():
@@ -151,9 +147,7 @@ def _marked_writes(op):
 
 def test_writes_agree_with_the_schema():
     different = {row.name for row, op in existing() if _marked_writes(op) != set(row.writes)}
-    assert different == (WRITES_DEPEND_ON_THE_CALL | MARKED_WITHOUT_WRITE) & {
-        row.name for row, _ in existing()
-    }
+    assert different == WRITES_DEPEND_ON_THE_CALL & {row.name for row, _ in existing()}
 
 
 def test_writes_that_depend_on_the_call_are_listed():

@@ -22,8 +22,6 @@ NOT_COMPARED = {
     "aten.randint.low",
     "aten.randn.generator",
 }
-# Those of loops have kernels of the framework that are compared under their own names.
-OF_LOOPS = {"neaptide.copy", "neaptide.put", "neaptide.add"}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def test_parts_merge_to_the_whole(checked):
 
 def test_every_row_is_compared_with_its_kernel(checked):
     said = {name for name, row in table().items() if row.axes is not None or row.regroups}
-    assert said - set(checked["covered"]) == NOT_COMPARED | OF_LOOPS
+    assert said - set(checked["covered"]) == NOT_COMPARED
 
 
 def test_every_row_is_that_of_a_known_operation():

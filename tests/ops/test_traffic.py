@@ -1,43 +1,32 @@
 import torch
 
 from neaptide.ops import registry
+from together import together
 
 ATEN = torch.ops.aten
-X = torch.ones(3, 5)
 BYTES = 60
+TABLE, INDEX, PICKED = torch.ones(1000, 4), torch.tensor([1, 2, 3]), torch.ones(3, 4)
 
 
-def _traffic(call_of, op, *args, **kwargs):
-    return registry().require(str(op)).bytes_moved(call_of(op, *args, **kwargs)).evaluate()
+def x():
+    return torch.ones(3, 5)
 
 
-def test_out_of_place_reads_operands_and_writes_the_result(call_of):
-    assert _traffic(call_of, ATEN.add.Tensor, X, X.clone()) == 3 * BYTES
-
-
-def test_in_place_reads_and_writes_its_operand(call_of):
-    assert _traffic(call_of, ATEN.add_.Tensor, X.clone(), X.clone()) == 3 * BYTES
-
-
-def test_out_variant_does_not_read_what_it_overwrites(call_of):
-    assert _traffic(call_of, ATEN.add.out, X, X.clone(), out=torch.empty(3, 5)) == 3 * BYTES
-
-
-def test_lists_without_result_are_read_and_written(call_of):
-    assert _traffic(call_of, ATEN._foreach_mul_.Scalar, [X.clone(), X.clone()], 2.0) == 4 * BYTES
-
-
-def test_copy_and_fill_forget_the_old_contents(call_of):
-    assert _traffic(call_of, ATEN.copy_.default, X.clone(), X.clone()) == 2 * BYTES
-    assert _traffic(call_of, ATEN.zero_.default, X.clone()) == BYTES
-    assert _traffic(call_of, ATEN.zeros_like.default, X) == BYTES
-
-
-def test_embedding_touches_the_rows_it_picks(call_of):
-    table, index = torch.ones(1000, 4), torch.tensor([1, 2, 3])
-    assert _traffic(call_of, ATEN.embedding.default, table, index) == 2 * 3 * 4 * 4 + 3 * 8
-
-
-def test_index_put_in_place_touches_what_it_hits(call_of):
-    table, index, rows = torch.ones(1000, 4), torch.tensor([1, 2, 3]), torch.ones(3, 4)
-    assert _traffic(call_of, ATEN.index_put_.default, table, [index], rows) == 3 * 8 + 3 * rows.nbytes
+@together(
+    ("op", "args", "out", "expected"),
+    [
+        (ATEN.add.Tensor, (x(), x()), None, 3 * BYTES),
+        (ATEN.add_.Tensor, (x(), x()), None, 3 * BYTES),
+        (ATEN.add.out, (x(), x()), x(), 3 * BYTES),  # what is overwritten is not read
+        (ATEN._foreach_mul_.Scalar, ([x(), x()], 2.0), None, 4 * BYTES),
+        (ATEN.copy_.default, (x(), x()), None, 2 * BYTES),  # the old contents are forgotten
+        (ATEN.zero_.default, (x(),), None, BYTES),
+        (ATEN.zeros_like.default, (x(),), None, BYTES),
+        (ATEN.embedding.default, (TABLE, INDEX), None, 2 * PICKED.nbytes + 3 * 8),  # the rows that are picked
+        (ATEN.index_put_.default, (TABLE, [INDEX], PICKED), None, 3 * 8 + 3 * PICKED.nbytes),
+    ],
+    ids=lambda item: str(item)[:40],
+)
+def test_bytes_that_a_call_reads_and_writes(op, args, out, expected, call_of):
+    call = call_of(op, *args) if out is None else call_of(op, *args, out=out)
+    assert registry().require(str(op)).bytes_moved(call).evaluate() == expected

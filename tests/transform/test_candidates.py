@@ -16,7 +16,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.candidates import candidates
-from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.spans import suffixes, whole_step
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
@@ -183,19 +182,6 @@ def test_suffixes_begin_behind_each_block_and_end_where_their_gradient_is():
     ends = [span.end for span in spans]
     assert ends == sorted(ends, reverse=True)
     assert all(begun.nodes[span.end - 1].source.phase == "backward" for span in spans)
-
-
-def test_members_are_those_that_no_way_leads_back_to():
-    _, begun, _ = regions_of("smoothed")
-    everything = range(len(begun.nodes))
-    sizes = [storage.nbytes.constant_value() for storage in begun.storages]
-    assert convex_members(begun, everything, {}, sizes) == frozenset(everything)
-    middle = next(n.id for n in begun.nodes if n.op.startswith("aten.relu") or n.op.startswith("aten.addmm"))
-    members = convex_members(begun, set(everything) - {middle}, {}, sizes)
-    users = {n.id for n in begun.nodes if set(begun.nodes[middle].outputs) & set(n.inputs)}
-    before = {begun.producer(v) for v in begun.nodes[middle].inputs} - {None}
-    # What makes the operands of the one left out and what uses its results are not in it together.
-    assert not (members & users and members & before)
 
 
 def pieces(graph, members):

@@ -17,11 +17,10 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.expand_contract import expand_contract, twins_apart
-from neaptide.transform.fission.own_views import Again
+from neaptide.transform.fission.expand_contract import expand_contract
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.rematerialisation import rematerialisation
+from neaptide.transform.rules.rematerialisation import Again, rematerialisation
 from variant_search import choices_of_all
 from wide_rows import trained
 
@@ -138,39 +137,6 @@ def test_tokens_are_split_although_rows_and_tokens_are_flattened_in_between():
     assert not whole
 
 
-def test_the_rest_of_the_step_can_be_split_beside_them_in_either_order():
-    graph = captured("plain")
-    inputs = random_inputs(graph)
-    expected = run_measured(graph, inputs)
-    choices = choices_of_all()
-    begun = choices.begun(graph)
-    for kinds in (("expand_contract", "suffix"), ("suffix", "expand_contract")):
-        variant = begun
-        for kind in kinds:
-            # The shortest suffix: the logits and their loss.
-            among = [c for c in choices.after(variant) if c.regions[0].kind == kind]
-            choice = min(among, key=lambda c: (len(c.regions[0].members), -c.length))
-            variant = choices.taken(choice, 3)
-            assert variant is not None, choices.refusals
-            assert_close(run_measured(variant.graph, inputs), expected)
-        assert len(variant.labels) == 2
-        # The last block may lie behind the place where the suffix begins.
-        assert sum(bool(node.regions) for node in variant.graph.nodes) > 2 * (BLOCKS - 1)
-        assert peak(variant.graph) < peak(graph)
-        again = replay(graph, registry(), variant.rewrites, RULES)
-        assert again.graph == variant.graph
-
-
-def test_what_was_split_is_no_choice_any_more():
-    choices, found = chosen(captured("plain"))
-    made = choices.taken(found[0], 2)
-    loops = {node.id for node in made.graph.nodes if node.regions}
-    for choice in choices.after(made):
-        for region in choice.regions:
-            assert loops.isdisjoint(region.members)
-    assert not [c for c in choices.after(made) if c.regions[0].kind == "expand_contract"]
-
-
 def random_group(graph, seed):
     """Some nodes in front of some place, and users behind it."""
     draw = random.Random(seed)
@@ -187,7 +153,7 @@ def test_what_is_made_again_has_the_same_bits(name):
     inputs = random_inputs(graph)
     expected = run_measured(graph, inputs)
     done, refused = 0, set()
-    for seed in range(40):
+    for seed in range(20):
         group = random_group(graph, seed)
         if not group.users:
             continue
@@ -201,16 +167,7 @@ def test_what_is_made_again_has_the_same_bits(name):
         found = run_measured(edited.graph, inputs)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         done += 1
-    assert done >= 8
-
-
-def test_twins_made_apart_keep_every_bit():
-    graph = captured("gated")
-    (family,) = expand_contract(graph, 0.0)
-    inputs = random_inputs(graph)
-    edited = replay(graph, registry(), [twins_apart(family)], RULES)
-    pairs = zip(run_measured(edited.graph, inputs), run_measured(graph, inputs), strict=True)
-    assert all(torch.equal(a, b) for a, b in pairs)
+    assert done >= 4
 
 
 def written_over():
@@ -276,13 +233,14 @@ def test_logits_and_loss_of_a_batch_are_split_along_its_tokens():
     expected = run_measured(graph, inputs)
     choices = choices_of_all()
     begun = choices.begun(graph)
-    tokens = [choice for choice in choices.after(begun) if choice.length == TOKENS and choice.regions[0].own]
+    tokens = [
+        choice for choice in choices.after(begun) if choice.length == TOKENS and choice.regions[0].views
+    ]
     assert tokens
     # The labels are handed over row by row and token by token, and flattened for each part.
     for parts in (2, 3, TOKENS):
         made = choices.taken(tokens[-1], parts)
         assert made is not None, choices.refusals
-        assert "rematerialisation" in [rewrite.rule for rewrite in made.rewrites]
         assert_close(run_measured(made.graph, inputs), expected)
         assert peak(made.graph) < peak(graph)
 

@@ -36,7 +36,7 @@ from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.fission_by_shape import fission_by_shape
+from neaptide.transform.rules.fission import fission_by_shape
 from symbolised import symbolised
 from torch_programs import Recorder
 
@@ -207,8 +207,8 @@ def test_what_is_chosen_is_never_worse_than_one_part_and_fits_where_any_number_f
         ({"length": "B*T*2"}, "does not lie in dim 0"),
         ({"length": "B*Q"}, "declares no dim Q"),
         ({"step": "T"}, "has a dim T already"),
-        ({"step": 4}, "names no dim"),
-        ({"length": 7}, "no expression"),
+        ({"step": 4}, "its setting step is no text"),
+        ({"length": 7}, "its setting length is no text"),
     ],
 )
 def test_what_fits_no_axis_is_refused(changed, reason):

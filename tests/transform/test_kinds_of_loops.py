@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -11,7 +10,6 @@ import neaptide
 from fission_play import (
     along,
     assert_close,
-    assert_same_numbers,
     random_inputs,
     run_measured,
     split,
@@ -97,16 +95,6 @@ def test_the_planner_recomputes_a_loop_where_bytes_are_short():
     ours = [runner(batch) for _ in range(3)]
     other, again = two_hills()
     torch.testing.assert_close(ours, [other(again) for _ in range(3)])
-
-
-@pytest.mark.parametrize("parts", [ROWS, ROWS - 1, 2])
-def test_parts_of_one_element_and_a_shorter_last_one(parts):
-    step, batch = wide_step()
-    graph = capture(step, (batch,)).steady.graph
-    looped = replay(
-        graph, registry(), [split(graph, touching(graph, along(graph, ROWS)), ROWS, parts)], RULES
-    ).graph
-    assert_same_numbers(looped, graph)
 
 
 def test_sums_in_a_narrow_dtype_stay_within_its_digits():

@@ -62,34 +62,6 @@ def test_of_pointwise_work_an_operand_and_a_result_of_one_part_are_left(parts):
     assert bound == resident_bytes(graph) + 2 * (whole // now)
 
 
-def test_an_axis_that_is_told_twice_is_split_once():
-    graph, axis = chain()
-    twice = parts_lower_bound_bytes(graph, [axis, axis], 2)
-    assert twice == parts_lower_bound_bytes(graph, [axis], 2)
-
-
-def test_axes_of_one_value_multiply():
-    graph, rows = chain()
-    columns = follow(graph, registry(), {graph.inputs[0]: Along(1)}, 64)
-    bound = parts_lower_bound_bytes(graph, [rows, columns], 4)
-    assert bound == resident_bytes(graph) + 2 * (ROWS * 64 * 4 // 16)
-
-
-def test_without_axes_it_is_the_bound_of_any_schedule():
-    graph, _ = chain()
-    scratch = {2: 10_000}
-    assert parts_lower_bound_bytes(graph, [], workspace=scratch) == lower_bound_bytes(
-        graph, workspace=scratch
-    )
-
-
-def test_scratch_counts_where_an_operation_runs_whole():
-    graph, axis = chain()
-    inside = next(iter(axis.members))
-    scratch = {inside: 10**6}
-    assert parts_lower_bound_bytes(graph, [axis], workspace=scratch) < 10**6
-
-
 def test_what_needs_the_whole_axis_is_counted_whole():
     norm = nn.BatchNorm1d(64)
 
@@ -138,28 +110,6 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
                 assert lower_bound_bytes(merged(variant, choices).graph) >= of_rewritten
                 made += 1
     assert made
-
-
-def test_results_on_operands_in_parts_keep_to_the_bound_that_knows_of_them():
-    graph, axis = chain()
-    choices = choices_of_all()
-    begun = choices.begun(graph)
-    (choice,) = [one for one in choices.after(begun) if one.length == ROWS]
-    in_parts = choices.taken(choice, ROWS)
-    lower = merged(in_parts, choices)
-    assert [rewrite.rule for rewrite in lower.rewrites].count("in_place")
-    assert peak(lower.graph) < parts_lower_bound_bytes(graph, [axis])  # which is of parts alone
-    bound = parts_lower_bound_bytes(graph, [axis], rewritten=registry())
-    assert resident_bytes(graph) < bound <= peak(lower.graph)
-
-
-def test_what_a_rewrite_leaves_out_is_not_counted():
-    def step(x, y):
-        return torch.cat([x @ y + x, x], 0).contiguous().clone().sum()
-
-    graph = capture(step, (torch.randn(16, 16), torch.randn(16, 16))).steady.graph
-    alone = parts_lower_bound_bytes(graph, [])
-    assert parts_lower_bound_bytes(graph, [], rewritten=registry()) < alone
 
 
 def test_of_a_tiny_graph_no_region_in_no_more_parts_goes_below_it_in_any_order():

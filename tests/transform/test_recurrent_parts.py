@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
@@ -25,7 +23,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.candidates import candidates
-from neaptide.transform.rewrite import apply_rewrite, replay
+from neaptide.transform.rewrite import apply_rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from wide_rows import trained
@@ -84,21 +82,6 @@ def test_forward_and_backward_of_a_layer_are_of_one_part(graph):
     expected = run(graph, inputs)
     for parts in (2, 4):  # of 2, 2 and 2; and of 2, 2, 1 and 1
         assert_close(run(in_parts(graph, parts), inputs), expected)
-
-
-def test_parts_of_parts(graph):
-    outer = in_parts(graph, 2)
-    (loop,) = (node for node in outer.nodes if node.regions)
-    body = loop.regions[0].body
-    first = body.nodes[layers_of(body)[0]].inputs[0]
-    found = follow(body, registry(), {first: Along(1)}, 3)
-    used = {v for n in found.members for v in body.nodes[n].inputs}
-    made = {v for n in found.members for v in body.nodes[n].outputs}
-    seeds = {v: found.axes[v] for v in used - made if v in found.axes}
-    inner = replace(fission(body, found.members, length=3, parts=3, inputs=seeds), within=(loop.id,))
-    nested = replay(outer, registry(), [inner], RULES).graph
-    inputs = random_inputs(graph)
-    assert_close(run(nested, inputs), run(graph, inputs))
 
 
 def test_what_is_kept_for_the_backward_crosses_no_border(graph):

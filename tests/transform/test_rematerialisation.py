@@ -12,10 +12,9 @@ from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.text_parser import parse_graph
-from neaptide.transform.fission.own_views import Again
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.rematerialisation import rematerialisation
+from neaptide.transform.rules.rematerialisation import Again, rematerialisation
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs
 

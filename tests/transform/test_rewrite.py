@@ -40,7 +40,7 @@ def test_nodes_of_a_rewrite_are_those_of_the_graph_before_it():
     [
         (replace(FIRST, rule="nobody"), "there is no rule of that name, only "),
         (replace(FIRST, nodes=(0, 5)), "node 5 is none of the 5 of its graph"),
-        (replace(FIRST, nodes=(0, 2)), "node 2 does not compute what node 0 does"),
+        (replace(FIRST, nodes=(0, 2)), "toy.mul does not compute what node 0 does"),
         (replace(FIRST, nodes=(1, 0)), "it must name two or more nodes, ascending, and no settings"),
         (replace(FIRST, settings=(("n", 2),)), "it must name two or more nodes, ascending, and no settings"),
         (replace(FIRST, keeps_bits=False), "it says that it does not keep the bits, and its rule says other"),
@@ -91,7 +91,7 @@ class Careless:
     def find(self, graph, registry, near=None):
         yield Rewrite(self.name, (0,))
 
-    def apply(self, graph, registry, rewrite):
+    def apply(self, graph, registry, rewrite, sizes):
         edited = GraphEdit(graph).finish()
         return replace(edited, graph=replace(edited.graph, outputs=()))
 

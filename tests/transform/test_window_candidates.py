@@ -10,13 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from fission_play import assert_close, random_inputs, run_measured
-from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import ladder
-from neaptide.planner.variants.looked_at import axes_of
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.fission.spans import stretches
 from neaptide.transform.fission.window_candidates import window_candidates
 from variant_search import choices_of_all
@@ -60,10 +56,6 @@ def forward_of(name):
     return capture(step, (torch.zeros(shape),)).steady.graph
 
 
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_with_workspace_bytes
-
-
 def test_regions_end_where_the_whole_axis_is_needed():
     graph = forward_of("pictures")
     found = window_candidates(graph, registry())
@@ -100,21 +92,6 @@ def test_the_widest_place_lies_in_every_stretch():
     wide = next(node.id for node in graph.nodes if "relu" in node.op)
     assert all(span.start <= wide < span.end for span in spans)
     assert len(spans) > 1
-
-
-def test_a_bound_holds_for_parts_that_overlap():
-    graph = forward_of("plain")
-    choices = choices_of_all()
-    begun = choices.begun(graph)
-    found = choices.after(begun)
-    bound = parts_lower_bound_bytes(graph, axes_of(begun, found, registry()))
-    peaks = [
-        peak(variant.graph)
-        for choice in found
-        for parts in ladder(choice.length)
-        if (variant := choices.taken(choice, parts)) is not None
-    ]
-    assert 0 < bound <= min(peaks) < peak(graph)
 
 
 def test_a_training_step_has_no_stretches_and_runs_in_parts_as_a_whole():

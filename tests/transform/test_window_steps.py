@@ -14,9 +14,9 @@ from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
+from neaptide.transform.rewrite import apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.windows import windows
+from neaptide.transform.rules.fission import windows
 from variant_search import choices_of_all
 from wide_rows import trained
 
@@ -133,13 +133,6 @@ def test_gradients_are_apart_and_keep_their_bits():
     inputs = random_inputs(graph)
     for one, other in zip(run_measured(graph, inputs), run_measured(made, inputs), strict=True):
         assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("nodes", [(0,), (2, 2), ()])
-def test_only_joint_gradients_are_put_apart(nodes):
-    graph = step_of(same_height(), lambda made: made.square().sum())
-    with pytest.raises(RewriteError):
-        apply_rewrite(graph, registry(), Rewrite("split_convolution_backward", nodes), RULES)
 
 
 def test_a_gradient_of_a_weight_beside_that_of_the_input_would_count_rows_twice():

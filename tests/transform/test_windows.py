@@ -16,17 +16,14 @@ from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
-from neaptide.ir.axes import Along
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.intervals import Interval, find_intervals
-from neaptide.transform.fission.region import find_region
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.windows import windows
+from neaptide.transform.rules.fission import windows
 from together import together
 
 HEIGHT = 2
@@ -238,23 +235,6 @@ def test_the_peak_is_lower():
     ]
     resident = graph.total_bytes(graph.input_storages()).constant_value()
     assert peaks[0] - resident > 2 * (peaks[1] - resident) > 2 * (peaks[2] - resident)
-
-
-def test_intervals_of_a_chain():
-    model = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Conv2d(1, 1, 5, 2, 1), nn.MaxPool2d(2, 1))
-    graph, image = captured(model, 1, 1, 21, 21)
-    nodes = range(len(graph.nodes))
-    followed = follow_windows(graph, registry(), {image: Scaled(HEIGHT, Fraction(1))}, nodes)
-    axes = {value: Along(at.dim) for value, at in followed.values.items()}
-    found = find_intervals(graph, find_region(graph, registry(), nodes, axes), followed)
-    by_name = {graph.values[value].name: made for value, made in found.made.items()}
-    assert found.units == 9  # 21 rows, 21, 10, and 9 of the result
-    assert by_name["max_pool2d_with_indices_0"] == Interval(1, 0, 0)
-    assert by_name["convolution_1"] == Interval(1, 0, 1)
-    # Row i of it reads rows 2 i - 1 to 2 i + 3.
-    assert by_name["convolution"] == Interval(2, 1, 4)
-    assert by_name["batch_0"] == Interval(2, 2, 5)
-    assert found.outside(by_name["batch_0"], 21) == (2, 2)
 
 
 @together(

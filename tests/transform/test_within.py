@@ -165,15 +165,6 @@ def test_shorter_last_parts_at_both_levels_and_further_levels():
     assert peak(deepest) < peak(made) < peak(replay(graph, registry(), rewrites[:1], RULES).graph)
 
 
-def test_the_axis_that_the_loop_around_has_cut_may_be_cut_again():
-    graph = captured_graph()
-    outer = outer_rewrite(graph, 2)  # 3 and 2 sentences
-    body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
-    region = next(c for c in regions if c.kind == "step" and c.length == 3)
-    made = replay(graph, registry(), [outer, in_parts(body, region, 2, within)], RULES).graph
-    assert_same_numbers(made, graph)
-
-
 def bodies(graph):
     """A graph and the bodies in it, outermost first."""
     found = [graph]
@@ -196,16 +187,6 @@ def test_parts_of_parts_take_what_parts_of_the_same_length_take():
     assert len(inner.effects.writes) == len(made.nodes[loops_of(made)[0]].outputs)
 
 
-def test_the_gradients_of_a_shared_weight_are_added_one_by_one():
-    graph = captured_graph()
-    body = bodies(replay(graph, registry(), [outer_rewrite(graph, 3)], RULES).graph)[1]
-    written = [body.values[n.inputs[0]].name for n in body.nodes if n.effects.writes]
-    (twice,) = {name for name in written if written.count(name) > 1}
-    terms = [n.inputs[1] for n in body.nodes if n.effects.writes and body.values[n.inputs[0]].name == twice]
-    makers = [body.nodes[body.producer(term)].op for term in terms]
-    assert makers == ["aten.mm.default", "aten.embedding_dense_backward.default"]
-
-
 OF_AN_INPUT = """graph "g" {
   input %x: f32[7, 4] kind(input)
   input %s: f32[7, 4] kind(input)
@@ -221,17 +202,6 @@ def test_what_is_read_behind_a_write_is_no_destination():
     made = fission(graph, [0, 1], length=7, parts=2, inputs={0: Along(0), 1: Along(0)})
     with pytest.raises(RewriteError, match="overwrites s, which is made outside the region"):
         replay(graph, registry(), [made], RULES)
-
-
-def test_only_the_loop_is_touched_and_prices_of_all_else_are_taken_over():
-    graph = captured_graph()
-    first, second = nested(graph, 3, 2)
-    around = replay(graph, registry(), [first], RULES).graph
-    edited = replay(around, registry(), [second], RULES)
-    assert edited.touched == second.within
-    assert edited.node_of == tuple(range(len(around.nodes)))
-    assert edited.value_of == tuple(range(len(around.values)))
-    assert edited.storage_of == tuple(range(len(around.storages)))
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-6), (torch.bfloat16, 0.1)])
@@ -266,27 +236,6 @@ def test_what_is_moved_keeps_its_place_in_the_body():
     assert made.moved(replace(outer, bodies={3: replace(body, bodies={0: body})})) is None
 
 
-def test_what_became_of_bodies_is_told_through_later_changes():
-    graph = captured_graph()
-    first, second = nested(graph, 3, 2)
-    around = replay(graph, registry(), [first], RULES).graph
-    body = bodies(around)[1]
-    once = replay(around, registry(), [second], RULES)
-    assert list(once.bodies) == list(second.within)
-    (inner,) = once.bodies.values()
-    assert inner.graph is bodies(once.graph)[1]
-    wide = next(node for node in body.nodes if node.op == "aten.gelu.default")
-    along = {wide.inputs[0]: Along(2)}
-    made = fission(body, [wide.id], length=3 * WIDTH, parts=2, inputs=along)
-    further = replace(made, within=second.within).moved(once)
-    twice = once.then(replay(once.graph, registry(), [further], RULES))
-    (made,) = twice.bodies.values()
-    assert made.graph is bodies(twice.graph)[1]
-    same = [(node, old) for node, old in zip(made.graph.nodes, made.node_of, strict=True) if old >= 0]
-    assert all(node.op == body.nodes[old].op for node, old in same if not node.regions)
-    assert len(loops_of(made.graph)) == 2
-
-
 @together(
     ("change", "why"),
     [
@@ -313,14 +262,3 @@ def test_an_axis_that_does_not_follow_from_the_part_is_refused():
     settings = tuple((name, 8 if name == "length" else found) for name, found in inner.settings)
     with pytest.raises(RewriteError, match=r"rewrite 1 \(fission\) cannot be applied"):
         replay(graph, registry(), [outer, replace(inner, settings=settings)], RULES)
-
-
-def test_along_is_the_one_of_the_full_part():
-    """Where an axis lies in what is handed over says the part around; a dim of one length cannot be another."""
-    graph = captured_graph()
-    outer, _ = nested(graph, 3, 3)
-    body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
-    region = next(c for c in regions if c.length == 2 * TOKENS)
-    wrong = replace(region, seeds={value: Along(1) for value in region.seeds})
-    with pytest.raises(RewriteError, match="an axis of 14 "):
-        replay(graph, registry(), [outer, in_parts(body, wrong, 2, within)], RULES)

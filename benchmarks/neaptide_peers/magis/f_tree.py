@@ -244,7 +244,7 @@ class _Finder:
         found = self.without.along("tree", members, seeds, axis.length, origin)
         if found is not None and found.means:
             found = self.without.along("tree", members.difference(found.means), seeds, axis.length, origin)
-        if found is None or found.own is not None or len(found.members) < _LEAST_LEFT * len(members):
+        if found is None or found.views or len(found.members) < _LEAST_LEFT * len(members):
             return None
         if not self._is_convex(found.members):
             return None

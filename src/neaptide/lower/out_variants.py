@@ -20,7 +20,7 @@ from neaptide.ops.structural import KERNELS
 
 _COPY: Final = "aten.copy_.default"
 # They return their operand's numbers in a tensor of their own, whatever their other arguments say of its geometry.
-_COPIES: Final = frozenset({"aten.clone.default", "aten._to_copy.default", "prims.clone.default"})
+_COPIES: Final = frozenset({"aten.clone.default", "aten._to_copy.default"})
 # Operations that PyTorch itself computes by another one: the same kernel, so the same bits.
 _STAND_INS: Final = {
     # aten/src/ATen/native/Activation.cpp: relu(x) is clamp_min(x, 0).

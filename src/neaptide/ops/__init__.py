@@ -17,14 +17,14 @@ def registry() -> OpRegistry:
 def _joined(declared: tuple[OpSpec, ...]) -> OpRegistry:
     from neaptide.ops import (
         aten_elementwise,
+        aten_host,
         aten_layers,
         aten_movement,
         aten_reductions,
-        prims_and_host,
         structural,
     )
     from neaptide.ops.axes import with_axes
 
-    families = (aten_elementwise, aten_reductions, aten_layers, aten_movement, prims_and_host)
+    families = (aten_elementwise, aten_reductions, aten_layers, aten_movement, aten_host)
     rows = (row for family in families for row in family.ROWS)
     return OpRegistry(with_axes([*rows, *structural.rows(), *declared]))

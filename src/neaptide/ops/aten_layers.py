@@ -47,7 +47,7 @@ ROWS: Final = (
     *meaning(Trait.CONTRACTION, flops=formulas.outer_product)("addr~ outer,out ger,out"),
     *meaning(Trait.CONTRACTION, flops=formulas.grouped_matmul)("_grouped_mm"),
     *meaning(Trait.CONTRACTION, flops=formulas.list_matmul)("_foreach_mm"),
-    *meaning(Trait.CONTRACTION, flops=formulas.linear())("linear,out mkldnn_linear,out"),
+    *meaning(Trait.CONTRACTION, flops=formulas.linear)("linear,out mkldnn_linear,out"),
     *meaning(Trait.CONTRACTION, flops=formulas.linear_backward)("linear_backward,out=out0+out1+out2"),
     *meaning(Trait.CONTRACTION, flops=formulas.trilinear)("_trilinear,out"),
     # How long the dot products are is in an equation or in lists of axes: the result alone is counted.

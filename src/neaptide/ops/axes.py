@@ -25,10 +25,9 @@ def table() -> Mapping[str, AxisRow]:
     for family in _FAMILIES:
         for block in family.ROWS:
             row = replace(block.row, shapes=block.shapes)
-            for overload in overloads(block.names, block.namespace):
-                name = overload.name.removesuffix(".")
-                if found.setdefault(name, row) is not row:
-                    raise ValueError(f"two rows of axes for {name}")
+            for overload in overloads(block.names):
+                if found.setdefault(overload.name, row) is not row:
+                    raise ValueError(f"two rows of axes for {overload.name}")
     return found
 
 
@@ -39,7 +38,7 @@ def with_axes(rows: Iterable[OpSpec]) -> Iterator[OpSpec]:
     """
     plain = pointwise()
     for row in rows:
-        axes = table().get(row.name)
+        axes = table().get(row.name, row.axes)
         if axes is None and row.is_a(Trait.ELEMENTWISE) and not row.rng:
             axes = plain
         yield row if axes is None else replace(row, axes=axes)

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.ir.axes import Need, OpAxis
-from neaptide.ir.nodes import ADD_OP, COPY_OP, PUT_OP
 from neaptide.ir.registry import AxisRow, Call
 from neaptide.ops.axes_forms import Axed, Axes, along, pointwise, pointwise_axes
-from neaptide.ops.structural import CONSTANT_OP
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)
@@ -74,9 +72,4 @@ ROWS: Final = (
         AxisRow(_drawn(pointwise_axes)),
     ),
     Axed("rand_like randn_like bernoulli.p,default", AxisRow(_drawn(_filled_like))),
-    Axed(f"{CONSTANT_OP.partition('.')[2]}.", AxisRow(), namespace="neaptide"),
-    Axed(f"{COPY_OP.partition('.')[2]}.", pointwise(_FIRST), namespace="neaptide"),
-    Axed(f"{PUT_OP.partition('.')[2]}.", pointwise(), namespace="neaptide"),
-    # Each part adds its own term to what is handed over whole.
-    Axed(f"{ADD_OP.partition('.')[2]}.", pointwise(_SECOND), namespace="neaptide"),
 )

@@ -28,7 +28,6 @@ class Axed:
 
     names: str
     row: AxisRow
-    namespace: str = "aten"
     shapes: tuple[int, ...] = ()
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from neaptide.errors import UsageError
 from neaptide.ir.registry import OpSpec
 
-_OWN_NAMESPACES: Final = frozenset({"aten", "prims", "host", "neaptide"})
+_OWN_NAMESPACES: Final = frozenset({"aten", "host", "neaptide"})
 _NAME: Final = re.compile(r"(\w+)(?:::|\.)(\w+)(?:\.(\w+))?")
 
 _rows: dict[str, OpSpec] = {}

@@ -72,9 +72,9 @@ def dot_products(call: Call) -> SizeExpr:
     return call.output().numel * left.shape[-1] * 2
 
 
-def linear(weight: int = 1) -> SizeRule:
+def linear(call: Call) -> SizeExpr:
     """`2 m k n` for a dense layer whose weight is (n, k)."""
-    return lambda call: _tensor(call, 0).numel * _tensor(call, weight).shape[0] * 2
+    return _tensor(call, 0).numel * _tensor(call, 1).shape[0] * 2
 
 
 def outer_product(call: Call) -> SizeExpr:
@@ -100,7 +100,7 @@ def _convolution(grid: SizeExpr, weight: Value) -> SizeExpr:
     return grid * product(weight.shape[1:]) * 2
 
 
-def convolution(transposed_at: int | None = 6, weight: int = 1) -> SizeRule:
+def convolution(transposed_at: int | None = 6) -> SizeRule:
     """Convolution: each element of the result is a dot product over `weight.shape[1:]`.
 
     A transposed convolution does the same for each element of its input. Groups are in the weight's shape; padding
@@ -110,7 +110,7 @@ def convolution(transposed_at: int | None = 6, weight: int = 1) -> SizeRule:
     def rule(call: Call) -> SizeExpr:
         transposed = transposed_at is not None and bool(call.arg(transposed_at))
         grid = _tensor(call, 0).numel if transposed else call.output().numel
-        return _convolution(grid, _tensor(call, weight))
+        return _convolution(grid, _tensor(call, 1))
 
     return rule
 

@@ -15,6 +15,7 @@ from typing import Any
 from neaptide.errors import UnknownOp
 from neaptide.ir.nodes import ADD_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
+from neaptide.ops.axes_forms import pointwise
 from neaptide.ops.byte_sizes import output_traffic, traffic
 
 _OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"
@@ -75,14 +76,16 @@ def host_function(op: str) -> Callable[..., Any]:
 def rows() -> Iterator[OpSpec]:
     """The loop op (its cost is its body's), what loops do with their results, literal tensors, host functions."""
     yield OpSpec(name=LOOP_OP)
-    yield OpSpec(name=COPY_OP, traits=frozenset({Trait.COPY}))
-    yield OpSpec(name=PUT_OP, traits=frozenset({Trait.COPY}), writes=(0,), bytes_moved=traffic((0,)))
+    copies, written = frozenset({Trait.COPY}), traffic((0,))
+    yield OpSpec(name=COPY_OP, traits=copies, axes=pointwise((0,)))
+    yield OpSpec(name=PUT_OP, traits=copies, writes=(0,), bytes_moved=written, axes=pointwise())
     yield OpSpec(
         name=ADD_OP,
         traits=frozenset({Trait.ELEMENTWISE}),
         writes=(0,),
         flops=lambda call: call.inputs()[0].numel,
         bytes_moved=lambda call: call.inputs()[0].nbytes * 3,
+        axes=pointwise((1,)),  # each part adds its own term to what is handed over whole
     )
     yield OpSpec(name=CONSTANT_OP, traits=frozenset({Trait.FACTORY}))
     for op in HOST_FUNCTIONS:

@@ -34,7 +34,7 @@ class Overload:
     in_place: tuple[int, ...]
 
 
-def overloads(text: str, namespace: str = "aten") -> Iterator[Overload]:
+def overloads(text: str) -> Iterator[Overload]:
     """The overloads that a block of text lists, in its order. O(length).
 
     >>> [o.name for o in overloads("add.Tensor,Scalar relu,out")]
@@ -52,7 +52,7 @@ def overloads(text: str, namespace: str = "aten") -> Iterator[Overload]:
                 marked, _, results = item.partition("=")
                 overload = marked.rstrip("^")
                 written, on_top = _writes(base, overload, results), tuple(range(marked.count("^")))
-                yield Overload(f"{namespace}.{base}.{overload}", written, on_top)
+                yield Overload(f"aten.{base}.{overload}", written, on_top)
 
 
 def _spelled_out(token: str) -> Iterator[tuple[str, list[str]]]:
@@ -87,7 +87,6 @@ def in_place_names(text: str) -> str:
 
 def meaning(
     *traits: Trait,
-    namespace: str = "aten",
     writes: tuple[Position, ...] | None = None,
     bytes_moved: SizeRule | None = None,
     in_place: tuple[int, ...] | None = None,
@@ -101,7 +100,7 @@ def meaning(
 
     def rows(text: str) -> tuple[OpSpec, ...]:
         found = []
-        for overload in overloads(text, namespace):
+        for overload in overloads(text):
             written = overload.writes if writes is None else writes
             moved = traffic(written) if bytes_moved is None else bytes_moved
             on_top = overload.in_place if in_place is None else in_place

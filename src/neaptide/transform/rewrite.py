@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from neaptide.errors import RewriteError, SymbolicError
 from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import Binding, trips
+from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 
 _NodeId = Annotated[int, msgspec.Meta(ge=0)]
@@ -79,6 +80,11 @@ class Rewrite:
         return None if inner is None else replace(inner, within=(*there, *inner.within))
 
 
+def refused(node: Node, what: str) -> RewriteError:
+    """Why a rewrite may not change a node, with its operation in front, and where the user called it."""
+    return RewriteError(f"{node.op} {what}", where=node.source.location or None)
+
+
 class Rule(Protocol):
     """One kind of change. A rule matches traits of operations, never their names.
 
@@ -114,22 +120,15 @@ class Rule(Protocol):
         """
         ...
 
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
         """The changed graph. It has the same inputs, and as many outputs that mean the same, in the same order.
+
+        `sizes` are those that it runs under, for a rule that needs numbers where dims are symbolic.
 
         Raises:
             RewriteError: the rewrite is not legal in this graph. A rule checks all that `find` would have checked: the
                 rewrite may come from a file.
         """
-        ...
-
-
-@runtime_checkable
-class SizedRule(Rule, Protocol):
-    """A rule that asks for numbers where a graph has symbolic dims."""
-
-    def under(self, sizes: Sizes) -> Rule:
-        """The rule for graphs that run under some sizes."""
         ...
 
 
@@ -179,10 +178,8 @@ def apply_rewrite(
     if rewrite.keeps_bits != rule.keeps_bits:
         says = "keeps" if rewrite.keeps_bits else "does not keep"
         raise RewriteError(f"it says that it {says} the bits, and its rule says otherwise")
-    if isinstance(rule, SizedRule):
-        rule = rule.under(sizes)
     try:
-        edited = rule.apply(graph, registry, rewrite)
+        edited = rule.apply(graph, registry, rewrite, sizes)
     except SymbolicError as error:
         raise RewriteError(f"it needs numbers where sizes follow from a part: {error.what}") from error
     _check_interface(graph, edited)

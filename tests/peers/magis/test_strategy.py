@@ -26,12 +26,10 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.estimate import PartCosts
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import carry_out, moves, strategy
-from neaptide_peers.magis.best_first import BestFirst, Wanted
 from neaptide_peers.magis.state import State
 from step_checks import assert_runs_as_predicted
 from wide_rows import rows_step
@@ -183,46 +181,6 @@ def test_random_numbers_are_drawn_once(graphs):
     assert largest > 0.5 * sum(node.source.phase != "optimizer" for node in carrying.begun.graph.nodes)
 
 
-def test_what_is_overwritten_never_runs_again(graphs):
-    graph = graphs["rows"]
-    flat = strategy.Carrying.of(asked_of(graph)).simulator.flat
-    written = {access.storage for node in graph.nodes for access in node.effects.writes}
-    assert written
-    for node, made in enumerate(flat.made):
-        if written.intersection(made):
-            assert flat.again_until[node] == 0
-
-
-def test_the_search_rewrites_a_graph_for_states_that_it_judges_alone(graphs, monkeypatch):
-    made = asked_of(graphs["rows"])
-    carrying = strategy.Carrying.of(made)
-    calls, simulated = [], []
-    applied, run = carry_out.apply_rewrite, carrying.simulator.run
-
-    def counted(*arguments):
-        calls.append(arguments)
-        return applied(*arguments)
-
-    monkeypatch.setattr(carry_out, "apply_rewrite", counted)
-    monkeypatch.setattr(
-        type(carrying.simulator), "run", lambda _, state: simulated.append(state) or run(state)
-    )
-    wanted = Wanted(longest_s=LONGEST_S)
-    search = BestFirst(carrying.simulator, wanted, strategy.LimitGuard(Limits(work=80)), judge=lambda _: None)
-    search.run(parts_only=False)
-    assert any(state.parts for state in simulated)
-    assert calls == []
-    judged = []
-    search = BestFirst(
-        carrying.simulator,
-        wanted,
-        strategy.LimitGuard(Limits(work=40)),
-        judge=lambda state: judged.append(state) or carrying.judged(state),
-    )
-    search.run(parts_only=True)
-    assert len(calls) == sum(len(state.parts) for state in judged) > 0
-
-
 def numbers(answer):
     made = answer.found.program.predictions
     return (
@@ -287,13 +245,3 @@ def test_it_takes_sums_in_another_order():
     step, batch = rows_step()
     with pytest.raises(UsageError, match="takes sums in another order"):
         neaptide.plan(step, batch, budget="60%", strategy=MAGIS)
-
-
-def test_parts_take_the_time_of_the_whole_and_more(graphs):
-    made = asked_of(graphs["rows"])
-    made.costs = PartCosts.on(get_device(DEVICE))
-    flat = strategy.Carrying.of(made).simulator.flat
-    for node in range(len(flat.made)):
-        whole, *parts = (n * flat.counting.part_seconds(node, n, {}) for n in (1, 2, 4))
-        assert whole < parts[0] < parts[1]
-    assert flat.counting.merge_seconds(2, [12], []) > flat.counting.merge_seconds(2, [], [12]) > 0

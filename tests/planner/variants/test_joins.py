@@ -119,21 +119,3 @@ def test_the_first_step_is_rewritten_like_the_usual_one():
     assert [r.rule for r in first.rewrites if r.rule == "fission"] == [
         r.rule for r in usual.rewrites if r.rule == "fission"
     ]
-
-
-@pytest.mark.slow
-def test_all_programs_share_the_time(monkeypatch):
-    step, batch = step_and_batch(16)
-    prepared = prepare(step, (batch,), device="rtx3090")
-    asked = []
-    inner = type(prepared).plan_program
-
-    def told(self, index, options, *rest):
-        asked.append(options.limits)
-        return inner(self, index, options, *rest)
-
-    monkeypatch.setattr(type(prepared), "plan_program", told)
-    prepared.plan(Ask(Budget("80%"), limits=Limits(20.0, seed=3)))
-    assert [limits.seed for limits in asked] == [3, 3]
-    assert asked[0].time_s < 15.0
-    assert asked[1].time_s <= 20.0

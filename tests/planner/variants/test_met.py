@@ -75,11 +75,6 @@ def test_the_whole_step_is_priced_whatever_its_estimate_says(monkeypatch):
     assert wholes()
 
 
-def test_the_same_is_met_again(graph):
-    again = [[figures(plan) for plan in front(graph, [(1.2, 400), (1.6, 400)])[1]] for _ in range(2)]
-    assert again[0] == again[1]
-
-
 def test_plans_of_a_variant_are_kept_where_none_beats_them(graph):
     met, plans = front(graph, [(1.2, 400), (1.6, 400)])
     for plan in plans:

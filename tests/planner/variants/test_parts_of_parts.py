@@ -111,11 +111,3 @@ def test_estimates_of_parts_of_parts_are_near(begun):
             assert estimate.peak_bytes == pytest.approx(exact, rel=0.15)
             compared += 1
     assert compared > 3
-
-
-def test_sizes_of_a_place_are_those_of_a_full_part(begun):
-    _, variant, _ = begun
-    inner = [level for level in levels_of(variant.graph) if level.within]
-    for level in inner:
-        assert all(extent.is_constant for value in level.full.values for extent in value.shape)
-    assert {tuple(sizes.values()) for level in inner for sizes in level.sizes} == {(2,), (1,)}

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neaptide.analysis.bounds import lower_bound_bytes
 from neaptide.budget import Budget
 from neaptide.errors import PlanError
 from neaptide.ir.builder import GraphBuilder
@@ -19,7 +18,6 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.looked_at import most_parts, parts_record
 from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.settings import SETTINGS
-from neaptide.planner.variants.variant import Variant
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
 from neaptide.runtime.steps.capturing import capture
@@ -56,19 +54,6 @@ def test_a_plan_keeps_to_the_bound_of_as_many_parts_as_it_has(found):
     assert record.regions_left_out == 0
 
 
-def test_fewer_parts_have_a_higher_bound_down_to_that_of_whole_operations(found):
-    made, known = found
-    parts_record(made, made.begun, PRICING, known)
-    bound = known.bound_behind(made.begun, lambda: pytest.fail("it was known"))
-    bounds = [bound(parts) for parts in (None, 24, 12, 6, 3, 2, 1)]
-    assert bounds == sorted(bounds)
-    assert (
-        bounds[0]
-        < bounds[-1]
-        <= lower_bound_bytes(made.begun.graph, workspace=PRICING.prices(made.begun.graph).own_workspace)
-    )
-
-
 def test_state_that_waits_on_the_host_is_left_out_of_both_bounds(found):
     made, known = found
     usual = parts_record(made, made.begun, PRICING, known)
@@ -81,17 +66,6 @@ def test_state_that_waits_on_the_host_is_left_out_of_both_bounds(found):
     away = sum(step.state_bytes)
     assert record.lower_bound_bytes == usual.lower_bound_bytes - away
     assert record.most_parts_lower_bound_bytes == usual.most_parts_lower_bound_bytes - away
-
-
-def test_a_bound_that_the_plan_is_below_is_not_told(found):
-    made, known = found
-    low = replace(made.found.program.predictions, peak_with_workspace_bytes=1)
-    program = replace(made.found.program, predictions=low)
-    record = parts_record(replace(made, found=SimpleNamespace(program=program)), made.begun, PRICING, known)
-    assert (record.most_parts_lower_bound_bytes, record.most_parts) == (0, most_parts(made.variant.graph))
-    whole = replace(made, variant=Variant.captured(made.begun.graph))
-    record = parts_record(whole, made.begun, PRICING, known)
-    assert (record.most_parts_lower_bound_bytes, record.most_parts) == (0, 0)
 
 
 def test_a_plan_file_whose_bounds_contradict_each_other_is_refused(found):

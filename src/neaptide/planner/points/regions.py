@@ -14,12 +14,10 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.transform.fission.candidates import Candidate, candidates
-from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.fission_by_shape import by_chance, fission_by_shape
+from neaptide.transform.rules.fission import by_chance, fission_by_shape
 from neaptide.transform.rules.mean_to_sum import mean_to_sum
-from neaptide.transform.rules.rematerialisation import rematerialisation
 
 _NEAR_THE_END: Final = 8  # shapes at which every dim is so much below its end
 _NO_SUFFIX: Final = 1  # means lie in regions of all kinds
@@ -67,31 +65,26 @@ def regions_in_parts(
     for one in candidates(with_sizes(summed.graph, shape), registry):
         if made == most:
             return
-        behind = _in_parts(summed.graph, registry, one, shape)
-        if behind is not None:
+        last = _in_parts(summed.graph, registry, one, shape)
+        if last is not None:
             made += 1
-            rewrites = (*first, *behind)
+            rewrites = (*first, last)
             yield RegionInParts(_told(one), rewrites, replay(graph, registry, rewrites, RULES))
 
 
-def _in_parts(
-    graph: Graph, registry: OpRegistry, region: Candidate, shape: Binding
-) -> tuple[Rewrite, ...] | None:
-    """The rewrites that run a region in parts; None where that does not go at all shapes."""
-    own = (rematerialisation([region.own]),) if region.own is not None else ()
+def _in_parts(graph: Graph, registry: OpRegistry, region: Candidate, shape: Binding) -> Rewrite | None:
+    """The rewrite that runs a region in parts; None where that does not go at all shapes."""
+    lengths = (graph.values[value].shape[along.dim] for value, along in region.seeds.items())
+    length = next((one for one in lengths if one.evaluate(shape) == region.length), None)
+    if length is None or length.is_constant:
+        return None
+    nodes, step = region.members | region.views, _new_dim(graph)
+    rewrite = fission_by_shape(graph, nodes, length=length, step=step, inputs=region.seeds)
     try:
-        later = replay(graph, registry, own, RULES)
-        members, seeds = with_own_views(later, region.members, region.seeds, region.own)
-        now = later.graph
-        lengths = (now.values[value].shape[along.dim] for value, along in seeds.items())
-        length = next((one for one in lengths if one.evaluate(shape) == region.length), None)
-        if length is None or length.is_constant:
-            return None
-        rewrite = fission_by_shape(now, members, length=length, step=_new_dim(now), inputs=seeds)
-        replay(now, registry, [rewrite], RULES)
+        replay(graph, registry, [rewrite], RULES)
     except RewriteError:
         return None  # it was found at one shape, and does not have its parts at another
-    return (*own, rewrite)
+    return rewrite
 
 
 def _new_dim(graph: Graph) -> str:

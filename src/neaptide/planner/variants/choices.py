@@ -20,15 +20,12 @@ from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
 from neaptide.transform.fission.expand_contract import ExpandContract, amplified, expand_contract, twins_apart
-from neaptide.transform.fission.own_views import with_own_views
 from neaptide.transform.fission.spans import has_backward
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import STATIC, Sizes, replay, sizes_within
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.fission import fission
+from neaptide.transform.rules.fission import fission, windows
 from neaptide.transform.rules.mean_to_sum import mean_to_sum
-from neaptide.transform.rules.rematerialisation import rematerialisation
-from neaptide.transform.rules.windows import windows
 
 _DRAWS, _GRADIENTS = RULES["split_dropout"], RULES["split_convolution_backward"]
 _KINDS = {
@@ -37,8 +34,6 @@ _KINDS = {
     "expand_contract": "what makes {} wider",
     "stretch": "a stretch from {} on",
 }
-
-_NO_SUFFIX = 0
 
 # Micro-batching splits everything but what makes numbers, such as the count of labels.
 _WHOLE = 0.95
@@ -77,6 +72,13 @@ class Level:
         if self.loop is None:
             return frozenset()
         return frozenset((self.graph.inputs[part.input], part.axis) for part in self.loop.slices)
+
+
+def body_at(graph: Graph, within: tuple[int, ...]) -> Graph:
+    """The body of the loop at the end of a path; the graph itself for none."""
+    for loop in within:
+        graph = graph.nodes[loop].regions[0].body
+    return graph
 
 
 def levels_of(graph: Graph) -> Iterator[Level]:
@@ -142,28 +144,29 @@ class Choices:
     def __init__(self, registry: OpRegistry, objection: Objection) -> None:
         self.registry, self.objection = registry, objection
         self.refusals: list[str] = []
-        self._begun: dict[int, tuple[Graph, Variant]] = {}  # with the graph: else another could get its id
-        self._after: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
-        self._whole: dict[int, tuple[Variant, tuple[Choice, ...]]] = {}
-        self._left_out: dict[int, tuple[Variant, int]] = {}
-        self._bounds: dict[int, tuple[Variant, PartsBound]] = {}
+        self.bounds: dict[Variant, PartsBound] = {}
+        self._begun: list[tuple[Graph, Variant]] = []
+        self._after: dict[Variant, tuple[Choice, ...]] = {}
+        self._left_out: dict[Variant, int] = {}
 
     def begun(self, graph: Graph) -> Variant:
         """A captured graph without the means that would stand in the way of parts, and with masks drawn by themselves."""
-        if id(graph) not in self._begun:
-            self._begun[id(graph)] = graph, self._without_means(self._drawn_first(graph))
-        return self._begun[id(graph)][1]
+        found = next((begun for known, begun in self._begun if known is graph), None)
+        if found is None:
+            found = self._drawn_first(graph)
+            while means := means_in_regions(found.graph, self.registry):
+                found = found.then(
+                    self.registry, [mean_to_sum(means)]
+                )  # a mean may come to light behind another
+            self._begun.append((graph, found))
+        return found
 
     def without_parts(self, begun: Variant) -> Variant:
         """What a variant becomes where nothing of it runs in parts: masks that are drawn by themselves take time for nothing then."""
-        for graph, made in self._begun.values():
+        for graph, made in self._begun:
             if made is begun and any(one.rule == _DRAWS.name for one in made.rewrites):
                 return Variant.captured(graph)
         return begun
-
-    def knows(self, variant: Variant) -> bool:
-        """Whether it was found before what may follow from a variant."""
-        return id(variant) in self._after
 
     def _drawn_first(self, graph: Graph) -> Variant:
         plain = Variant.captured(graph)
@@ -175,55 +178,21 @@ class Choices:
         self.refuse(first[0].rule, reason)
         return plain
 
-    def _without_means(self, made: Variant) -> Variant:
-        """A mean may come to light behind another."""
-        while means := self._means(made.graph):
-            made = made.then(self.registry, [mean_to_sum(means)])
-        return made
-
-    def _means(self, graph: Graph) -> list[int]:
-        """Those between the forward and its loss, which lies in all regions."""
-        return list(means_in_regions(graph, self.registry))
-
     def after(self, variant: Variant) -> tuple[Choice, ...]:
         """What may follow from a variant, those that make most bytes in parts first."""
-        if id(variant) in self._after:
-            return self._after[id(variant)][1]
+        if variant in self._after:
+            return self._after[variant]
         found = [choice for level in levels_of(variant.graph) for choice in self._in(variant, level)]
         found.sort(key=lambda choice: (-choice.nbytes, choice.regions[0].origin))
         first = tuple(found[: SETTINGS.most_choices])
-        if len(found) > len(first):
-            self._left_out[id(variant)] = variant, len(found) - len(first)
-        if any(variant is begun for _, begun in self._begun.values()):
-            self._after[id(variant)] = variant, first
+        self._left_out[variant] = len(found) - len(first)
+        if any(variant is begun for _, begun in self._begun):
+            self._after[variant] = first
         return first
-
-    def whole(self, variant: Variant) -> tuple[Choice, ...]:
-        """Those of what may follow from a variant that split the whole step, found without the others.
-
-        That takes a fraction of the time. `after` gives the same objects again.
-        """
-        if id(variant) not in self._whole:
-            beside = candidates(variant.graph, self.registry, _NO_SUFFIX)
-            found = (Choice(variant, (region,)) for region in beside if region.kind == "step")
-            self._whole[id(variant)] = variant, tuple(found)
-        return self._whole[id(variant)][1]
-
-    def _of(self, variant: Variant, region: Candidate, within: tuple[int, ...]) -> Choice:
-        """The choice of one region: the one that is known, if one is."""
-        known = self._whole[id(variant)][1] if id(variant) in self._whole and not within else ()
-        same = (one for one in known if one.regions[0] == region)
-        return next(same, None) or Choice(variant, (region,), within)
 
     def left_out_after(self, variant: Variant) -> int:
         """How many choices may follow from a variant beside those of `after`, once that was asked."""
-        return self._left_out.get(id(variant), (variant, 0))[1]
-
-    def bound_behind(self, variant: Variant, made: Callable[[], PartsBound]) -> PartsBound:
-        """What no parts behind a variant go below, as `made` tells when it is first asked."""
-        if id(variant) not in self._bounds:
-            self._bounds[id(variant)] = variant, made()
-        return self._bounds[id(variant)][1]
+        return self._left_out.get(variant, 0)
 
     def taken(self, choice: Choice, parts: int) -> Variant | None:
         """The variant with the regions of a choice in parts; None where they cannot be, and `refusals` says why."""
@@ -244,23 +213,17 @@ class Choices:
             self.refusals.append(told)
 
     def _in_parts(self, choice: Choice, parts: int) -> Variant:
-        begun, within = choice.begun, choice.within
-        own = [made.own for made in choice.regions if made.own is not None]
-        first = [replace(rematerialisation(own), within=within)] if own else []
-        later = replay(begun.graph, self.registry, first, RULES)
-        here = _inside(later, within)
-        rewrites = []
+        graph, rewrites = body_at(choice.begun.graph, choice.within), []
         for made in choice.regions:
-            members, seeds = with_own_views(here, made.members, made.seeds, made.own)
+            nodes = made.members | made.views
             split = (
-                windows(here.graph, members, parts=parts, inputs=made.scaled_seeds())
+                windows(graph, nodes, parts=parts, inputs=made.scaled_seeds())
                 if made.scales
-                else fission(here.graph, members, length=made.length, parts=parts, inputs=seeds)
+                else fission(graph, nodes, length=made.length, parts=parts, inputs=made.seeds)
             )
-            rewrites.append(replace(split, within=within))
-        ready = Variant(begun.decisions, (*begun.rewrites, *first), begun.edited.then(later))
+            rewrites.append(replace(split, within=choice.within))
         decision = Decision(choice.described(parts), choice.nbytes, is_whole_step=choice.is_whole_step)
-        return ready.then_all(self.registry, rewrites, decision)
+        return choice.begun.then_all(self.registry, rewrites, decision)
 
     def _in(self, variant: Variant, level: Level) -> Iterator[Choice]:
         """Regions of the graph of a variant, or of the body of a loop in it."""
@@ -270,7 +233,7 @@ class Choices:
             again = any((value, along.dim) in cut for value, along in region.seeds.items())
             # All of a part in parts, along the axis that makes the part, is the same in more parts.
             if not (again and region.kind == "step" and region.share > _WHOLE):
-                yield self._of(variant, region, level.within)
+                yield Choice(variant, (region,), level.within)
         # Overlapping parts do not fill what a loop around puts together.
         if not level.within:
             yield from self._overlapping(variant, beside)

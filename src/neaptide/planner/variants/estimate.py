@@ -49,7 +49,7 @@ class PartCosts:
         )
 
     def lost(self, seconds: NDArray[np.float64], contracts: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Of the seconds of calls, those that the device is not busy, as `cost.roofline` has it. In parts they grow as `parts ** fall`.
+        """Of the seconds of calls, those that the device is not busy, as `cost.model.roofline_seconds` has it. In parts they grow as `parts ** fall`.
 
         Args:
             contracts: whether its arithmetic takes the time, or its traffic.

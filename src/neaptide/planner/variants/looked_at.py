@@ -22,7 +22,9 @@ from neaptide.units import format_bytes
 
 def parts_record(made: VariantPlan, begun: Variant, pricing: Pricing, known: Choices) -> PartsRecord:
     """The record of a search. O(axes of the choices x size of the graph), once for all searches of a program."""
-    bound = known.bound_behind(begun, lambda: _bound(begun, made.choices, pricing, known))
+    if begun not in known.bounds:
+        known.bounds[begun] = _bound(begun, made.choices, pricing, known)
+    bound = known.bounds[begun]
     program, away = made.found.program, 0
     if program.stays:
         # The bound counts what the caller owns; state may be on the host while operations run that do not touch it.

@@ -12,7 +12,7 @@ from typing import Final
 
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
-from neaptide.planner.variants.choices import Choices
+from neaptide.planner.variants.choices import Choices, body_at
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
@@ -32,7 +32,7 @@ def merged(variant: Variant, choices: Choices, *, keeps_operands: bool = False) 
         for path in tuple(_paths(variant.graph)):
             if keeps_operands and path and rule == _OVERWRITES:
                 continue
-            for found in RULES[rule].find(_body(variant.graph, path), choices.registry):
+            for found in RULES[rule].find(body_at(variant.graph, path), choices.registry):
                 variant = _with(variant, replace(found, within=path), choices)
     return variant
 
@@ -57,10 +57,3 @@ def _paths(graph: Graph) -> Iterator[tuple[int, ...]]:
             for path in _paths(node.regions[0].body):
                 yield (node.id, *path)
     yield ()
-
-
-def _body(graph: Graph, path: tuple[int, ...]) -> Graph:
-    """The body of the loop at the end of a path."""
-    for loop in path:
-        graph = graph.nodes[loop].regions[0].body
-    return graph

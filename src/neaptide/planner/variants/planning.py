@@ -19,8 +19,7 @@ from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.merges import merged
 from neaptide.planner.variants.met import MetPlans, PricedVariant, VariantPlan
-from neaptide.planner.variants.processes.pool import Lost, WorkerPool
-from neaptide.planner.variants.processes.task import PricedTask
+from neaptide.planner.variants.processes.pool import Lost, PricedTask, WorkerPool
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant

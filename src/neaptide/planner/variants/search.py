@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.ir.graph import Graph
-from neaptide.outcome import Stopwatch
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.rewrite_cost import rewrite_cost
@@ -115,9 +114,6 @@ class _Search(VariantPlanning):
     def run(self, floor: VariantPlan) -> VariantPlan:
         """The best of the floor and of what the loop meets."""
         self.pool = started_pool(self.workers, SETTINGS.batch, self.quick, self.floor_seconds, self.interrupt)
-        watch = Stopwatch()
-        self.choices.begun(self.graph)
-        took_s = watch.seconds()
         best, price = self._best_met(floor), self._price_of(self.before, floor)
         known = [one for one in self.met.variants() if one.variant.rewrites != floor.variant.rewrites]
         if known:
@@ -127,7 +123,7 @@ class _Search(VariantPlanning):
             best = self._others[0]
             price = price.after(self.in_program_order(best.variant), planned_sequence(best.found))
             self._sure += self._beside(best, begun)
-        choices = self._follow(begun, price, took_s)
+        choices = self._follow(begun, price)
         # Beside what promises most, the whole step and what is best in program order are planned in any case: nobody who splits
         # by hand, or splits first and plans then, shall be better off because an estimate was wrong.
         picked = self._picked(best, price, (self._promised, self._of_whole_step, self._in_program_order), 1)
@@ -140,8 +136,7 @@ class _Search(VariantPlanning):
                 price = price.after(self.in_program_order(best.variant), planned_sequence(best.found))
                 self._go_on(best, picked[found.index(winner)].choice, price, begun)
             picked = self._picked(best, price, (self._promised,) * SETTINGS.batch, 0)
-        choices = self.choices.after(begun) if self.choices.knows(begun) else choices
-        return replace(self._once_more(best, floor), begun=begun, choices=choices)
+        return replace(self._once_more(best, floor), begun=begun, choices=tuple(choices))
 
     def run_like(self, best: VariantPlan, decisions: Sequence[Decision]) -> VariantPlan:
         """The better of the floor and of one variant, after what was decided for another graph."""
@@ -194,20 +189,9 @@ class _Search(VariantPlanning):
         self._others.append(made)
         return made
 
-    def _follow(self, begun: Variant, price: Price, took_s: float = 0.0) -> tuple[Choice, ...]:
-        """Look at what may follow from a variant.
-
-        Finding that takes about as long as finding what stands in its way, which took some seconds. The whole step is found
-        soonest, and seldom far from the best: where time is short it comes first.
-        """
-        time_s = self.limits.time_s
-        is_late = bool(time_s and took_s) and self.left() - took_s / (time_s or 1.0) < 2 * SETTINGS.reserve
-        if is_late and not self.choices.knows(begun):
-            choices = self.choices.whole(begun)
-            if self.left() > SETTINGS.reserve:
-                self._waiting.insert(0, begun)
-        else:
-            choices = self.choices.after(begun)
+    def _follow(self, begun: Variant, price: Price) -> Sequence[Choice]:
+        """Estimate what may follow from a variant."""
+        choices = self.choices.after(begun)
         before = baseline(self.quick.problem(begun.graph)).peak_with_workspace_bytes
         seen = estimates(begun, filter(self.only, choices), self.quick, self.costs)
         for known in self.met.all_priced():

@@ -46,9 +46,9 @@ def division_of(graph: Graph, decisions: Iterable[Decision]) -> Division:
     return Division.WHOLE_STEP if whole else Division.REGIONS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """A graph after some rewrites.
+    """A graph after some rewrites. No two are equal.
 
     Attributes:
         rewrites: to be replayed from the graph that was captured.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from neaptide.errors import RewriteError
+from neaptide.ir.effects import effects_of
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import COPY_OP, FILLING_OPS, Access, Effects, Named, Node, Ref
+from neaptide.ir.nodes import COPY_OP, FILLING_OPS, Access, Arg, Effects, Named, Node, Ref
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Storage, Value, contiguous_strides
 from neaptide.ops.rewritten import plain_terms
@@ -29,24 +30,16 @@ class Part:
     output_of: tuple[int, ...]
 
 
-def part_body(graph: Graph, registry: OpRegistry, region: Region, shapes: PartShapes) -> Part:
-    """The members of a region as a graph that is handed parts and hands back parts. O(size of the region).
-
-    Where a sum over all parts is the sum of two terms in each, its terms are handed back instead: each can be added as soon
-    as it is made, as the gradients of a weight that two layers share.
-
-    A part along an inner axis is not contiguous where it is cut out of a whole: it is copied before its first use, since
-    the members were captured on values that are.
-    """
-    return PartBody(graph, registry, shapes).build(region)
-
-
 @dataclass
 class PartBody:
-    """The body on its way.
+    """The members of a region as a graph that is handed parts and hands back parts.
 
-    `number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it. `version`
-    is of those, by their ids in the body, once a member has written them.
+    Where a sum over all parts is the sum of two terms in each, its terms are handed back instead: each can be added as soon
+    as it is made, as the gradients of a weight that two layers share. A part along an inner axis is not contiguous where it is
+    cut out of a whole: it is copied before its first use, since the members were captured on values that are.
+
+    `number` and `storage` lead from ids outside to ids in the body; storages that are handed over are not in it. Versions
+    are put in at the end.
     """
 
     graph: Graph
@@ -57,25 +50,38 @@ class PartBody:
     nodes: list[Node] = field(default_factory=list)
     number: dict[int, int] = field(default_factory=dict)
     storage: dict[int, int] = field(default_factory=dict)
-    version: dict[int, int] = field(default_factory=dict)
 
     def build(self, region: Region) -> Part:
-        """The graph of one trip."""
+        """The graph of one trip. O(size of the region)."""
         inputs = [self._input(number) for number in region.inputs]
         parts = terms_of_outputs(self.graph, region)
         left_out = {node for found in parts for node in found.additions}
         members = [self.graph.nodes[number] for number in region.members if number not in left_out]
         used_as_it_lies = {v for node in members for v in self._read_as_it_lies(node)}
         for value, number in zip(region.inputs, inputs, strict=True):
-            if value in used_as_it_lies:
-                self._copy_if_cut(value, number)
+            if value in self.shapes.split.axes and value in used_as_it_lies:
+                self._take_part(value, number)
         for member in members:
             self._member(member)
-        outputs = tuple(self.number[value] for found in parts for value in found.terms)
+        outputs = tuple(self._result(value) for found in parts for value in found.terms)
         made = Graph(
-            tuple(self.nodes), tuple(self.values), tuple(self.storages), tuple(inputs), outputs, name="body"
+            tuple(self.nodes),
+            tuple(self.values),
+            tuple(self.storages),
+            (*inputs, *self.beside()),
+            outputs,
+            name="body",
         )
-        return Part(made, tuple(position for position, found in enumerate(parts) for _ in found.terms))
+        positions = tuple(position for position, found in enumerate(parts) for _ in found.terms)
+        return Part(_with_versions(made), positions)
+
+    def beside(self) -> tuple[int, ...]:
+        """What a trip is handed beside the operands of the region."""
+        return ()
+
+    def _result(self, value: int) -> int:
+        """What is handed back for a value."""
+        return self.number[value]
 
     def _read_as_it_lies(self, node: Node) -> tuple[int, ...]:
         """Operands that a node finds as the whole lay when it was captured. What a loop does with parts asks for nothing."""
@@ -110,15 +116,11 @@ class PartBody:
         self.number[number] = len(self.values) - 1
         return self.number[number]
 
-    def _copy_if_cut(self, number: int, handed: int) -> None:
+    def _take_part(self, number: int, handed: int) -> None:
         """Copy a part that does not lie as the same operations would have made it."""
-        if number not in self.shapes.split.axes:
-            return
-        here = self.values[handed]
         wanted = self.shapes.value(replace(self.graph.values[number], offset=_ZERO))
-        if same_layout(here, wanted):
-            return
-        self.number[number] = self.copied(handed, wanted)
+        if not same_layout(self.values[handed], wanted):
+            self.number[number] = self.copied(handed, wanted)
 
     def copied(self, number: int, wanted: Value) -> int:
         """A contiguous copy of a value of the body."""
@@ -129,20 +131,33 @@ class PartBody:
                 f"a part of %{here.name} is not dense, and neither is what it is a part of",
                 next_step="leave the view that makes it in the region",
             )
-        assert here.storage is not None
-        made = self.fresh(f"part_of_{here.name}", copied, self.storages[here.storage].device)
-        self.nodes.append(
-            Node(
-                len(self.nodes),
-                COPY_OP,
-                (number,),
-                (made,),
-                (Ref(0),),
-                (("memory_format", Named("memory_format", "contiguous_format")),),
-                Effects((Access(here.storage, 0),)),
-            )
-        )
+        made = self.fresh(f"part_of_{here.name}", copied, self.device(number))
+        row_major = (("memory_format", Named("memory_format", "contiguous_format")),)
+        self.append(COPY_OP, (number,), made, (Ref(0),), row_major)
         return made
+
+    def append(
+        self,
+        op: str,
+        inputs: tuple[int, ...],
+        output: int,
+        args: tuple[Arg, ...],
+        kwargs: tuple[tuple[str, Arg], ...] = (),
+    ) -> None:
+        """Add a node of no member."""
+        node = Node(len(self.nodes), op, inputs, (output,), args, kwargs)
+        found = effects_of(self.registry.require(op), Call(self, node))
+        reads, writes = (tuple(Access(s, 0) for s in storages) for storages in (found.reads, found.writes))
+        self.nodes.append(replace(node, effects=Effects(reads, writes)))
+
+    def device(self, number: int) -> str:
+        """Where a value of the body is."""
+        return self.storages[self._storage_of(number)].device
+
+    def _storage_of(self, number: int) -> int:
+        storage = self.values[number].storage
+        assert storage is not None
+        return storage
 
     def fresh(self, name: str, like: Value, device: str) -> int:
         """A value of the body on a storage of its own, that is shaped and lies like another."""
@@ -163,7 +178,6 @@ class PartBody:
         return tuple(self.number[value] for value in node.inputs)
 
     def _member(self, node: Node) -> None:
-        args, kwargs = self.shapes.arguments(node)
         inputs = self.operands(node)
         # By storage outside, those that the node finds: two parts of one storage are handed over one by one.
         seen: dict[int | None, list[int | None]] = {}
@@ -173,18 +187,20 @@ class PartBody:
             self._create(node, storage)
             seen[storage] = [self.storage[storage]]
         outputs = tuple(self._output(value, seen) for value in node.outputs)
-        reads = (self._accesses(access, seen) for access in node.effects.reads)
-        read = tuple(dict.fromkeys(a for found in reads for a in found))
-        writes = (self._accesses(access, seen, writes=True) for access in node.effects.writes)
-        written = tuple(dict.fromkeys(a for found in writes for a in found))
+        read, written = (
+            tuple(
+                dict.fromkeys(Access(s, 0) for a in found for s in seen.get(a.storage, ()) if s is not None)
+            )
+            for found in (node.effects.reads, node.effects.writes)
+        )
+        effects = replace(node.effects, reads=read, writes=written)
         made = replace(
             node,
             id=len(self.nodes),
             inputs=inputs,
             outputs=outputs,
-            args=args,
-            kwargs=kwargs,
-            effects=replace(node.effects, reads=read, writes=written),
+            args=self.shapes.arguments(node),
+            effects=effects,
         )
         self.nodes.append(made)
         self._true_bytes(made)
@@ -214,10 +230,8 @@ class PartBody:
     def _output(self, number: int, seen: dict[int | None, list[int | None]]) -> int:
         whole = self.graph.values[number]
         storage = seen[whole.storage][0]
-        if whole.storage in self.storage:
-            value = self.shapes.value(whole)
-        else:
-            value = replace(self._view_of_handed(number), version=0)
+        is_made_here = whole.storage in self.storage
+        value = self.shapes.value(whole) if is_made_here else self._view_of_handed(number)
         self.values.append(replace(value, id=len(self.values), storage=storage))
         self.number[number] = len(self.values) - 1
         return self.number[number]
@@ -232,22 +246,30 @@ class PartBody:
         part = self.shapes.value(behind)
         return replace(part, offset=part.offset + self.values[self.number[shown]].offset)
 
-    def _accesses(
-        self, access: Access, seen: dict[int | None, list[int | None]], *, writes: bool = False
-    ) -> list[Access]:
-        if access.storage in self.storage:
-            return [Access(s, access.version) for s in seen.get(access.storage, ()) if s is not None]
-        found = list(dict.fromkeys(s for s in seen.get(access.storage, ()) if s is not None))
-        for storage in found if writes else ():
-            self.version[storage] = self.version.get(storage, 0) + 1
-        return [Access(s, self.version.get(s, 0)) for s in found]
-
     def untaken(self, name: str) -> str:
         """A name like this one that no value has."""
         taken = {value.name for value in (*self.graph.values, *self.values)}
         while name in taken:
             name += "_"
         return name
+
+
+def _with_versions(graph: Graph) -> Graph:
+    """The graph with the versions that follow from the order of its writes."""
+    version = [0] * len(graph.storages)
+    values = list(graph.values)
+    nodes = []
+    for node in graph.nodes:
+        reads = tuple(Access(a.storage, version[a.storage]) for a in node.effects.reads)
+        for access in node.effects.writes:
+            version[access.storage] += 1
+        writes = tuple(Access(a.storage, version[a.storage]) for a in node.effects.writes)
+        nodes.append(replace(node, effects=replace(node.effects, reads=reads, writes=writes)))
+        for number in node.outputs:
+            storage = values[number].storage
+            if storage is not None:
+                values[number] = replace(values[number], version=version[storage])
+    return replace(graph, nodes=tuple(nodes), values=tuple(values))
 
 
 def _span(shape: tuple[SizeExpr, ...], strides: tuple[SizeExpr, ...]) -> SizeExpr:

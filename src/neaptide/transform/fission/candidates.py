@@ -8,11 +8,12 @@ backward, all of it, and what lies between narrow places around its widest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.axes.follow import Carried, follow
 from neaptide.analysis.axes.lines import Lines
 from neaptide.analysis.axes.windows import Scaled
@@ -25,16 +26,12 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Kind
 from neaptide.transform.fission.members import convex_members
-from neaptide.transform.fission.own_views import Again, own_views
 from neaptide.transform.fission.region import destinations
 from neaptide.transform.fission.spans import Span, stretches, suffixes, whole_step
 
 # A region that makes fewer bytes than this share of all that forward and backward make is not worth a loop.
 _SMALL: Final = 0.02
 MOST_SUFFIXES: Final = 8
-
-MeansWanted = Callable[[Collection[int]], bool]
-"""Told the nodes that take a mean along an axis; says whether a region along it is of interest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Candidate:
         seeds: values handed to the region in parts, and where the axis lies in them.
         share: of the bytes that are made where it was looked for, those that the region makes.
         means: nodes that take a mean along the axis, to be taken as sums first; the region is then to be found anew.
-        own: views of what is handed over that the region is to make for itself first; see `own_views`.
+        views: of what is handed over, that each part makes for itself beside the members; see `region.Region`.
         scales: where windows read the axis, by seed its elements for one unit of `length`; empty where none do.
         beyond: where they do, by storage what a part makes beside its own elements, as a share of all.
     """
@@ -62,7 +59,7 @@ class Candidate:
     nbytes: int
     share: float
     means: tuple[int, ...]
-    own: Again | None = None
+    views: frozenset[int] = frozenset()
     scales: Mapping[int, Fraction] = field(default_factory=dict)
     beyond: Mapping[int, float] = field(default_factory=dict)
 
@@ -81,7 +78,7 @@ def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) ->
     found: dict[object, Candidate] = {}
     for made in finder.spans(most):
         known = found.setdefault((made.members, made.length), made)
-        if known.own is not None and made.own is None:
+        if known.views and not made.views:
             found[made.members, made.length] = made
     return tuple(sorted(found.values(), key=lambda made: (-made.nbytes, made.origin)))
 
@@ -92,14 +89,17 @@ def means_in_regions(graph: Graph, registry: OpRegistry) -> tuple[int, ...]:
     Regions are found only until all means along their axes are known.
     """
     finder = RegionFinder(graph, registry)
-    found: set[int] = set()
-    for made in finder.spans(1, lambda means: not found.issuperset(means)):
-        found.update(made.means)
-    return tuple(sorted(found))
+    finder.known_means = set()
+    for made in finder.spans(1):
+        finder.known_means.update(made.means)
+    return tuple(sorted(finder.known_means))
 
 
 class RegionFinder:
-    """Finds what may run in parts among some nodes of a graph."""
+    """Finds what may run in parts among some nodes of a graph.
+
+    With `known_means`, only regions along an axis of which another node takes a mean.
+    """
 
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph, self.registry = graph, registry
@@ -107,18 +107,15 @@ class RegionFinder:
         self.destinations = destinations(graph)
         self.filled_by = _filled_by(graph)
         self.lines: dict[int, Lines] = {}
+        self.known_means: set[int] | None = None
 
     def least_bytes(self) -> float:
         """What a region must make in parts to be worth a loop."""
         step = whole_step(self.graph)
         return 0.0 if step is None else _SMALL * self._all_made_bytes(range(step.start, step.end))
 
-    def spans(self, most: int, wanted: MeansWanted = lambda _: True) -> Iterator[Candidate]:
-        """Regions of the whole step and of suffixes.
-
-        Args:
-            wanted: asked before a region is found, by the means along its axis, whether it is of interest.
-        """
+    def spans(self, most: int) -> Iterator[Candidate]:
+        """Regions of the whole step and of suffixes."""
         step = whole_step(self.graph)
         if step is None:
             return
@@ -126,13 +123,13 @@ class RegionFinder:
         # What holds a loop already is no region: a loop is not split from outside.
         loops = [node.id for node in self.graph.nodes if node.regions]
         for value in () if loops else self.batch():
-            yield from self._along_dims("step", step, value, least, wanted)
+            yield from self._along_dims("step", step, value, least)
         free = [span for span in suffixes(self.graph) if not any(span.start <= n < span.end for n in loops)]
         for span in _spread(free, most):
-            yield from self._along_dims("suffix", span, span.crossing[0], least, wanted)
+            yield from self._along_dims("suffix", span, span.crossing[0], least)
         for span in self.free_stretches():
             for value in span.crossing[:1] or self.batch():
-                yield from self._along_dims("stretch", span, value, least, wanted)
+                yield from self._along_dims("stretch", span, value, least)
 
     def free_stretches(self) -> list[Span]:
         """Stretches of a graph without a backward that hold no loop."""
@@ -148,12 +145,10 @@ class RegionFinder:
                 found.append(number)
         return found
 
-    def _along_dims(
-        self, kind: str, span: Span, value: int, least: float, wanted: MeansWanted
-    ) -> Iterator[Candidate]:
+    def _along_dims(self, kind: str, span: Span, value: int, least: float) -> Iterator[Candidate]:
         for dim, extent in enumerate(self.graph.values[value].shape):
             if extent.is_constant and extent.constant_value() > 1:
-                made = self.found(kind, range(span.start, span.end), value, dim, wanted)
+                made = self.found(kind, range(span.start, span.end), value, dim)
                 if made is not None and made.nbytes > least:
                     yield made
 
@@ -163,12 +158,12 @@ class RegionFinder:
         nodes: Collection[int],
         value: int,
         dim: int,
-        wanted: MeansWanted = lambda _: True,
+        views: Collection[int] = (),
     ) -> Candidate | None:
         """Those of some nodes that may run in parts along a dim of a value that is handed to them; None if there is no such region."""
         length = self.graph.values[value].shape[dim].constant_value()
         origin = self.graph.values[value].name, dim
-        return self.along(kind, nodes, {value: Along(dim)}, length, origin, wanted)
+        return self.along(kind, nodes, {value: Along(dim)}, length, origin, views)
 
     def along(
         self,
@@ -177,17 +172,21 @@ class RegionFinder:
         seeds: Mapping[int, Along],
         length: int,
         origin: tuple[str, int],
-        wanted: MeansWanted = lambda _: True,
+        views: Collection[int] = (),
     ) -> Candidate | None:
-        """Those of some nodes that may run in parts along an axis; None if there is no such region."""
+        """Those of some nodes that may run in parts along an axis; None if there is no such region.
+
+        `views` of what is handed to them lead the axis there, and are no members.
+        """
         try:
-            carried = self._follow(seeds, length, nodes)
+            carried = self._follow(seeds, length, {*nodes, *views})
         except RewriteError:
             return None  # the axis contradicts itself: no region along it
         means = tuple(c.node for c in carried.conditions if c.need is Need.MEAN)
-        if not wanted(means):
+        if self.known_means is not None and self.known_means.issuperset(means):
             return None
         left_out = {c.node for c in carried.conditions if c.need not in (Need.COMPLETE, Need.MEAN)}
+        left_out.update(views)
         left = {n for n in carried.members if n not in left_out and self._may_repeat(self.graph.nodes[n])}
         members: frozenset[int] = frozenset()
         while members != left:
@@ -205,7 +204,7 @@ class RegionFinder:
             and (storage := self.graph.values[v].storage) is not None
         )
         nbytes = sum(self.sizes[storage] for storage in in_parts)
-        handed = own_views(self.graph, self.registry, members, self._handed(members, carried), length)
+        handed = self._own_views(self._handed(members, carried), length)
         if not members or handed is None:
             return None  # a part of what is handed over would lie in several places
         own, handed_in_parts = handed
@@ -213,8 +212,33 @@ class RegionFinder:
         return Candidate(kind, origin, length, handed_in_parts, members, in_parts, nbytes, share, means, own)
 
     def _follow(self, seeds: Mapping[int, Along], length: int, nodes: Collection[int]) -> Carried:
-        lines = self.lines.setdefault(length, Lines(self.graph, self.registry, length))
-        return follow(self.graph, self.registry, seeds, length, nodes, lines)
+        return follow(self.graph, self.registry, seeds, length, nodes, self._lines(length))
+
+    def _lines(self, length: int) -> Lines:
+        return self.lines.setdefault(length, Lines(self.graph, self.registry, length))
+
+    def _own_views(
+        self, handed: Mapping[int, Along], length: int
+    ) -> tuple[frozenset[int], dict[int, Along]] | None:
+        """The views that a region is to make for itself, and what it is then handed in parts; None where that cannot be."""
+        views: set[int] = set()
+        seeds: dict[int, Along] = {}
+        waiting = dict(handed)
+        while waiting:
+            value, along = waiting.popitem()
+            if along.outer == 1:
+                if seeds.setdefault(value, along) != along:
+                    return None
+                continue
+            producer = self.graph.producer(value)
+            if producer is None or not is_pure_view(self.graph, node := self.graph.nodes[producer]):
+                return None
+            line = self._lines(length).find(node, {}, {}, {node.outputs.index(value): along})
+            if line is None:
+                return None
+            views.add(producer)
+            waiting.update({node.inputs[slot]: lies for slot, lies in line.operands.items()})
+        return frozenset(views), seeds
 
     def _leave_what_is_written_outside(self, wanted: set[int]) -> None:
         """Leave outside what overwrites a storage that is made outside, and what makes room for a mask that is drawn whole."""

@@ -22,10 +22,9 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Kind
 from neaptide.transform.fission.candidates import Candidate, RegionFinder
-from neaptide.transform.fission.own_views import Again, copies
 from neaptide.transform.fission.spans import BACKWARD, FORWARD
 from neaptide.transform.rewrite import Rewrite
-from neaptide.transform.rules.rematerialisation import rematerialisation
+from neaptide.transform.rules.rematerialisation import Again, rematerialisation
 
 # What is made is wide where it takes so many times the bytes of what it is made from.
 _WIDER: Final = 2
@@ -38,17 +37,17 @@ class ExpandContract:
     """A wide stretch of the forward, and its twin.
 
     Attributes:
-        narrow: the value that is made wider; what is handed to `forward` may be a view of it.
+        narrow: the value that is made wider; what is handed to `forward` and `twin` may be a view of it.
         forward: nodes from the one that makes it wider to those that make little of it, ascending.
         twin: nodes of the backward that need what is wide in between, or are as wide, ascending.
-        own: views of what is handed to `forward` that it is to have for itself, and their users in it.
-        again: nodes of `forward` that make what the twin needs of it, and views as for `own`; and their users in the twin.
+        views: of what other nodes make, that are handed to `forward` or `twin`.
+        again: nodes of `forward` that make what the twin needs of it, and their users in the twin.
     """
 
     narrow: int
     forward: tuple[int, ...]
     twin: tuple[int, ...]
-    own: Again | None
+    views: tuple[int, ...]
     again: Again | None
     nbytes: int
 
@@ -75,14 +74,16 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.sizes = graph, evaluate_storage_bytes(graph)
         self.needed = [needed_inputs(graph, node) for node in graph.nodes]
+        self.phase = [node.source.phase for node in graph.nodes]
+        self.made = [graph.created_storages(node) for node in graph.nodes]
+        self.handed = [[*dict.fromkeys(self._storages(needed))] for needed in self.needed]
         self.consumers = graph.consumers()
         self.maker: dict[int, int] = {}  # by storage, the node that creates it
         self.users: dict[int, list[int]] = defaultdict(list)  # by storage, the nodes that need it, ascending
         for node in graph.nodes:
-            for storage in self._handed(node.id):
+            self.maker |= dict.fromkeys(self.made[node.id], node.id)
+            for storage in self.handed[node.id]:
                 self.users[storage].append(node.id)
-            for storage in graph.created_storages(node):
-                self.maker[storage] = node.id
         self.gradients = self._gradients()
 
     def all(self) -> Iterator[ExpandContract]:
@@ -108,7 +109,7 @@ class _Search:
     def _at(self, node: Node) -> ExpandContract | None:
         """The block that begins with a node."""
         narrow = max(self._varying(node.id), key=self._value_bytes, default=None)
-        made = max((self.sizes[s] for s in self._made(node.id)), default=0)
+        made = max((self.sizes[s] for s in self.made[node.id]), default=0)
         if narrow is None or made < _WIDER * self._value_bytes(narrow) or not self._value_bytes(narrow):
             return None
         least = _WIDER * self._value_bytes(narrow)
@@ -116,7 +117,7 @@ class _Search:
         if forward is None or not self._goes_on(forward, self._value_bytes(narrow)):
             return None
         inside = {s for n in forward for s in self._created(n, least)}
-        users = {n for s in inside for n in self.users[s] if self._phase(n) == BACKWARD}
+        users = {n for s in inside for n in self.users[s] if self.phase[n] == BACKWARD}
         twin = self._grown(users, least, BACKWARD) if users else set()
         if twin is None:
             return None
@@ -124,14 +125,14 @@ class _Search:
             region.update(self._views_for(region))
         nbytes = sum(self.sizes[s] for s in inside)
         again = self._again(forward, twin, inside)
-        own = self._group(self._handed_views(forward), forward)
-        both = self._group(again | self._handed_views(twin | again), twin)
+        views = self._handed_views(forward) | self._handed_views(twin | again)
+        group = self._group(again, twin)
         forward |= self._views_behind(forward)
         twin |= self._views_behind(twin)
         producer = self.graph.producer(narrow)
-        if own is not None and producer in own.nodes:
-            narrow = alias_operand(self.graph, self.graph.nodes[producer], self._storage(narrow))
-        return ExpandContract(narrow, _ascending(forward), _ascending(twin), own, both, nbytes)
+        if producer is not None and producer in views:
+            narrow = alias_operand(self.graph, self.graph.nodes[producer], *self._storages([narrow]))
+        return ExpandContract(narrow, _ascending(forward), _ascending(twin), _ascending(views), group, nbytes)
 
     def _grown(self, begun: Collection[int], least: int, phase: str) -> set[int] | None:
         """Nodes of a phase that wide storages tie to some of it; None where they are many."""
@@ -140,13 +141,13 @@ class _Search:
         while waiting:
             number = waiting.pop()
             tied: list[int] = []
-            for storage in self._handed(number):
+            for storage in self.handed[number]:
                 if self.sizes[storage] >= least and storage in self.maker and storage not in self.gradients:
                     tied += [self.maker[storage], *self.users[storage]]
             for storage in [s for s in self._created(number, least) if s not in self.gradients]:
                 tied += self.users[storage]
             for other in tied:
-                if other not in found and self._phase(other) == phase and not self.graph.nodes[other].regions:
+                if other not in found and self.phase[other] == phase and not self.graph.nodes[other].regions:
                     found.add(other)
                     waiting.append(other)
             if len(found) > _MOST_NODES:
@@ -157,9 +158,9 @@ class _Search:
         """Storages that the backward makes for the updates: used by these alone, or added to others that are."""
         found: set[int] = set()
         for storage in sorted(self.maker, key=self.maker.__getitem__, reverse=True):
-            if self._phase(self.maker[storage]) == BACKWARD and all(
-                self._phase(user) not in (FORWARD, BACKWARD)
-                or all(s in found and self.sizes[s] == self.sizes[storage] for s in self._made(user))
+            if self.phase[self.maker[storage]] == BACKWARD and all(
+                self.phase[user] not in (FORWARD, BACKWARD)
+                or all(s in found and self.sizes[s] == self.sizes[storage] for s in self.made[user])
                 for user in self.users[storage]
             ):
                 found.add(storage)
@@ -171,14 +172,12 @@ class _Search:
         waiting = list(forward)
         made = 0
         while waiting and made <= nbytes:
-            for storage in self._made(waiting.pop()):
+            for storage in self.made[waiting.pop()]:
                 for other in self.users[storage]:
-                    if other not in seen and self._phase(other) == FORWARD:
+                    if other not in seen and self.phase[other] == FORWARD:
                         seen.add(other)
                         waiting.append(other)
-                        made += sum(
-                            self.sizes[s] for s in self.graph.created_storages(self.graph.nodes[other])
-                        )
+                        made += sum(self.sizes[s] for s in self.made[other])
         return made > nbytes
 
     def _again(self, forward: Collection[int], twin: Collection[int], inside: Collection[int]) -> set[int]:
@@ -207,24 +206,24 @@ class _Search:
 
     def _views_for(self, nodes: Collection[int]) -> set[int]:
         """Views, of the phase of some nodes, of what others make, that nobody else uses."""
-        own = {self._phase(n) for n in nodes}
+        own = {self.phase[n] for n in nodes}
         return {
             n
             for n in self._handed_views(nodes)
-            if self._phase(n) in own
+            if self.phase[n] in own
             and all(user in nodes for v in self.graph.nodes[n].outputs for user in self.consumers[v])
         }
 
     def _views_behind(self, nodes: Collection[int]) -> set[int]:
         """Views of what some nodes make, of the same phase."""
-        made = {s for n in nodes for s in self._made(n)}
+        made = {s for n in nodes for s in self.made[n]}
         return {
             n
             for s in made
             for n in self.users[s]
             if n not in nodes
             and is_pure_view(self.graph, self.graph.nodes[n])
-            and self._phase(n) == self._phase(self.maker[s])
+            and self.phase[n] == self.phase[self.maker[s]]
         }
 
     def _group(self, again: Collection[int], region: Collection[int]) -> Again | None:
@@ -253,23 +252,12 @@ class _Search:
     def _value_bytes(self, value: int) -> int:
         return self.graph.values[value].nbytes.constant_value()
 
-    def _storage(self, value: int) -> int:
-        storage = self.graph.values[value].storage
-        assert storage is not None, "a number is not wide"
-        return storage
-
-    def _handed(self, number: int) -> list[int]:
-        storages = dict.fromkeys(self.graph.values[v].storage for v in self.needed[number])
-        return [s for s in storages if s is not None]
+    def _storages(self, values: Iterable[int]) -> Iterator[int]:
+        storages = (self.graph.values[value].storage for value in values)
+        return (storage for storage in storages if storage is not None)
 
     def _created(self, number: int, least: int) -> list[int]:
-        return [s for s in self._made(number) if self.sizes[s] >= least]
-
-    def _made(self, number: int) -> tuple[int, ...]:
-        return tuple(self.graph.created_storages(self.graph.nodes[number]))
-
-    def _phase(self, number: int) -> str:
-        return self.graph.nodes[number].source.phase
+        return [s for s in self.made[number] if self.sizes[s] >= least]
 
 
 def _ascending(nodes: Iterable[int]) -> tuple[int, ...]:
@@ -282,7 +270,7 @@ _MOST_OF_IT = 0.9
 
 def twins_apart(family: Sequence[ExpandContract]) -> Rewrite | None:
     """The rewrite that has each twin recompute what it needs of its block; None where they need nothing."""
-    groups = [group for made in family for group in (made.own, made.again) if group is not None]
+    groups = [made.again for made in family if made.again is not None]
     return rematerialisation(groups) if groups else None
 
 
@@ -291,7 +279,7 @@ def amplified(
 ) -> tuple[tuple[Candidate, ...] | None, ...]:
     """By block of a family, its region and that of its twin along a dim of what is made wider; None where there are none.
 
-    O(size of the graph, by region).
+    `edited` is the graph in which the twins recompute what they need. O(size of the graph, by region).
     """
     now = {old: new for new, old in enumerate(edited.node_of) if old >= 0}
     values = {old: new for new, old in enumerate(edited.value_of) if old >= 0}
@@ -302,14 +290,21 @@ def _regions(
     finder: RegionFinder, made: ExpandContract, now: Mapping[int, int], narrow: int, dim: int
 ) -> tuple[Candidate, ...] | None:
     """The region of one block and that of its twin along a dim; None where what is wide has no parts."""
-    own = copies(made.own, now)
-    forward = finder.found("expand_contract", [*own, *(now[n] for n in made.forward)], narrow, dim)
+
+    def found(nodes: Collection[int], again: Collection[int] = ()) -> Candidate | None:
+        there = [*again, *(now[number] for number in nodes)]
+        views = [now[number] for number in made.views]
+        return finder.found("expand_contract", there, narrow, dim, views=views)
+
+    forward = found(made.forward)
     if forward is None or forward.nbytes < _MOST_OF_IT * made.nbytes:
         return None
     if made.again is None:
         return (forward,)
-    again = copies(made.again, now)
-    twin = finder.found("expand_contract", [*again, *(now[n] for n in made.twin)], narrow, dim)
+    # What runs again stands right in front of its first user.
+    first = now[made.again.users[0]]
+    again = range(first - len(made.again.nodes), first)
+    twin = found(made.twin, again)
     if twin is None or not all(n in twin.members or _is_whole(finder.graph, n, twin.members) for n in again):
         return None
     return forward, twin

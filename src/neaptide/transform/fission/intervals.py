@@ -10,17 +10,19 @@ that reads them puts its own filling there first. So all parts run the same oper
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd, lcm
 
-from neaptide.analysis.axes.windows import WindowAxis, counted
+from neaptide.analysis.axes.windows import Scaled, WindowAxis, counted, follow_windows
 from neaptide.errors import RewriteError
-from neaptide.ir.axes import Merge, OpAxis, Window
+from neaptide.ir.axes import Along, Merge, OpAxis, Window
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
-from neaptide.transform.fission.region import Region
+from neaptide.ir.nodes import FILLING_OPS, Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.transform.fission.region import Region, find_region
+from neaptide.transform.rewrite import refused
 
 # A region in which more passes change something has a storage that is read by a window and written in place behind it.
 _MOST_PASSES = 20
@@ -59,6 +61,27 @@ class Intervals:
     def outside(self, interval: Interval, extent: int) -> tuple[int, int]:
         """Elements that lie outside a value in the parts at its ends: in front of it, and behind."""
         return max(interval.before, 0), max(interval.scale * self.units + interval.after - extent, 0)
+
+
+def window_region(
+    graph: Graph, registry: OpRegistry, nodes: Collection[int], seeds: Mapping[int, Scaled]
+) -> tuple[Region, WindowAxis, Intervals]:
+    """The region of some nodes along an axis with windows, the axis, and what a part makes. O(size of the graph)."""
+    for node in map(graph.nodes.__getitem__, sorted(set(nodes))):
+        if node.op in FILLING_OPS:
+            raise RewriteError(
+                f"{node.op} fills a result of the loop around, which overlapping parts would do twice"
+            )
+    axis = follow_windows(graph, registry, seeds, nodes)
+    for number in sorted(set(nodes) - axis.members.keys()):
+        node = graph.nodes[number]
+        raise refused(node, "needs the whole axis, or does not depend on it")
+    axes = {value: Along(at.dim) for value, at in axis.values.items()}
+    region = find_region(graph, registry, nodes, axes, axis.sums)
+    if private := axis.private.intersection(region.outputs):
+        name = graph.values[min(private)].name
+        raise RewriteError(f"%{name} means something within its part only, and leaves the region")
+    return region, axis, find_intervals(graph, region, axis)
 
 
 def find_intervals(graph: Graph, region: Region, axis: WindowAxis) -> Intervals:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from neaptide.analysis.axes.windows import Scaled
 from neaptide.errors import RewriteError
+from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_body import with_destinations
@@ -15,10 +17,11 @@ from neaptide.ir.values import Value, contiguous_strides
 from neaptide.ops.structural import CONSTANT_OP
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.body import Part, part_body
+from neaptide.transform.fission.body import Part, PartBody
+from neaptide.transform.fission.intervals import window_region
 from neaptide.transform.fission.region import Region, find_region, made_by
 from neaptide.transform.fission.split import PartShapes, Split, is_dense
-from neaptide.transform.fission.window_operands import Beside
+from neaptide.transform.fission.window_body import Beside, WindowBody, WindowShapes
 
 _ZERO = SizeExpr.const(0)
 
@@ -31,17 +34,33 @@ def extract_loop(
     The loop stands where the last of them stood; nodes in between that need its results follow it. Its results are the
     values that left the region before, under their ids. What is computed is the same only if `split` is right about the
     mathematics: that each member, run on parts, makes parts of what carries the axis and terms of what is a sum. Nothing
-    here can check that; running both can.
-
-    Args:
-        nodes: the region; views at its border stay outside.
+    here can check that; running both can. Views at the border of the region stay outside.
     """
     region = find_region(graph, registry, nodes, split.axes, split.sums)
     shapes = PartShapes(graph, registry, split)
-    return put_loop(graph, region, shapes, part_body(graph, registry, region, shapes), dim=dim)
+    return _put_loop(graph, region, shapes, PartBody(graph, registry, shapes).build(region), dim=dim)
 
 
-def put_loop(
+def extract_window_loop(
+    graph: Graph, registry: OpRegistry, nodes: Collection[int], seeds: Mapping[int, Scaled], parts: int
+) -> Edited:
+    """Put one loop in the place of some nodes, whose windows read elements of neighbouring parts. O(size of the graph).
+
+    Elements that two parts read are made in both.
+    """
+    region, axis, intervals = window_region(graph, registry, nodes, seeds)
+    units = intervals.units
+    if not 2 <= parts <= units:
+        raise RewriteError(f"an axis of {units} cannot be split into {parts} parts")
+    sizes = {node: line.sizes for node, line in axis.members.items()}
+    axes = {value: Along(axis.values[value].dim) for value in intervals.made}
+    split = Split(SizeExpr.const(units), SizeExpr.const(-(-units // parts)), axes, region.sums, sizes)
+    shapes = WindowShapes(graph, registry, split, intervals, axis.members)
+    body = WindowBody(graph, registry, shapes)
+    return _put_loop(graph, region, shapes, body.build(region), tuple(body.handed_beside))
+
+
+def _put_loop(
     graph: Graph,
     region: Region,
     shapes: PartShapes,
@@ -49,11 +68,7 @@ def put_loop(
     beside: Sequence[Beside] = (),
     dim: Dim | None = None,
 ) -> Edited:
-    """The graph with a loop over some body in the place of a region. O(size of the graph).
-
-    Args:
-        part: what one trip makes: it is handed what the region is, cut where that is one of the slices, and then what lies beside.
-    """
+    """The graph with a loop over some body in the place of a region. A trip is handed what the region is, and what lies beside."""
     split = shapes.split
     values = [graph.values[number] for number in region.outputs]
     for value in values:
@@ -83,11 +98,12 @@ def put_loop(
     ]
     first = len(region.inputs)
     slices += [
-        SliceMap(first + k, 0, made.scale * split.step_size, 0, made.beyond) for k, made in enumerate(beside)
+        SliceMap(first + k, 0, made.interval.scale * split.step, 0, made.interval.beyond)
+        for k, made in enumerate(beside)
     ]
     loop = Loop(body, split.trip_count, tuple(slices), merges)
-    source = graph.nodes[region.members[-1]].source
-    further = [made.make(edit, region.members[-1], source) for made in beside]
+    last = graph.nodes[region.moved[-1]]
+    further = [made.make(edit, last.id, last.source) for made in beside]
     _place(edit, graph, region, loop, results, further)
     return edit.finish()
 
@@ -114,11 +130,11 @@ def _result(edit: GraphEdit, graph: Graph, value: Value) -> Value:
 def _place(
     edit: GraphEdit, graph: Graph, region: Region, loop: Loop, results: list[Value], beside: Sequence[int]
 ) -> None:
-    last = region.members[-1]
-    late = made_by(graph, (*region.members, *region.behind))
-    lost = made_by(graph, region.members).difference(region.outputs)
+    last = region.moved[-1]
+    late = made_by(graph, (*region.moved, *region.behind))
+    lost = made_by(graph, region.moved).difference(region.outputs)
     now = dict(zip(region.outputs, (value.id for value in results), strict=True))
-    gone = {*region.members, *region.dead}
+    gone = {*region.moved, *region.dead}
     inputs = [_stand_in(edit, graph, v, last) if v in late else v for v in region.inputs]
     inputs += beside
     for number in sorted(gone - {last}):

@@ -11,9 +11,9 @@ from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import FILLING_OPS, Arg, Node
-from neaptide.ir.registry import OpRegistry, Trait
-from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.ir.nodes import FILLING_OPS, Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.transform.rewrite import refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,9 @@ class Region:
 
     Attributes:
         members: ids, ascending. Views at the border are left out, and so is what nobody uses.
+        views: those of the members that stay where they are as well: others use them too, but they cannot be handed over in
+            parts. A view that joins dims of which the inner one is the axis, as the tokens of a batch, has a part in several
+            places; what it shows can be handed over, and each part makes the view itself.
         dead: nodes, inside and behind the region, whose results nobody uses; they go.
         behind: nodes in front of the last member that need a result of the region, ascending; they follow the loop.
         inputs: values that the members use and that are made outside, in order of their first use.
@@ -30,11 +33,17 @@ class Region:
     """
 
     members: tuple[int, ...]
+    views: frozenset[int]
     dead: tuple[int, ...]
     behind: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     sums: frozenset[int]
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Members that are in the loop alone."""
+        return tuple(number for number in self.members if number not in self.views)
 
 
 def find_region(
@@ -46,25 +55,29 @@ def find_region(
 ) -> Region:
     """The region of some nodes. O(size of the graph).
 
-    A node behind the region that nothing uses, and a use of no more than a shape, do not make a value leave it.
+    A node behind the region that nothing uses, and a use of no more than a shape, do not make a value leave it. Whether each
+    node may run in parts, rows of the op table say (`analysis.axes`).
     """
     dead = _dead(graph, registry, set(nodes))
     inside = set(nodes) - dead
     sums = set(added_up)
     scattered = {value for value, along in axes.items() if along.outer > 1}
     _peel_last_views(graph, inside, dead, sums, scattered)
-    _peel_first_views(graph, inside, dead, scattered)
+    views = _peel_first_views(graph, inside, dead, scattered)
+    members = tuple(sorted(inside))
+    inside -= views
     if not inside:
         raise RewriteError("nothing is left of the region but views and what nobody uses")
-    members = tuple(sorted(inside))
+    moved = tuple(sorted(inside))
     fillable = _created(graph, inside) | destinations(graph)
     for number in members:
-        _check_member(graph, registry, graph.nodes[number], fillable)
-    _check_segment(graph, members)
+        _check_writes(graph, graph.nodes[number], fillable)
+    _check_segment(graph, moved)
     return Region(
         members,
+        views,
         tuple(sorted(dead)),
-        _behind(graph, members, inside, dead),
+        _behind(graph, moved, inside, dead),
         _inputs(graph, members),
         _outputs(graph, inside, dead, axes, sums),
         frozenset(sums),
@@ -130,8 +143,11 @@ def _peel_last_views(
 
 def _peel_first_views(
     graph: Graph, inside: set[int], dead: Collection[int], scattered: AbstractSet[int]
-) -> None:
-    """Leave views of what is made outside there when others use them too, or when only their result has parts."""
+) -> frozenset[int]:
+    """Leave views of what is made outside there when others use them too, or when only their result has parts.
+
+    Those stay, and are given back, whose result is scattered.
+    """
     used_outside = set(graph.outputs)
     for node in graph.nodes:
         if node.id not in inside and node.id not in dead:
@@ -142,45 +158,33 @@ def _peel_first_views(
         for node in map(graph.nodes.__getitem__, sorted(inside, reverse=True))
         if is_pure_view(graph, node) and created.isdisjoint(graph.values[v].storage for v in node.inputs)
     ]
-    count = len(inside) + 1
-    while len(inside) < count:  # a view of a view is seen to before what it shows, and behind it
-        count = len(inside)
+    shared: set[int] = set()
+    count = -1
+    while count != len(inside) - len(
+        shared
+    ):  # a view of a view is seen to before what it shows, and behind it
+        count = len(inside) - len(shared)
         for node in candidates:
             made = made_by(graph, inside.intersection(other.id for other in candidates))
             shows_scattered = not scattered.isdisjoint(node.inputs) and made.isdisjoint(node.inputs)
-            if node.id in inside and (shows_scattered or not used_outside.isdisjoint(node.outputs)):
-                inside.discard(node.id)
+            is_shared = not used_outside.isdisjoint(node.outputs)
+            if node.id in inside and (shows_scattered or is_shared):
+                if shows_scattered or scattered.isdisjoint(node.outputs):
+                    inside.discard(node.id)
+                    shared.discard(node.id)
+                else:
+                    shared.add(node.id)
                 used_outside.update(node.inputs)
+    return frozenset(shared)
 
 
-def _check_member(graph: Graph, registry: OpRegistry, node: Node, fillable: Collection[int]) -> None:
-    """Refuse what may not run once for each part; `fillable` are the storages that a part may write to."""
-    where = node.source.location or None
-    spec = registry.find(node.op)
-    if spec is None:
-        raise RewriteError(f"what {node.op} does is not known", where=where)
-    if node.effects.rng is not None:
-        raise RewriteError(
-            f"{node.op} draws random numbers: in parts it would draw others",
-            where=where,
-            next_step="leave it outside, so that what it draws is drawn whole",
-        )
-    if node.effects.collective is not None:
-        raise RewriteError(f"{node.op} takes part in a collective, once and not in each part", where=where)
-    if node.effects.host or any(graph.values[v].storage is None for v in node.outputs):
-        raise RewriteError(f"{node.op} hands a number to the host, which no part of it can", where=where)
-    if node.regions:
-        raise RewriteError(
-            "a loop is not split: split its region first, and then the body of what came out", where=where
-        )
-    if spec.is_a(Trait.VIEW) and sum(_is_list_of_sizes(arg) for arg in node.args) > 1:
-        raise RewriteError(
-            f"{node.op} counts from the start of a storage, where a part does not lie", where=where
-        )
+def _check_writes(graph: Graph, node: Node, fillable: Collection[int]) -> None:
+    """Refuse a member that overwrites what is none of the storages that a part may write to."""
     for access in node.effects.writes:
         if access.storage not in fillable:
-            name = graph.storages[access.storage].name
-            raise RewriteError(f"{node.op} overwrites {name}, which is made outside the region", where=where)
+            raise refused(
+                node, f"overwrites {graph.storages[access.storage].name}, which is made outside the region"
+            )
 
 
 def destinations(graph: Graph) -> frozenset[int]:
@@ -208,10 +212,6 @@ def _filled(node: Node) -> set[int]:
         pairs = zip(node.inputs, body.inputs, strict=False)  # what is behind them are the loop's own
         found |= {outer for outer, inner in pairs if body.values[inner].storage in inside}
     return found - set(node.inputs[1:]) if node.op in FILLING_OPS else found
-
-
-def _is_list_of_sizes(arg: Arg) -> bool:
-    return isinstance(arg, tuple) and bool(arg) and all(type(item) in (int, SizeExpr) for item in arg)
 
 
 def _check_segment(graph: Graph, members: Sequence[int]) -> None:

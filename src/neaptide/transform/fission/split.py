@@ -9,10 +9,11 @@ from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node
-from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.rewrite import refused
 
 _ZERO = SizeExpr.const(0)
 _ONE = SizeExpr.const(1)
@@ -29,12 +30,11 @@ class Split:
         axes: by value that carries the axis, where; values without an entry are handed over, or made, whole.
         sums: values that the region makes as a part of a sum, and that leave it added up.
         sizes: by node whose row in the op table says how it runs in parts, positions of the arguments, beside the shape
-            of its first result, that hold an extent of the axis; (position, place) for one number of a list. Of other
-            nodes, no number may be the length.
+            of its first result, that hold an extent of the axis; (position, place) for one number of a list.
     """
 
     length: SizeExpr
-    step: SizeExpr | int
+    step: SizeExpr
     axes: Mapping[int, Along]
     sums: frozenset[int] = frozenset()
     sizes: Mapping[int, tuple[int | tuple[int, int], ...]] = field(default_factory=dict)
@@ -42,19 +42,14 @@ class Split:
     @property
     def trip_count(self) -> SizeExpr:
         """Number of parts."""
-        return (self.length + (self.step_size - 1)) // self.step_size
-
-    @property
-    def step_size(self) -> SizeExpr:
-        """`step` as a size."""
-        return SizeExpr.const(self.step) if isinstance(self.step, int) else self.step
+        return (self.length + (self.step - 1)) // self.step
 
 
 class PartShapes:
     """Shapes, strides and arguments of a region under a split."""
 
     def __init__(self, graph: Graph, registry: OpRegistry, split: Split) -> None:
-        length, step = split.length, split.step_size
+        length, step = split.length, split.step
         if step.is_constant and (
             step.constant_value() < 1
             or (length.is_constant and step.constant_value() >= length.constant_value())
@@ -85,7 +80,7 @@ class PartShapes:
 
     def step(self, value: Value) -> SizeExpr:
         """Elements of a value from where one part begins to where the next one does."""
-        return self.per_element(value) * self.split.step_size
+        return self.per_element(value) * self.split.step
 
     def is_sliced(self, number: int) -> bool:
         """Whether a value that carries the axis is handed to a loop in parts, as it lies."""
@@ -125,10 +120,11 @@ class PartShapes:
             raise RewriteError(f"%{value.name} begins in the middle of the axis")
         return replace(value, shape=shape, strides=strides, offset=value.offset // whole * part + rest)
 
-    def arguments(self, node: Node) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
+    def arguments(self, node: Node) -> tuple[Arg, ...]:
         """The arguments of a node when it runs on parts: a shape, or strides, are those of a part of its first result."""
         sizes = self.split.sizes.get(node.id, ())
-        shapes = self._shapes(node)
+        spec = self.registry.find(node.op)
+        shapes = spec.axes.shapes if spec is not None and spec.axes is not None else ()
 
         def part(position: int, arg: Arg) -> Arg:
             places = {at[1] for at in sizes if isinstance(at, tuple) and at[0] == position}
@@ -136,17 +132,9 @@ class PartShapes:
                 return tuple(self._extents(node, item) if k in places else item for k, item in enumerate(arg))
             if position in sizes:
                 return self._extents(node, arg)
-            return self._argument(node, arg) if shapes is None or position in shapes else arg
+            return self._shape(node, arg) if position in shapes else arg
 
-        return (
-            tuple(part(position, arg) for position, arg in enumerate(node.args)),
-            tuple((key, self._argument(node, arg)) for key, arg in node.kwargs),
-        )
-
-    def _shapes(self, node: Node) -> tuple[int, ...] | None:
-        """Positions of the arguments that a row says are shapes of the first result; None where no row is asked."""
-        spec = self.registry.find(node.op)
-        return spec.axes.shapes if node.id in self.split.sizes and spec and spec.axes else None
+        return tuple(part(position, arg) for position, arg in enumerate(node.args))
 
     def _scaled(self, value: Value, stride: SizeExpr, whole: SizeExpr, part: SizeExpr) -> SizeExpr:
         times = stride // whole
@@ -162,9 +150,10 @@ class PartShapes:
             return a.constant_value() < b.constant_value()
         return self._store is not None and self._store.compare(a, b) == "<"
 
-    def _argument(self, node: Node, arg: Arg) -> Arg:
+    def _shape(self, node: Node, arg: Arg) -> Arg:
+        """The shape of the first result as an argument, or its strides, for a part."""
         sizes = _sizes(arg)
-        if sizes is not None and node.outputs and not self._takes_dims(node):
+        if sizes is not None:
             whole = self.graph.values[node.outputs[0]]
             part = self.value(whole)
             for old, new in ((whole.shape, part.shape), (whole.strides, part.strides)):
@@ -174,40 +163,23 @@ class PartShapes:
                     return tuple(
                         plain_size(a if a == _INFERRED else n) for a, n in zip(sizes, new, strict=True)
                     )
-        if node.id not in self.split.sizes:
-            self._refuse_lengths(node, arg)
         return arg
-
-    def _takes_dims(self, node: Node) -> bool:
-        """Whether a list of numbers among the arguments names dims, whatever the result's shape is."""
-        spec = self.registry.find(node.op)
-        return spec is not None and spec.is_a(Trait.REDUCTION)
 
     def _extents(self, node: Node, arg: Arg) -> Arg:
         """An extent of the axis as an argument, or a list of one, for a part."""
         if isinstance(arg, tuple) and len(arg) == 1:
             return (self._extents(node, arg[0]),)
         size = _size(arg)
-        factor = None if size is None else size // self.split.length
-        if size is None or factor is None or factor * self.split.length != size:
-            raise RewriteError(
-                f"{node.op} is given {arg}, and that is no extent of the axis",
-                where=node.source.location or None,
-            )
-        return plain_size(factor * self.part)
+        part = None if size is None else self.extent_in_part(node, size)
+        if part is None:
+            raise refused(node, f"is given {arg}, and that is no extent of the axis")
+        return plain_size(part)
 
-    def _refuse_lengths(self, node: Node, arg: Arg) -> None:
-        if isinstance(arg, tuple):
-            for item in arg:
-                self._refuse_lengths(node, item)
-        elif (size := _size(arg)) is not None:
-            values = (self.graph.values[v] for v in (*node.inputs, *node.outputs) if v in self.split.axes)
-            extents = {value.shape[self.split.axes[value.id].dim] for value in values}
-            if extents and size in {*extents, self.split.length}:
-                raise RewriteError(
-                    f"{node.op} is given the number {arg}, which may be the length of the axis",
-                    where=node.source.location or None,
-                )
+    def extent_in_part(self, node: Node, extent: SizeExpr) -> SizeExpr | None:
+        """What an extent of the axis, as an argument of a node, is in a part; None where it is none."""
+        del node
+        factor = extent // self.split.length
+        return factor * self.part if factor * self.split.length == extent else None
 
 
 def is_dense(value: Value) -> bool:

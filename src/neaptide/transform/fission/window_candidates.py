@@ -11,11 +11,10 @@ from neaptide.ir.axes import Along, Need
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.transform.fission.candidates import Candidate, RegionFinder
-from neaptide.transform.fission.intervals import Intervals
+from neaptide.transform.fission.intervals import Intervals, window_region
 from neaptide.transform.fission.members import convex_members
 from neaptide.transform.fission.region import Region
 from neaptide.transform.fission.spans import Span, has_backward, whole_step
-from neaptide.transform.fission.window_loop import window_region
 
 
 def window_candidates(graph: Graph, registry: OpRegistry) -> tuple[Candidate, ...]:

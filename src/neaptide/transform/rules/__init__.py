@@ -12,15 +12,13 @@ from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.accumulate_in_gemm import ACCUMULATE_IN_GEMM
 from neaptide.transform.rules.common_subexpressions import CommonSubexpressions
 from neaptide.transform.rules.concat_before_convolution import CONCAT_BEFORE_CONVOLUTION
-from neaptide.transform.rules.fission import Fission
-from neaptide.transform.rules.fission_by_shape import FissionByShape
+from neaptide.transform.rules.fission import FISSION, FISSION_BY_SHAPE, WINDOWS
 from neaptide.transform.rules.in_place import IN_PLACE
 from neaptide.transform.rules.mean_to_sum import MEAN_TO_SUM
 from neaptide.transform.rules.redundant_copies import REDUNDANT_COPIES
-from neaptide.transform.rules.rematerialisation import Rematerialisation
+from neaptide.transform.rules.rematerialisation import REMATERIALISATION
 from neaptide.transform.rules.split_convolution_backward import SPLIT_CONVOLUTION_BACKWARD
 from neaptide.transform.rules.split_dropout import SPLIT_DROPOUT
-from neaptide.transform.rules.windows import Windows
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
@@ -29,15 +27,15 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             REDUNDANT_COPIES,
             SPLIT_DROPOUT,
             CommonSubexpressions(),
-            Fission(),
-            FissionByShape(),
+            FISSION,
+            FISSION_BY_SHAPE,
             SPLIT_CONVOLUTION_BACKWARD,
             IN_PLACE,
-            Rematerialisation(),
+            REMATERIALISATION,
             MEAN_TO_SUM,
             CONCAT_BEFORE_CONVOLUTION,
             ACCUMULATE_IN_GEMM,
-            Windows(),
+            WINDOWS,
         )
     }
 )

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view, view_base
-from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.values import Value
 from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import NodeRule, is_row_major, used_once
+from neaptide.transform.rules.node_rule import NodeRule, Uses, is_row_major, operand_at, used_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +42,15 @@ class _Places:
     """Which sums of a graph may go into a product. O(size of the graph) to make."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.users = graph.consumers()
-        self.outputs = set(graph.outputs)
+        self.graph, self.uses = graph, Uses(graph)
+        self.users, self.outputs = graph.consumers(), set(graph.outputs)
         self.is_used_once = used_once(graph)
-        self.held = {*graph.input_storages(), *graph.output_storages()}
-        self.uses: dict[int, list[int]] = {}  # of a storage, ascending
-        self.writes: dict[int, list[int]] = {}
-        for node in graph.nodes:
-            for storage in {graph.values[value].storage for value in needed_inputs(graph, node)} - {None}:
-                assert storage is not None
-                self.uses.setdefault(storage, []).append(node.id)
-            for access in node.effects.writes:
-                self.writes.setdefault(access.storage, []).append(node.id)
 
     def of(self, node: Node) -> _Place | str | None:
         """What becomes of a node; why nothing; None where it is no sum of a product."""
         if node.op != ADD or node.kwarg("alpha", 1) != 1 or len(node.args) != 2 or not node.effects.is_pure:
             return None
-        first, second = (node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in node.args)
+        first, second = operand_at(node, 0), operand_at(node, 1)
         if first is None or second is None or first == second:
             return None
         reasons = []
@@ -91,8 +80,7 @@ class _Places:
         producer = self.graph.producer(addend.id)
         if producer is not None and producer > product.id:
             return "what it is added to is made behind the product"
-        assert addend.storage is not None
-        if any(product.id < writer < node.id for writer in self.writes.get(addend.storage, ())):
+        if self.uses.written_between(addend.storage, product.id, node.id):
             return "what it is added to is written into before the sum"
         idle = (*views, *self._idle(node.id, other, addend.id))
         return _Place(product, idle, addend.id, self._may_go(node, product, addend))
@@ -109,11 +97,11 @@ class _Places:
         """Whether nothing needs an addend behind the product."""
         assert addend.storage is not None
         storage = self.graph.storages[addend.storage]
-        if storage.id in self.held or storage.nbytes != addend.nbytes:
+        if storage.id in self.uses.given | self.uses.handed_back or storage.nbytes != addend.nbytes:
             return False
         if storage.id in {self.graph.values[value].storage for value in product.inputs}:
             return False
-        behind = [user for user in self.uses[storage.id] if user > product.id]
+        behind = [user for user in self.uses.needed[storage.id] if user > product.id]
         return all(
             user == node.id or is_pure_view(self.graph, self.graph.nodes[user]) for user in behind
         ) and all(user <= node.id for user in behind)

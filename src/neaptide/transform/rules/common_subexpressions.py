@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.errors import RewriteError
-from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rewrite import STATIC, Rewrite, Sizes, refused
+from neaptide.transform.rules.node_rule import Uses
 
 _Key = tuple[object, ...]
 
@@ -52,23 +52,21 @@ class CommonSubexpressions:
             if len(nodes) > 1:
                 yield from self._places(storages, nodes)
 
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
+        del sizes
         nodes = rewrite.nodes
         if len(nodes) < 2 or list(nodes) != sorted(set(nodes)) or rewrite.settings:
             raise RewriteError("it must name two or more nodes, ascending, and no settings")
         keys, kept = _Keys(graph), graph.nodes[nodes[0]]
         for number in nodes:
             node = graph.nodes[number]
-            where = node.source.location or None
             if not _is_repeatable(graph, registry, node) and not _is_known_view(graph, registry, node):
-                raise RewriteError(
-                    f"node {number} may do more, or other, than make the same results again", where=where
-                )
+                raise refused(node, "may do more, or other, than make the same results again")
             if keys.of(node) != keys.of(kept):
-                raise RewriteError(f"node {number} does not compute what node {kept.id} does", where=where)
+                raise refused(node, f"does not compute what node {kept.id} does")
         if (reason := _Storages(graph).objection(nodes)) is not None:
-            raise RewriteError(f"it is not legal: {reason}", where=kept.source.location or None)
+            raise refused(kept, f"may not stand for others: {reason}")
         edit = GraphEdit(graph)
         for number in nodes[1:]:
             for old, new in zip(graph.nodes[number].outputs, kept.outputs, strict=True):
@@ -144,33 +142,28 @@ class _Storages:
     """What becomes of the storages of a graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.written = {access.storage for node in graph.nodes for access in node.effects.writes}
-        self.outputs = set(graph.output_storages())
-        self.returned = set(graph.outputs)
-        self.last_use: dict[int, int] = dict.fromkeys(self.outputs, len(graph.nodes))
-        for node in reversed(graph.nodes):
-            for value in needed_inputs(graph, node):
-                storage = graph.values[value].storage
-                if storage is not None:
-                    self.last_use.setdefault(storage, node.id)
+        self.graph, self.uses, self.returned = graph, Uses(graph), set(graph.outputs)
 
     def objection(self, nodes: Sequence[int]) -> str | None:
         """Why equal nodes may not share their results; None where they may."""
         alike = self._alike(nodes)
-        if any(storage in self.written for storages in alike for storage in storages):
+        if any(self.uses.written.get(storage) for storages in alike for storage in storages):
             return "one of the results is written into later"
         values = zip(*(self.graph.nodes[node].outputs for node in nodes), strict=True)
         if any(len(self.returned.intersection(made)) > 1 for made in values) or any(
-            len(self.outputs.intersection(storages)) > 1 for storages in alike
+            len(self.uses.handed_back.intersection(storages)) > 1 for storages in alike
         ):
             return "two of the results are outputs, and the caller may write into one of them"
         return None
 
     def is_longer(self, kept: Sequence[int], node: int) -> bool:
         """Whether the results of some nodes are let go before another runs: holding them takes more bytes than it frees."""
-        ends = (max(self.last_use.get(s, -1) for s in storages) for storages in self._alike(kept))
-        return min(ends) < node
+
+        def lives_on(storage: int) -> bool:
+            uses = self.uses
+            return storage in uses.handed_back or any(user >= node for user in uses.needed[storage][-1:])
+
+        return any(not any(map(lives_on, storages)) for storages in self._alike(kept))
 
     def _alike(self, nodes: Sequence[int]) -> list[tuple[int, ...]]:
         """For each result, the storages that equal nodes make for it."""

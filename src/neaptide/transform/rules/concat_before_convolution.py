@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.values import Value
 from neaptide.ops.rewritten import (
     ADD_ONTO,
@@ -30,7 +30,7 @@ from neaptide.ops.rewritten import (
     TRANSPOSED,
 )
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import NodeRule, is_row_major
+from neaptide.transform.rules.node_rule import NodeRule, Uses, alias_like, is_row_major, operand_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,7 @@ def add_pieces(edit: GraphEdit, graph: Graph, node: Node, pieces: Sequence[Piece
             total = part
             continue
         is_last = number == len(pieces) - 1
-        added = (
-            result.id
-            if is_last
-            else edit.alias(
-                f"{result.name}_so_far", result.dtype, result.shape, result.strides, result.offset, of=total
-            )
-        )
+        added = result.id if is_last else alias_like(edit, result, total, f"{result.name}_so_far")
         add = NodeDraft(
             ADD_ONTO, (total, part), (added,), (Ref(0), Ref(1)), writes=(total,), source=node.source
         )
@@ -97,35 +91,25 @@ def gradients_of_pieces(
     draft = edit.draft(node.id)
     for number, piece in enumerate(pieces):
         weight = _cut_weight(edit, graph, node, 2, piece)
-        outputs: list[int] = []
-        shown: list[Arg] = []
-
-        def give(value: int | None, outputs: list[int] = outputs, shown: list[Arg] = shown) -> None:
-            shown.append(None if value is None else Ref(len(outputs)))
-            outputs.extend(() if value is None else (value,))
-
         operand = graph.values[piece.value]
-        give(
-            _like(edit, graph, operand, f"{operand.name}_gradient", operand.shape)
-            if cuts.get(number)
-            else None
-        )
+        of_piece: int | None = None
+        of_weight_part: int | None = None
+        if cuts.get(number):
+            of_piece = _like(edit, graph, operand, f"{operand.name}_gradient", operand.shape)
         if whole_weight is not None:
             like = graph.values[whole_weight]
-            shape = (
-                *like.shape[:CHANNELS],
-                SizeExpr.const(piece.end - piece.begin),
-                *like.shape[CHANNELS + 1 :],
-            )
-            weights.append(_like(edit, graph, like, f"{like.name}_of_piece_{number}", shape))
-        give(weights[-1] if of_weight else None)
-        give(bias if number == 0 else None)
+            shape = _of_channels(like, piece)
+            of_weight_part = _like(edit, graph, like, f"{like.name}_of_piece_{number}", shape)
+            weights.append(of_weight_part)
+        given = (of_piece, of_weight_part, bias if number == 0 else None)
+        outputs = tuple(value for value in given if value is not None)
         if not outputs:
             continue
-        wanted = tuple(item is not None for item in shown)
+        shown = tuple(None if value is None else Ref(outputs.index(value)) for value in given)
+        wanted = tuple(value is not None for value in given)
         swapped = draft.with_input(_input(node, 1), piece.value).with_input(_input(node, 2), weight)
         args = (*draft.args[:GRADIENTS_MASK], wanted, *draft.args[GRADIENTS_MASK + 1 :])
-        edit.insert_before(node.id, replace(swapped, outputs=tuple(outputs), args=args, results=tuple(shown)))
+        edit.insert_before(node.id, replace(swapped, outputs=outputs, args=args, results=shown))
         for cut in cuts.get(number, ()):
             edit.replace_uses(graph.nodes[cut].outputs[0], outputs[0])
             edit.remove(cut)
@@ -140,19 +124,22 @@ def gradients_of_pieces(
 def _cut_weight(edit: GraphEdit, graph: Graph, node: Node, position: int, piece: Piece) -> int:
     """The part of a weight that reads a piece."""
     weight = graph.values[_input(node, position)]
-    stride = weight.strides[CHANNELS]
-    shape = (*weight.shape[:CHANNELS], SizeExpr.const(piece.end - piece.begin), *weight.shape[CHANNELS + 1 :])
     cut = edit.alias(
         f"{weight.name}_of_{graph.values[piece.value].name}",
         weight.dtype,
-        shape,
+        _of_channels(weight, piece),
         weight.strides,
-        weight.offset + stride * piece.begin,
+        weight.offset + weight.strides[CHANNELS] * piece.begin,
         of=weight.id,
     )
     args = (Ref(0), CHANNELS, piece.begin, piece.end)
     edit.insert_before(node.id, NodeDraft(SLICE, (weight.id,), (cut,), args, reads=(), source=node.source))
     return cut
+
+
+def _of_channels(weight: Value, piece: Piece) -> tuple[SizeExpr, ...]:
+    """The shape of a weight that reads a piece alone."""
+    return (*weight.shape[:CHANNELS], SizeExpr.const(piece.end - piece.begin), *weight.shape[CHANNELS + 1 :])
 
 
 def _like(edit: GraphEdit, graph: Graph, value: Value, name: str, shape: Sequence[SizeExpr]) -> int:
@@ -162,9 +149,9 @@ def _like(edit: GraphEdit, graph: Graph, value: Value, name: str, shape: Sequenc
 
 
 def _input(node: Node, position: int) -> int:
-    arg = node.args[position]
-    assert isinstance(arg, Ref)
-    return node.inputs[arg.slot]
+    value = operand_at(node, position)
+    assert value is not None
+    return value
 
 
 def _without(draft: NodeDraft, position: int) -> NodeDraft:
@@ -202,9 +189,7 @@ class _Places:
         self.graph = graph
         self.users = graph.consumers()
         self.outputs = set(graph.outputs)
-        self.written: dict[int, int] = {}  # by storage, the last node that overwrites it
-        for node in graph.nodes:
-            self.written.update((access.storage, node.id) for access in node.effects.writes)
+        self.uses = Uses(graph)
 
     def of(self, node: Node) -> _Place | str | None:
         """What a join is made of; why it stays; None where it is none that a convolution reads."""
@@ -223,10 +208,8 @@ class _Places:
         joined = self.graph.values[node.outputs[0]]
         if any(not is_row_major(self.graph.values[value]) for value in (*node.inputs, joined.id)):
             return "channels do not lie behind each other"
-        if (
-            any(self._written(piece.value) > node.id for piece in pieces)
-            or self._written(joined.id) > node.id
-        ):
+        storages = [self.graph.values[value].storage for value in (*node.inputs, joined.id)]
+        if any(self.uses.written_between(one, node.id, len(self.graph.nodes)) for one in storages):
             return "a piece is written into behind the join"
         return self._place(users, joined, pieces)
 
@@ -249,7 +232,7 @@ class _Places:
 
     def _objection(self, node: Node, place: int, transposed: int, groups: int, joined: int) -> str | None:
         """Why a convolution, or its gradients, are no sums over pieces of the operand at a place."""
-        operands = [_operand(node, position) for position in range(place + 2)]
+        operands = [operand_at(node, position) for position in range(place + 2)]
         if (
             node.kwargs
             or len(node.args) <= groups
@@ -305,16 +288,6 @@ class _Places:
             pieces.append(Piece(value.id, begin, end))
             begin = end
         return tuple(pieces)
-
-    def _written(self, value: int) -> int:
-        """The last node that overwrites the storage of a value; -1 for none."""
-        storage = self.graph.values[value].storage
-        return -1 if storage is None else self.written.get(storage, -1)
-
-
-def _operand(node: Node, position: int) -> int | None:
-    arg = node.args[position] if position < len(node.args) else None
-    return node.inputs[arg.slot] if isinstance(arg, Ref) else None
 
 
 def _is_cut(node: Node, piece: Piece) -> bool:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.analysis.in_place import in_place_operands
-from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place import InPlaceForm, in_place_form
-from neaptide.transform.rules.node_rule import NodeRule
+from neaptide.transform.rules.node_rule import NodeRule, Uses, operand_at
 
 _Place = tuple[int, InPlaceForm]
 """An operand, by value id, that a node may overwrite, and how."""
@@ -27,16 +26,8 @@ class _Places:
     """Which nodes of a graph may overwrite an operand. O(size of the graph) to make."""
 
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
-        self.graph, self.registry = graph, registry
+        self.graph, self.registry, self.uses = graph, registry, Uses(graph)
         self.sizes = [storage.nbytes for storage in graph.storages]
-        self.owned = set(graph.input_storages())
-        self.handed_back = set(graph.output_storages())
-        self.last_use: dict[int, int] = {}
-        for node in graph.nodes:
-            for value in needed_inputs(graph, node):
-                storage = graph.values[value].storage
-                if storage is not None:
-                    self.last_use[storage] = node.id
 
     def of(self, node: Node) -> _Place | str | None:
         """The operand that a node may overwrite; why none; None where its kernel or layout leave no choice."""
@@ -46,11 +37,11 @@ class _Places:
             storage = self.graph.values[operand].storage
             if form is None or storage is None:
                 continue
-            if storage in self.owned:
+            if storage in self.uses.given:
                 reasons.append("the operand is the caller's")
-            elif storage in self.handed_back:
+            elif storage in self.uses.handed_back:
                 reasons.append("the operand is handed back")
-            elif self.last_use[storage] != node.id:
+            elif self.uses.needed[storage][-1] != node.id:
                 reasons.append("the operand is needed later")
             else:
                 return operand, form
@@ -60,9 +51,7 @@ class _Places:
         forms = (
             in_place_form(self.registry, node.op, position)
             for position in self.registry.require(node.op).in_place
-            if position < len(node.args)
-            and isinstance(ref := node.args[position], Ref)
-            and node.inputs[ref.slot] == operand
+            if operand_at(node, position) == operand
         )
         return next((form for form in forms if form is not None), None)
 

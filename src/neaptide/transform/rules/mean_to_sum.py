@@ -33,7 +33,7 @@ from neaptide.ops.means import (
 )
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.split import is_dense, plain_size
-from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rewrite import Rewrite, refused
 from neaptide.transform.rules.node_rule import NodeRule
 
 _ZERO = SizeExpr.const(0)
@@ -107,10 +107,7 @@ class _Replacing:
             self._insert_before(SUM_OF_ALL, (counts,), total, (Ref(0),), to_dtype)
             return total
         if len(target.shape) != 1:
-            raise RewriteError(
-                f"{node.op} has weights of classes and targets of {len(target.shape)} dims",
-                where=node.source.location or None,
-            )
+            raise refused(node, f"has weights of classes and targets of {len(target.shape)} dims")
         passed = self._like(target, f"{target.name}_passed", "bool")
         chosen = self._like(target, f"{target.name}_chosen", target.dtype)
         picked = self._like(target, f"{weight.name}_picked", weight.dtype)

@@ -1,18 +1,20 @@
-"""Rules that change single nodes: a pattern says of each node what is to be done there, and a function does it."""
+"""Two kinds of rules: of single nodes, where a pattern says of each what is to be done, and of regions, of which prices choose."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from neaptide.errors import RewriteError
+from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rewrite import STATIC, Rewrite, Sizes, refused
 
 Pattern = Callable[[Node], Any]
 """What is to be done at a node; a text that says why nothing may be; None where the rule is not about it."""
@@ -53,8 +55,9 @@ class NodeRule:
         if found:
             yield Rewrite(self.name, tuple(found), (), self.keeps_bits)
 
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
         """As `Rule.apply`. O(size of the graph)."""
+        del sizes
         nodes = rewrite.nodes
         if not nodes or list(nodes) != sorted(set(nodes)) or rewrite.settings:
             raise RewriteError("it must name nodes, ascending, and no settings")
@@ -65,10 +68,80 @@ class NodeRule:
             place = place_of(node)
             if place is None or isinstance(place, str):
                 what, otherwise = self.cannot
-                reason = f"{node.op} may not {what}: {place or otherwise}"
-                raise RewriteError(reason, where=node.source.location or None)
+                raise refused(node, f"may not {what}: {place or otherwise}")
             self.change(edit, graph, node, place)
         return edit.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRule:
+    """A rule about regions, of which prices choose (`planner.variants`): it finds none by itself. `change` is its `apply`."""
+
+    name: str
+    summary: str
+    change: Callable[[Graph, OpRegistry, Rewrite, Sizes], Edited]
+    keeps_bits: bool = False
+    each_node: ClassVar[bool] = False
+    are_alternatives: ClassVar[bool] = True
+
+    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
+        """As `Rule.find`."""
+        del graph, registry
+        return iter(())
+
+    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
+        """As `Rule.apply`."""
+        return self.change(graph, registry, rewrite, sizes)
+
+
+class Uses:
+    """By storage of a graph, the nodes that need its bytes and those that overwrite them, ascending. O(size) to make."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.needed: dict[int, list[int]] = defaultdict(list)
+        self.written: dict[int, list[int]] = defaultdict(list)
+        self.given, self.handed_back = set(graph.input_storages()), set(graph.output_storages())
+        for node in graph.nodes:
+            needed = {graph.values[value].storage for value in needed_inputs(graph, node)}
+            for storage in needed - {None}:
+                self.needed[cast("int", storage)].append(node.id)
+            for access in node.effects.writes:
+                self.written[access.storage].append(node.id)
+
+    def written_between(self, storage: int | None, start: int, end: int) -> bool:
+        """Whether a node between two others overwrites a storage."""
+        return (
+            any(start < node < end for node in self.written.get(storage, ()))
+            if storage is not None
+            else False
+        )
+
+
+def operand_at(node: Node, position: int) -> int | None:
+    """The value that a node is called with at a position; None where that is no tensor."""
+    arg = node.args[position] if position < len(node.args) else None
+    return node.inputs[arg.slot] if isinstance(arg, Ref) else None
+
+
+def fresh_like(edit: GraphEdit, graph: Graph, number: int, name: str) -> int:
+    """A value that lies as another, on a storage of its own that is like that of the other."""
+    value = graph.values[number]
+    assert value.storage is not None
+    block = graph.storages[value.storage]
+    return edit.fresh(
+        name,
+        value.dtype,
+        value.shape,
+        device=block.device,
+        kind=block.kind,
+        strides=value.strides,
+        nbytes=block.nbytes,
+    )
+
+
+def alias_like(edit: GraphEdit, value: Value, of: int, name: str = "") -> int:
+    """A value that lies as another, in the storage of `of`."""
+    return edit.alias(name or value.name, value.dtype, value.shape, value.strides, value.offset, of=of)
 
 
 def is_row_major(value: Value) -> bool:

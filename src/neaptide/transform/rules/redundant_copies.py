@@ -17,7 +17,7 @@ from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Value
 from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
-from neaptide.transform.rules.node_rule import NodeRule, Pattern, is_row_major, used_once
+from neaptide.transform.rules.node_rule import NodeRule, Pattern, Uses, is_row_major, used_once
 
 # What a cast may say; its device is that of its operand, and all layouts are strided.
 _DTYPE_AND_LAYOUT = frozenset({"dtype", "device", "layout", LAYOUT})
@@ -43,7 +43,7 @@ class _Places:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.is_used_once = used_once(graph)
-        self.written = {access.storage for node in graph.nodes for access in node.effects.writes}
+        self.written = Uses(graph).written
 
     def of(self, node: Node) -> _Place | str | None:
         """What a copy copies; why that stays; None where it copies no copy."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from neaptide.analysis.replay import repeat_rule
 from neaptide.errors import RewriteError
@@ -17,43 +18,42 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.fission.own_views import Again
-from neaptide.transform.rewrite import Rewrite, Setting
-from neaptide.transform.rules.handed_values import RegionRule
+from neaptide.transform.rewrite import Rewrite, Setting, Sizes, refused
+from neaptide.transform.rules.node_rule import RegionRule, Uses, alias_like, fresh_like
 
 _ZERO = SizeExpr.const(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Rematerialisation(RegionRule):
-    """Runs nodes again for some of those who use their results. `rematerialisation` makes such rewrites.
+class Again:
+    """Some nodes, ascending, and later ones, ascending, that are to use what a second run right before the first of them makes."""
 
-    The nodes of a rewrite are groups, each of nodes that run again and of their users; the setting `groups` counts both,
-    group by group.
+    nodes: tuple[int, ...]
+    users: tuple[int, ...]
 
-    Its inverse is `common_subexpressions`: a node and its copy become one.
-    """
 
-    name: str = "rematerialisation"
-    keeps_bits: bool = True
-    summary: str = "results are recomputed for their later users"
+def _applied(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes) -> Edited:
+    uses, edit = Uses(graph), GraphEdit(graph)
+    for group in _groups(rewrite):
+        _check(graph, registry, uses, group)
+        _make(edit, graph, group)
+    return edit.finish()
 
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        groups = _groups(rewrite)
-        written = _Writes(graph)
-        edit = GraphEdit(graph)
-        for group in groups:
-            _check(graph, registry, written, group)
-            _make(edit, graph, group)
-        return edit.finish()
+
+REMATERIALISATION: Final = RegionRule(
+    "rematerialisation", "results are recomputed for their later users", _applied, keeps_bits=True
+)
 
 
 def rematerialisation(groups: Sequence[Again]) -> Rewrite:
-    """The rewrite that runs some groups of nodes again, each in front of the users that are named."""
+    """The rewrite that runs some groups of nodes again, each in front of the users that are named.
+
+    The setting `groups` counts the nodes and the users of each. Its inverse is `common_subexpressions`: a node and its copy
+    become one.
+    """
     nodes = tuple(number for group in groups for number in (*group.nodes, *group.users))
     counts = tuple(count for group in groups for count in (len(group.nodes), len(group.users)))
-    return Rewrite(Rematerialisation().name, nodes, (("groups", counts),))
+    return Rewrite(REMATERIALISATION.name, nodes, (("groups", counts),))
 
 
 def _groups(rewrite: Rewrite) -> list[Again]:
@@ -76,21 +76,7 @@ def _groups(rewrite: Rewrite) -> list[Again]:
     return made
 
 
-class _Writes:
-    """By storage, the nodes that overwrite it, ascending."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._by: dict[int, list[int]] = {}
-        for node in graph.nodes:
-            for access in node.effects.writes:
-                self._by.setdefault(access.storage, []).append(node.id)
-
-    def within(self, storage: int, start: int, end: int) -> int | None:
-        """The first that overwrites a storage behind one node and in front of another."""
-        return next((number for number in self._by.get(storage, ()) if start < number < end), None)
-
-
-def _check(graph: Graph, registry: OpRegistry, written: _Writes, group: Again) -> None:
+def _check(graph: Graph, registry: OpRegistry, uses: Uses, group: Again) -> None:
     """Refuse what a second run, right before the first user, would not make as the first did."""
     both = (*group.nodes, *group.users)
     if list(both) != sorted(set(both)):
@@ -100,7 +86,7 @@ def _check(graph: Graph, registry: OpRegistry, written: _Writes, group: Again) -
         if made.isdisjoint(graph.nodes[number].inputs):
             raise RewriteError(f"node {number} uses nothing of what is to be made again")
     for number in group.nodes:
-        _check_node(graph, registry, written, graph.nodes[number], group.users[0])
+        _check_node(graph, registry, uses, graph.nodes[number], group.users[0])
     _check_outputs(graph, group)
 
 
@@ -117,24 +103,24 @@ def _check_outputs(graph: Graph, group: Again) -> None:
                 raise RewriteError(f"outputs of the graph share bytes of {name}, and would no longer")
 
 
-def _check_node(graph: Graph, registry: OpRegistry, written: _Writes, node: Node, before: int) -> None:
-    where = node.source.location or None
+def _check_node(graph: Graph, registry: OpRegistry, uses: Uses, node: Node, before: int) -> None:
     rule = repeat_rule(graph, node, registry.with_bits(may_vary=False))
     if not rule.is_allowed:
-        raise RewriteError(f"{node.op} {rule.refusal}", where=where)
+        raise refused(node, rule.refusal)
     if not node.effects.is_pure or node.regions:
-        raise RewriteError(f"{node.op} does more than to make results", where=where)
+        raise refused(node, "does more than to make results")
     for access in node.effects.reads:
-        if written.within(access.storage, node.id, before) is not None:
+        if uses.written_between(access.storage, node.id, before):
             name = graph.storages[access.storage].name
+            where = node.source.location or None
             raise RewriteError(
                 f"{name}, which {node.op} reads, is overwritten before the second run", where=where
             )
-    for storage in graph.created_storages(node):
-        if written.within(storage, node.id, len(graph.nodes)) is not None:
-            raise RewriteError(f"what {node.op} makes is overwritten later", where=where)
+    created = graph.created_storages(node)
+    if any(uses.written_between(storage, node.id, len(graph.nodes)) for storage in created):
+        raise refused(node, "makes what is overwritten later")
     if any(graph.values[v].storage is None for v in node.outputs):
-        raise RewriteError(f"{node.op} hands a number to the host", where=where)
+        raise refused(node, "hands a number to the host")
 
 
 def _make(edit: GraphEdit, graph: Graph, group: Again) -> None:
@@ -164,22 +150,9 @@ def _output(
     """A value like another, on a storage of its own, or on the one that the node shows or has just created."""
     value = graph.values[number]
     if value.storage in shown:
-        return edit.alias(
-            value.name, value.dtype, value.shape, value.strides, value.offset, of=shown[value.storage]
-        )
+        return alias_like(edit, value, shown[value.storage])
     assert value.storage in created
-    assert value.storage is not None
     if value.offset != _ZERO:
         raise RewriteError(f"%{value.name} does not begin where its storage does")
-    block = graph.storages[value.storage]
-    made = edit.fresh(
-        value.name,
-        value.dtype,
-        value.shape,
-        device=block.device,
-        kind=block.kind,
-        strides=value.strides,
-        nbytes=block.nbytes,
-    )
-    shown[value.storage] = made
-    return made
+    shown[value.storage] = fresh_like(edit, graph, number, value.name)
+    return shown[value.storage]

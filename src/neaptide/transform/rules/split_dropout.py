@@ -8,29 +8,19 @@ numbers than a kernel that only draws.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import NodeRule
+from neaptide.transform.rules.node_rule import NodeRule, alias_like, fresh_like
 
 _CPU = "cpu"
 _NOTHING = SizeExpr.const(0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A dropout that can draw first.
-
-    Attributes:
-        factor: of what stays, in the dtype of the operand.
-    """
-
-    chance: float
-    factor: float
+_Place = tuple[float, float]
+"""The chance of a dropout that can draw first, and the factor of what stays, in the dtype of the operand."""
 
 
 def _place(graph: Graph, node: Node) -> _Place | str | None:
@@ -48,24 +38,15 @@ def _place(graph: Graph, node: Node) -> _Place | str | None:
     if _NOTHING in operand.shape or mask.dtype != MASK_DTYPE:
         return "it has no elements"
     factor = kept_factor(float(chance), operand.dtype)
-    return f"its factor is no number of {operand.dtype}" if factor is None else _Place(float(chance), factor)
+    return f"its factor is no number of {operand.dtype}" if factor is None else (float(chance), factor)
 
 
 def _draw_first(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
     operand, (result, number) = node.inputs[0], node.outputs
+    chance, factor = place
     mask = graph.values[number]
-    assert mask.storage is not None
-    block = graph.storages[mask.storage]
-    unfilled = edit.fresh(
-        f"{mask.name}_unfilled",
-        mask.dtype,
-        mask.shape,
-        device=block.device,
-        kind=block.kind,
-        strides=mask.strides,
-        nbytes=block.nbytes,
-    )
-    drawn = edit.alias(mask.name, mask.dtype, mask.shape, mask.strides, mask.offset, of=unfilled)
+    unfilled = fresh_like(edit, graph, number, f"{mask.name}_unfilled")
+    drawn = alias_like(edit, mask, unfilled)
     dtype = (("dtype", Named("dtype", MASK_DTYPE)),)
     edit.insert_before(
         node.id,
@@ -77,14 +58,14 @@ def _draw_first(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> Non
             DRAW,
             (unfilled,),
             (drawn,),
-            (Ref(0), 1.0 - place.chance),
+            (Ref(0), 1.0 - chance),
             writes=(unfilled,),
             rng=node.effects.rng,
             source=node.source,
         ),
     )
     edit.replace_uses(number, drawn)
-    arguments = (Ref(0), Ref(1), place.factor)
+    arguments = (Ref(0), Ref(1), factor)
     edit.replace_node(
         node.id, NodeDraft(APPLY_MASK, (operand, drawn), (result,), arguments, source=node.source)
     )

@@ -18,9 +18,8 @@ from neaptide.planner.failed_stages import FailedStageWarning
 from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.processes.messages import packed, unpacked
-from neaptide.planner.variants.processes.pool import Lost, WorkerPool, started_pool
-from neaptide.planner.variants.processes.task import PricedTask
+from neaptide.planner.variants.processes.messages import packed
+from neaptide.planner.variants.processes.pool import Lost, PricedTask, WorkerPool, started_pool
 from neaptide.planner.variants.search import plan_variants
 from neaptide.runtime.steps.capturing import capture
 from variant_search import PRICING, choices_of_all
@@ -48,15 +47,6 @@ def pool():
     made = WorkerPool(2)
     yield made
     made.close()
-
-
-def test_graphs_arrive_as_they_were(tasks):
-    for task in tasks:
-        there = unpacked(packed(task))
-        assert (there.graph, there.asked) == (task.graph, task.asked)
-        assert there.graph.created_storages(there.graph.nodes[0]) == task.graph.created_storages(
-            task.graph.nodes[0]
-        )
 
 
 def test_plans_are_those_that_are_made_here(tasks, pool):

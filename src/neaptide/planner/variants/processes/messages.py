@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct("<Q")
 _ENDING_S: Final = 1.0  # for a process that has closed its pipes to end
 _STDERR_CHARS: Final = 500
-READY: Final = b""
-"""What a worker says first, once everything is loaded."""
 
 
 @dataclass(frozen=True)

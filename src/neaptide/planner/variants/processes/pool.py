@@ -10,16 +10,23 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from typing import Final
 
+from neaptide.ask import OneShape, Place
 from neaptide.cost.host import usable_cores
+from neaptide.cost.known import KnownCost
+from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
+from neaptide.ops.declared import declared_rows
 from neaptide.outcome import Stopwatch
+from neaptide.planner.body_copies import Links
 from neaptide.planner.failed_stages import FailedStageWarning
-from neaptide.planner.plan_graph import GraphPlan
+from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.variants.processes.messages import READY, Child, Planned, packed, unpacked
-from neaptide.planner.variants.processes.task import PricedTask
+from neaptide.planner.variants.processes.messages import Child, Planned, packed, unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +35,41 @@ _POLL_S: Final = 0.02  # how late the pool sees that the search is asked to end
 _HEARING_S: Final = 0.6  # for workers to answer with the best so far; a command ends within two seconds
 # A worker takes a second to start: where planning takes less, it is done before.
 _WORTHWHILE_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class PricedTask:
+    """A variant that is to be planned in another process, and what it costs.
+
+    Attributes:
+        bits_may_vary: in repetitions, as the registry of the pricing says.
+        declared: operations that the user vouches for, each with whether it is deterministic.
+    """
+
+    graph: Graph
+    asked: GraphAsk
+    cost: KnownCost
+    bits_may_vary: bool
+    links: Links | None = None
+    declared: tuple[tuple[str, bool], ...] = ()
+
+    @staticmethod
+    def of(graph: Graph, asked: GraphAsk, pricing: Pricing) -> PricedTask:
+        """A task, priced. O(nodes)."""
+        cost = KnownCost.of(pricing.cost, graph, pricing.binding)
+        declared = tuple((row.name, row.deterministic) for row in declared_rows())
+        asked = replace(asked, interrupt=None, leave_out=None, rewrites=(), mode=OneShape(), place=Place())
+        return PricedTask(graph, asked, cost, pricing.registry.bits_may_vary, pricing.links, declared)
+
+    def planned(self, registry: OpRegistry, interrupt: threading.Event | None = None) -> GraphPlan:
+        """The plan: the same, under a limit of work, as that of the variant by the pricing that the task was made of."""
+        pricing = Pricing(
+            self.cost,
+            registry.with_bits(may_vary=self.bits_may_vary),
+            binding=self.cost.binding,
+            links=self.links,
+        )
+        return BodyPlanner(pricing, self.asked.limits, interrupt).around(self.graph, self.asked)
 
 
 class Lost:
@@ -39,12 +81,10 @@ class _Worker(Child):
 
     def __init__(self) -> None:
         super().__init__(_WORKER)
-        self.is_ready = False
 
     def planned(self, block: bytes) -> Planned | None:
         """The answer to a task; None where the process is gone."""
         with contextlib.suppress(OSError, ValueError):  # a pipe that is closed tells the end of the worker
-            self.is_ready = self.is_ready or self.heard() == READY
             self.tell(block)
             answer = self.heard()
             if answer is not None:
@@ -53,11 +93,8 @@ class _Worker(Child):
         return None
 
     def ask_to_end(self) -> None:
-        """Ask for the best so far; what is not planning yet has none."""
-        if self.is_ready:
-            self.process.send_signal(signal.SIGINT)
-        else:
-            self.process.kill()
+        """Ask for the best so far; what has not loaded everything yet has none, and ends."""
+        self.process.send_signal(signal.SIGINT)
 
 
 class WorkerPool:

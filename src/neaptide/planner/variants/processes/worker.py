@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neaptide.planner.variants.processes.messages import Planned
-    from neaptide.planner.variants.processes.task import PricedTask
+    from neaptide.planner.variants.processes.pool import PricedTask
 
 
 def _answer(task: PricedTask, interrupt: threading.Event) -> Planned:
@@ -40,13 +40,12 @@ def main() -> None:
     """Plan what is asked for until stdin ends."""
     interrupt = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: interrupt.set())
-    from neaptide.planner.variants.processes.messages import READY, asked_of_worker, packed, unpacked, write
+    from neaptide.planner.variants.processes.messages import asked_of_worker, packed, unpacked, write
 
     output, blocks = asked_of_worker()
     from neaptide.ops import registry
 
     registry()
-    write(output, READY)
     while True:
         write(output, packed(_answer(unpacked(blocks.get()), interrupt)))
 
