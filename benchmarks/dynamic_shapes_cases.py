@@ -87,7 +87,7 @@ def planned_for_all(captured: CapturedStep, allowed: int, name: str) -> PlannedV
     from neaptide.policy.points.for_all_shapes import for_all_shapes
 
     if name == BY_SHAPE:
-        return plan_shapes(captured, _prepared, _options(allowed)).variant
+        return plan_shapes(_prepared(captured), _options(allowed))
     return for_all_shapes(_prepared(captured), _options(allowed))
 
 
@@ -274,7 +274,7 @@ def _for_all(name: str, samples: int, share: float, first_peak: int, loader: Loa
 
 def _peak_by_shape(shapes: ShapePlans, dim: str, width: int) -> int:
     shape = {dim: width}
-    return shapes.plans[shapes.choose(shape)].peaks.peak_bytes(shape)
+    return shapes.at(shape).peaks.peak_bytes(shape)
 
 
 def _peak_by_points(points: PointsWithin, dim: str, width: int) -> int:

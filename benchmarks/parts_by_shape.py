@@ -65,6 +65,7 @@ def measured(model: str) -> list[Row]:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
+    from neaptide.planner.points.choice import Choice
     from neaptide.planner.points.parts import part_lengths
     from neaptide.policy.points.for_all_shapes import planned_within
     from neaptide.policy.points.saved_plan import in_program_order
@@ -74,24 +75,25 @@ def measured(model: str) -> list[Row]:
     planned = planned_within(prepared.captured.steady, prepared, options, 0)
     in_order, choice = in_program_order(planned.graph, prepared), planned.choice()
     alone, parts = choice.decisions[0], choice.decisions[-1]
+    in_parts = Choice([parts.plan])
     (axis,) = part_lengths(parts.plan.shaped.graph)
     rows = []
     for sizes in itertools.product(BATCHES, LENGTHS):
         shape = {dim.name: size for dim, size in zip(planned.graph.dims, sizes, strict=True)}
-        lengths = parts.in_parts(shape, 0)
+        _, lengths = in_parts.chosen(shape, 0)
         rows.append(
             {
                 "model": model,
                 "shape": list(sizes),
                 "program_order_peak_bytes": in_order.at(shape).peak_bytes,
-                "recompute_peak_bytes": alone.at(shape, 0).script.peak_bytes,
+                "recompute_peak_bytes": alone.of(shape, 0).script.peak_bytes,
                 "fixed_peak_bytes": {
                     count: parts.of({**shape, axis.dim: axis.in_parts(count, shape)}, 0).script.peak_bytes
                     for count in FIXED
                 },
                 "peak_bytes": choice.at(shape, 0).script.peak_bytes,
                 "parts": -(-axis.length.evaluate(shape) // lengths[axis.dim])
-                if choice.number(shape, 0)
+                if choice.chosen(shape, 0)[0]
                 else 1,
                 "region_nodes": len(planned.in_parts.rewrites[-1].nodes) if planned.in_parts else 0,
             }

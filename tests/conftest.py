@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from neaptide.planner.failed_stages import OnFailure, failing_stages
+from neaptide.planner.failed_stages import failing_stages
 
 for profile, count in (("ci", 10), ("full", 25)):  # they differ in `example_counts` as well
     settings.register_profile(
@@ -58,7 +58,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _failing_stages_raise():
     """A part of a search that fails takes its test down; users have the best plan of the other parts."""
-    with failing_stages(OnFailure.RAISE):
+    with failing_stages(are_raised=True):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -128,16 +129,23 @@ def _reworded(data: bytes, rng: random.Random) -> bytes:
 
 
 def _revalued(data: bytes, rng: random.Random) -> bytes:
-    """One value of a JSON text is another one, is missing or stands twice."""
     content = json.loads(data)
-    places = list(_places(content))
-    holder, key = rng.choice(places)
+    revalue(content, rng)
+    return json.dumps(content).encode()
+
+
+def revalue(content: Any, rng: random.Random) -> None:
+    """One value of a JSON tree is another one, is missing or stands twice. A long list is as likely as a short one."""
+    holders: dict[int, list[tuple[Any, Any]]] = {}
+    for place in _places(content):
+        holders.setdefault(id(place[0]), []).append(place)
+    holder, key = rng.choice(rng.choice(list(holders.values())))
     match rng.randrange(6):
         case 0:
             del holder[key]
         case 1:
-            other, other_key = rng.choice(places)
-            holder[key] = other[other_key]
+            other, other_key = rng.choice(rng.choice(list(holders.values())))
+            holder[key] = copy.deepcopy(other[other_key])
         case 2 if isinstance(holder, list):
             holder.insert(key, holder[key])
         case 2:
@@ -146,10 +154,6 @@ def _revalued(data: bytes, rng: random.Random) -> bytes:
             holder[key] += rng.choice((-1, 1, 1000))
         case _:
             holder[key] = rng.choice(STRANGE_VALUES)
-    try:
-        return json.dumps(content).encode()
-    except ValueError:  # a list inside itself
-        return _flipped(data, rng)
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any]]:

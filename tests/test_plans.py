@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from neaptide.errors import PlanError
+from neaptide.outcome import Termination, TerminationReason
 from neaptide.plans import (
     BudgetRecord,
     MovesSummary,
@@ -13,7 +14,6 @@ from neaptide.plans import (
     PlannedProgram,
     Predictions,
     Recomputation,
-    TerminationRecord,
 )
 from neaptide.plans.plan_file import checksum
 from together import together
@@ -28,7 +28,7 @@ PROGRAM = PlannedProgram(
     budget_bytes=1000,
     moves=MovesSummary(1, ("head",), (Recomputation(4, "act", 512, 0.25, (0,), 2),)),
     predictions=Predictions(900, 950, 1500, 1600, 100, 400, 800, 1.25, 1.0),
-    termination=TerminationRecord("feasible", "time", "", 1.25, 1.0),
+    termination=Termination(TerminationReason.FEASIBLE, "time", "", 1.25, 1.0),
 )
 PLAN = Plan(
     (PROGRAM, replace(PROGRAM, role="first_1")),

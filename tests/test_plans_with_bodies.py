@@ -93,7 +93,7 @@ def test_a_body_recomputes_within_its_own_budget(captured, found):
     graph = found.variant.graphs[0].graph
     pricing = PreparedStep(captured, device=DEVICE).pricing(graph)
     bodies = found.variant.graphs[0].schedule.bodies
-    least, written = (pricing.loop_bytes(graph, node, b) for b in (bodies, {}))
+    least, written = (pricing.prices(graph, b).workspace[node.id] for b in (bodies, {}))
     assert least <= 0.6 * written
     again, once = (pricing.prices(graph, b).seconds[node.id] for b in (bodies, {}))
     assert again > once

@@ -8,6 +8,7 @@ import pytest
 
 import neaptide
 from deep_step import QUICK, dropout_factory
+from neaptide.analysis.loops import InBodies
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import PlanError
 from neaptide.ir.schedule import Schedule
@@ -62,7 +63,7 @@ def stored(program, captured):
         graph,
         registry(),
         workspace=dict(program.assumed.workspace),
-        storage_bytes=dict(program.assumed.storages),
+        in_bodies=InBodies.here({}, dict(program.assumed.storages)),
     )
     assert any(problem.state_bytes[stay.storage] for stay in stays)
     predictions = replace(

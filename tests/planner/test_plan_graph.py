@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-import neaptide.planner.moved_plan as moved_plan_module
+import neaptide.planner.arena_order as arena_order_module
 import neaptide.planner.plan_graph as plan_graph_module
 from frontends import steps
 from given_cost import given_pricing
@@ -37,18 +37,16 @@ HOST = HostSpace(2**30, Link("device", "host", 1e15, 0.0), Link("host", "device"
 
 @pytest.fixture(scope="module")
 def graph():
-    return capture_step(*_call(steps.batch_norm())).steady.graph
+    step, batch = steps.batch_norm()
+    return capture_step(step, (batch,)).steady.graph
 
 
-def _call(made):
-    step, batch = made
-    return step, (batch,)
+def priced(graph):
+    return given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
 
 
 def plan(graph, budget, **options):
-    pricing = given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
-    limits, interrupt = options.pop("limits", LIMITS), options.pop("interrupt", None)
-    return plan_graph(graph, pricing, GraphAsk(budget, limits=limits, interrupt=interrupt, **options))
+    return plan_graph(graph, priced(graph), GraphAsk(budget, **{"limits": LIMITS, **options}))
 
 
 def moved_arena(graph, step, pricing, sequence, *_, **__):
@@ -76,10 +74,14 @@ def test_every_strategy_gives_a_plan_that_is_no_worse_than_the_baseline(graph, n
     assert found.program.fingerprint
 
 
-def test_a_limit_in_bytes_overrides_the_budget(graph):
-    found = plan(graph, Budget("85%"), budget_bytes=10**9)
-    assert found.program.budget_bytes == 10**9
-    assert not found.program.moves.recomputations
+def test_a_limit_in_bytes_overrides_the_budget_and_an_interrupted_search_gives_what_it_has(graph):
+    found = plan(graph, Budget("85%"), budget_bytes=10**9).program
+    assert found.budget_bytes == 10**9
+    assert not found.moves.recomputations
+    interrupt = threading.Event()
+    interrupt.set()
+    made = plan(graph, Budget("60%"), interrupt=interrupt).program.predictions
+    assert made.peak_bytes <= made.baseline_peak_bytes
 
 
 def test_a_limit_on_time_alone_gives_the_lowest_peak_within_it(graph):
@@ -121,21 +123,6 @@ def test_an_atomic_plan_keeps_to_a_budget_or_to_a_limit_on_time_by_recomputing(g
     assert predicted.peak_with_workspace_bytes < slow.program.predictions.peak_with_workspace_bytes
 
 
-def test_steps_moved_for_the_arena_leave_no_bound_of_another_order(graph, monkeypatch):
-    monkeypatch.setattr(plan_graph_module, "settle_arena", moved_arena)
-    found = plan(graph, Budget(None, latency="+5%"))
-    ended = found.program.termination
-    assert (ended.reason, ended.bound) == ("feasible", None)
-    assert ended.best == found.program.predictions.peak_with_workspace_bytes
-
-
-def test_an_interrupted_search_gives_what_it_has(graph):
-    interrupt = threading.Event()
-    interrupt.set()
-    found = plan(graph, Budget("60%"), interrupt=interrupt)
-    assert found.program.predictions.peak_bytes <= found.program.predictions.baseline_peak_bytes
-
-
 def test_a_misspelt_strategy_and_one_that_cannot_be_atomic_are_refused():
     check_strategy("greedy_recompute", atomic=True)
     with pytest.raises(UsageError, match="cannot make an atomic plan"):
@@ -145,35 +132,39 @@ def test_a_misspelt_strategy_and_one_that_cannot_be_atomic_are_refused():
     assert "greedy_recompute" in caught.value.next_step
 
 
-def test_steps_moved_for_the_arena_get_the_bound_of_their_own_order(graph, monkeypatch):
+def test_steps_moved_for_the_arena_get_the_bound_of_their_own_order_alone(graph, monkeypatch):
     monkeypatch.setattr(plan_graph_module, "settle_arena", moved_arena)
+    found = plan(graph, Budget(None, latency="+5%")).program
+    assert (found.termination.reason, found.termination.bound) == ("feasible", None)
+    assert found.termination.best == found.predictions.peak_with_workspace_bytes
     asked = []
 
     def bound(step, budget, *, sequence, guard):
         asked.append(sequence)
         return recompute_bound(step, budget, sequence=sequence, guard=guard)
 
-    monkeypatch.setattr(moved_plan_module, "recompute_bound", bound)
-    found = plan(graph, Budget("85%"))
-    assert found.program.moves.recomputations
-    assert asked == [found.program.sequence]
-    assert (
-        found.program.termination.bound <= found.program.termination.best == found.program.predictions.seconds
-    )
+    monkeypatch.setattr(arena_order_module, "recompute_bound", bound)
+    found = plan(graph, Budget("85%")).program
+    assert found.moves.recomputations
+    assert asked == [found.sequence]
+    assert found.termination.bound <= found.termination.best == found.predictions.seconds
 
 
 def test_stays_on_the_host_are_planned_where_the_budget_of_the_host_has_room(graph):
-    alone = plan(graph, Budget("85%"))
-    allowed = alone.program.budget_bytes
+    alone = plan(graph, Budget("85%")).program
     found = plan(graph, Budget("85%", host="1GiB"), host=HOST).program
     assert found.stays
-    assert found.predictions.peak_with_workspace_bytes <= allowed
+    assert found.predictions.peak_with_workspace_bytes <= alone.budget_bytes
     assert 0 < found.predictions.host_bytes <= 2**30
     assert len(found.sequence) == len(graph.nodes)
     assert found.predictions.seconds == pytest.approx(found.predictions.baseline_seconds)
-    assert found.predictions.seconds <= alone.program.predictions.seconds
+    assert found.predictions.seconds <= alone.predictions.seconds
     assert found.strategy == "offload"
     assert found.termination.bound == pytest.approx(found.predictions.baseline_seconds)
+    # Without room there, or with all bytes allowed, nothing is stored.
+    for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget("min"), 0)):
+        found = plan(graph, budget, host=replace(HOST, nbytes=nbytes)).program
+        assert (found.stays, found.predictions.host_bytes) == ((), 0)
 
 
 def test_the_search_leaves_time_to_the_choice_of_stays(graph, monkeypatch):
@@ -208,12 +199,6 @@ def test_a_peer_with_stays_is_asked_for_by_name(graph):
     assert alone.predictions.peak_with_workspace_bytes > alone.budget_bytes
 
 
-def test_without_room_on_the_host_or_with_all_bytes_allowed_nothing_is_stored(graph):
-    for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget("min"), 0)):
-        found = plan(graph, budget, host=replace(HOST, nbytes=nbytes)).program
-        assert (found.stays, found.predictions.host_bytes) == ((), 0)
-
-
 def test_an_atomic_step_has_everything_back_before_its_first_update(graph):
     found = plan(graph, Budget("90%"), atomic=True, host=HOST).program
     whole = atomic_step(compile_problem(graph, REGISTRY), [s.nbytes.evaluate() for s in graph.storages])
@@ -238,17 +223,9 @@ def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, at
     assert found.termination.best == made.peak_with_workspace_bytes
 
 
-@pytest.mark.slow
-def test_a_peer_with_stays_is_asked_for_the_lowest_peak(graph):
-    found = plan(graph, Budget("min"), strategy="pofo", host=HOST).program
-    alone = plan(graph, Budget("min"), strategy="pofo").program
-    assert found.predictions.peak_with_workspace_bytes <= alone.predictions.peak_with_workspace_bytes
-
-
 def test_a_draft_that_is_finished_is_the_plan(graph):
     def finished(draft):
-        pricing = given_pricing(REGISTRY, [1e-6] * len(graph.nodes))
-        return finished_plan(graph, pricing, GraphAsk(budget, limits=LIMITS), draft)
+        return finished_plan(graph, priced(graph), GraphAsk(budget, limits=LIMITS), draft)
 
     budget = Budget(None, latency="+50%")
     draft, whole = plan(graph, budget, is_draft=True), plan(graph, budget)
@@ -270,20 +247,15 @@ def test_a_search_begins_with_known_plans(graph):
     assert least.program.predictions.seconds <= 1.4 * least.program.predictions.baseline_seconds
 
 
-@pytest.mark.parametrize("is_moved", [False, True])
+@together("is_moved", [False, True])
 def test_a_plan_that_leaves_operands_alone_is_told_as_one_of_its_graph(graph, monkeypatch, is_moved):
-    def pricing(one):
-        return given_pricing(REGISTRY, [1e-6] * len(one.nodes))
-
     if is_moved:
         monkeypatch.setattr(plan_graph_module, "settle_arena", moved_arena)
-    operands = Operands.of(graph, pricing, lambda _: GraphAsk(Budget("100%")), lambda _: None)
+    operands = Operands.of(graph, priced, lambda _: GraphAsk(Budget("100%")), lambda _: None)
     slower = {node: (storage, 2e-6) for node, (storage, _) in operands.seconds.items()}
     found = plan(graph, Budget("100%"), operands=replace(operands, seconds=slower))
     made, ended = found.program.predictions, found.program.termination
     assert found.rewritten is None
-    assert (
-        made.peak_bytes
-        == Evaluator(pricing(graph).problem(graph), found.program.sequence).peak_without_workspace
-    )
+    evaluator = Evaluator(priced(graph).problem(graph), found.program.sequence)
+    assert made.peak_bytes == evaluator.peak_without_workspace
     assert ended.best == ended.bound == made.seconds

@@ -38,15 +38,13 @@ OWN = tuple(name for name in NAMES if name not in DEAR)
 def graph_of(rng: random.Random):
     """A graph and its registry: mostly random nodes in two phases, else a small training step."""
     if rng.random() < 0.05:
-        made = rng.choice(
-            (
-                lambda: transformer_step(
-                    layers=1, dropout=rng.random() < 0.5, optimizer=rng.choice(("sgd", "adam"))
-                ),
-                lambda: conv_step(blocks=rng.randint(1, 2), batch=4),
-                pooled_step,
-            )
-        )()
+        options = {"dropout": rng.random() < 0.5, "optimizer": rng.choice(("sgd", "adam"))}
+        makers = (
+            lambda: transformer_step(layers=1, **options),
+            lambda: conv_step(blocks=rng.randint(1, 2), batch=4),
+            pooled_step,
+        )
+        made = rng.choice(makers)()
         return made.graph, made.registry, made.seconds
     features = {name: rng.random() < 0.7 for name in FEATURES}
     graph = random_graph(rng.randrange(2**40), rng.randint(2, 24), **features)
@@ -60,6 +58,13 @@ def graph_of(rng: random.Random):
     return graph, toy_registry(), tuple(float(rng.randint(1, 9)) for _ in graph.nodes)
 
 
+def assert_does_the_same(played, expected) -> None:
+    contents = dict(expected.seen)
+    assert all(contents[node] == content for node, content in played.seen)
+    assert (played.outputs, played.owned) == (expected.outputs, expected.owned)
+    assert (played.drawn, played.said) == (expected.drawn, expected.said)
+
+
 def check(seed: int, names) -> None:
     """Every plan is legal, does to the world what the program does, and takes the bytes that it says."""
     rng = random.Random(seed)
@@ -70,9 +75,7 @@ def check(seed: int, names) -> None:
     movable = before.peak_with_workspace_bytes - step.resident_bytes
     budget = step.resident_bytes + int(rng.uniform(0.2, 1.0) * movable)
     expected = play(graph, range(len(graph.nodes)), registry, workspace)
-    contents = dict(expected.seen)
-    plans = []
-    start = None
+    plans, start = [], None
     if rng.random() < 0.5:  # the others are given its plan, since some only improve one
         plans.append(plan_sequence(step, budget, LIMITS).require())
         start = plans[0].sequence
@@ -82,9 +85,7 @@ def check(seed: int, names) -> None:
     for plan in dict.fromkeys(plans):
         judge(graph, plan, workspace, registry)
         played = play(graph, plan.sequence, registry, workspace)
-        assert all(contents[node] == content for node, content in played.seen), plan.strategy
-        assert (played.outputs, played.owned) == (expected.outputs, expected.owned)
-        assert (played.drawn, played.said) == (expected.drawn, expected.said)
+        assert_does_the_same(played, expected)
         assert played.peak_bytes == plan.peak_bytes
         assert played.peak_with_workspace_bytes == plan.peak_with_workspace_bytes
         # None of them raises what is above the budget, whatever it was started from.
@@ -107,16 +108,11 @@ def test_the_machine_finds_nothing_wrong_with_a_legal_repetition(seed):
     again = rng.randrange(12)
     at = rng.randint(again + 1, 12)
     sequence = (*range(at), again, *range(at, 12))
-    expected = play(graph, range(12), toy_registry())
-    contents = dict(expected.seen)
     try:
         check_schedule(graph, Schedule.from_nodes(graph, sequence), toy_registry())
     except VerifyError:
         return
-    played = play(graph, sequence, toy_registry())
-    assert all(contents[node] == content for node, content in played.seen)
-    assert (played.outputs, played.owned) == (expected.outputs, expected.owned)
-    assert (played.drawn, played.said) == (expected.drawn, expected.said)
+    assert_does_the_same(*(play(graph, order, toy_registry()) for order in (sequence, range(12))))
 
 
 def test_the_machine_hears_what_is_said_twice_and_sees_other_contents():

@@ -38,7 +38,7 @@ def by_phase(made):
 
 def planned(graph, registry, seconds, budget, **options):
     pricing = given_pricing(registry, seconds)
-    return plan_graph(graph, pricing, GraphAsk(Budget(budget), limits=Limits(work=400), **options))
+    return plan_graph(graph, pricing, GraphAsk(Budget(budget), limits=Limits(work=150), **options))
 
 
 def assert_keeps_to_segments(graph, found):
@@ -55,13 +55,11 @@ def test_plans_of_a_training_step_in_segments(made, name, budget):
     assert_keeps_to_segments(graph, planned(graph, made.registry, made.seconds, budget, strategy=name))
 
 
-@pytest.mark.parametrize("options", [{"atomic": True}, {}])
-def test_other_plans_of_a_training_step_in_segments(options):
+@together("budget, options", [("90%", {"atomic": True}), (None, {})])
+def test_other_plans_of_a_training_step_in_segments(budget, options):
     made = transformer_step(layers=2)
     graph = by_phase(made)
-    budget = "90%" if options else None
-    found = planned(graph, made.registry, made.seconds, budget, **options)
-    assert_keeps_to_segments(graph, found)
+    assert_keeps_to_segments(graph, planned(graph, made.registry, made.seconds, budget, **options))
 
 
 @given(st.data(), st.sampled_from(STRATEGIES), st.floats(0.3, 1.0))
@@ -85,6 +83,5 @@ def test_an_update_that_crosses_a_segment_is_refused_and_a_repetition_is_not():
     schedule = Schedule.from_nodes(graph, found.program.sequence)
     places = {step.target: place for place, step in enumerate(schedule.steps) if step.occurrence == 0}
     again = [place for place, step in enumerate(schedule.steps) if step.occurrence]
-    assert max(again) > max(places[node] for node in range(last + 1)), (
-        "what the forward made, in the backward"
-    )
+    # What the forward made is made again in the backward.
+    assert max(again) > max(places[node] for node in range(last + 1))

@@ -1,6 +1,6 @@
-from __future__ import annotations
+"""Which nodes are updates, and where they run: early where that is free, in the best order, late where they only overwrite."""
 
-import random
+from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
@@ -8,35 +8,51 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.ir.builder import GraphBuilder
-from neaptide.outcome import Limits
-from neaptide.planner.objective import PlannedSequence
+from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.updates import update_groups, update_nodes, with_late_overwrites
+from neaptide.planner.strategies import best_order, early_updates, program_order
+from neaptide.planner.updates import (
+    update_groups,
+    update_name,
+    update_nodes,
+    updates_moved_earlier,
+    with_late_overwrites,
+)
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import judge
+from planner_problems import compiled, judge
+from strategies import graphs, node_orders
+from together import together
+
+PILED_UP = {"layers": 6, "tokens": 16, "width": 64, "optimizer": "sgd"}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_updates_are_found_by_phase_and_grouped_by_parameter(optimizer):
-    made = transformer_step(layers=2, optimizer=optimizer)
-    step = compile_problem(made.graph, made.registry)
+@together(
+    "options, groups, nodes",
+    [
+        ({"optimizer": "adamw"}, 9, {8}),
+        ({"optimizer": "sgd"}, 9, {3}),
+        # A factor that all share does not tie groups together.
+        ({"optimizer": "sgd", "clip": True}, 9, None),
+    ],
+)
+def test_updates_are_found_by_phase_and_grouped_by_parameter(options, groups, nodes):
+    made = transformer_step(layers=2, **options)
+    step = compiled(made)
     updates = update_nodes(step)
-    assert updates == {n.id for n in made.graph.nodes if n.source.phase == "optimizer"}
-    groups = update_groups(step, updates)
-    assert len(groups) == 2 * 4 + 1
-    assert {len(group.nodes) for group in groups} == ({3} if optimizer == "sgd" else {8})
-    assert all(group.read_bytes >= 128 * 128 * 4 for group in groups)
+    found = update_groups(step, updates)
+    assert len(found) == groups
+    if nodes is not None:
+        assert updates == {n.id for n in made.graph.nodes if n.source.phase == "optimizer"}
+        assert {len(group.nodes) for group in found} == nodes
+        assert all(group.read_bytes >= 128 * 128 * 4 for group in found)
 
 
-def test_running_statistics_are_no_updates():
+def test_running_statistics_are_no_updates_and_without_phases_updates_stand_behind_everything_else():
     made = conv_step(blocks=2)
-    step = compile_problem(made.graph, made.registry)
-    assert {made.graph.nodes[n].source.phase for n in update_nodes(step)} == {"optimizer"}
-
-
-def test_without_phases_updates_are_what_stands_behind_everything_else():
+    assert {made.graph.nodes[n].source.phase for n in update_nodes(compiled(made))} == {"optimizer"}
     b = GraphBuilder("plain", toy_registry())
     w, m = b.input("w", (64,)), b.input("m", (64,))
     (h,) = b.node("toy.mix", w, outputs=["h: f32[64]"])
@@ -51,26 +67,108 @@ def test_without_phases_updates_are_what_stands_behind_everything_else():
     assert [group.nodes for group in update_groups(step, update_nodes(step))] == [(3, 4, 5)]
 
 
-def test_a_shared_factor_does_not_tie_groups_together():
-    made = transformer_step(layers=2, optimizer="sgd", clip=True)
-    step = compile_problem(made.graph, made.registry)
-    groups = update_groups(step, update_nodes(step))
-    assert len(groups) == 9
+# -- early
 
 
-@given(st.integers(0, 10**6), st.integers(2, 30))
+def hoisted(made, workspace=None):
+    """A step in program order and with its updates hoisted, which is judged, and never higher."""
+    step = compiled(made, workspace)
+    before, found = (
+        one.solve(PlanningProblem(step, 0), Limits()).require() for one in (program_order, early_updates)
+    )
+    judge(made.graph, found, workspace, made.registry)
+    assert found.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+    return step, before, found
+
+
+def test_a_step_whose_gradients_pile_up_gets_lower():
+    step, before, after = hoisted(transformer_step(**PILED_UP))
+    transient = [p.peak_bytes - step.resident_bytes for p in (before, after)]
+    assert transient[1] < 0.5 * transient[0]
+    assert after.seconds == pytest.approx(before.seconds)
+    assert sorted(after.sequence) == list(range(step.node_count))
+    assert not updates_moved_earlier(step, before.sequence)
+    moved = updates_moved_earlier(step, after.sequence)
+    assert {update_name(step, group) for group in moved} >= {"head", "h0_qkv"}
+    outcome = early_updates.solve(PlanningProblem(step, 0), Limits(work=0))
+    assert outcome.require().sequence == before.sequence
+    assert (outcome.termination.reason, outcome.termination.limit) == (TerminationReason.FEASIBLE, "work")
+
+
+def test_a_global_norm_is_a_barrier_by_itself():
+    made = transformer_step(**PILED_UP, clip=True)
+    _, _, after = hoisted(made)
+    factor = next(n.id for n in made.graph.nodes if n.op == "toy.clip_factor")
+    owned = set(made.graph.input_storages())
+    updates = [n.id for n in made.graph.nodes if any(a.storage in owned for a in n.effects.writes)]
+    reads_gradients = [n for n in updates if n > factor and len(made.graph.nodes[n].inputs) > 1]
+    assert min(map(after.sequence.index, reads_gradients)) > after.sequence.index(factor)
+
+
+@together("nbytes", [0, 10**6, 10**8])
+@together("made", [transformer_step(layers=2, tokens=256), conv_step(blocks=5)], ids=["gpt", "conv"])
+def test_an_update_that_needs_more_than_it_frees_waits(made, nbytes):
+    hoisted(made, {n.id: nbytes for n in made.graph.nodes if n.op == "toy.sqrt"})
+
+
+@given(graphs(max_nodes=12), st.data())
+def test_updates_that_moved_are_those_that_run_before_what_they_stood_behind(graph, data):
+    step = compile_problem(graph, toy_registry())
+    order = data.draw(node_orders(graph))
+    updates = update_nodes(step)
+    expected = [
+        group
+        for group in update_groups(step, updates)
+        if group.read_bytes
+        and any(
+            order.index(node) > order.index(group.nodes[-1])
+            for node in range(group.nodes[-1])
+            if node not in updates
+        )
+    ]
+    assert updates_moved_earlier(step, order) == expected
+    assert all(update_name(step, group) in step.storage_names for group in expected)
+
+
+# -- in the best order
+
+
+@given(st.integers(0, 10**6), st.integers(2, 25))
 @settings(max_examples=examples(120), deadline=None)
-def test_late_overwrites_keep_the_peak_of_any_legal_order(seed, n):
+def test_best_orders_are_legal_never_above_the_start_and_proved_by_their_bound(seed, n):
     graph = random_graph(seed, n)
     step = compile_problem(graph, toy_registry())
-    order = _any_order(step, seed)
+    outcome = best_order.solve(PlanningProblem(step, 0), Limits(work=5000))
+    found = outcome.require()
+    judge(graph, found)
+    assert sorted(found.sequence) == list(range(n))
+    assert found.peak_with_workspace_bytes <= program_order.baseline(step).peak_with_workspace_bytes
+    assert outcome.termination.bound <= found.peak_with_workspace_bytes
+    if outcome.termination.reason is TerminationReason.OPTIMAL:
+        assert outcome.termination.bound == found.peak_with_workspace_bytes
+
+
+def test_the_best_order_finds_updates_without_being_told_what_they_are():
+    step, _, early = hoisted(transformer_step(layers=2))
+    found = best_order.solve(PlanningProblem(step, 0), Limits(work=100_000)).require()
+    assert found.peak_with_workspace_bytes <= early.peak_with_workspace_bytes
+
+
+# -- late
+
+
+@given(st.integers(2, 30), st.data())
+@settings(max_examples=examples(120), deadline=None)
+def test_late_overwrites_keep_the_peak_of_any_legal_order(n, data):
+    graph = random_graph(data.draw(st.integers(0, 10**6)), n)
+    step, order = compile_problem(graph, toy_registry()), data.draw(node_orders(graph))
     late = with_late_overwrites(step, order)
-    judge(graph, PlannedSequence.evaluate(step, late, ""))
-    assert sorted(late) == list(range(n))
     before, after = (PlannedSequence.evaluate(step, found, "") for found in (order, late))
+    judge(graph, after)
+    assert sorted(late) == list(range(n))
     assert after.peak_with_workspace_bytes == before.peak_with_workspace_bytes
-    stay = [node for node in order if not step.writes_resident(node)]
-    assert [node for node in late if not step.writes_resident(node)] == stay
+    kept = [[node for node in found if not step.writes_resident(node)] for found in (order, late)]
+    assert kept[0] == kept[1]
 
 
 def test_a_decay_in_front_of_the_backward_forbids_no_recomputation():
@@ -94,18 +192,3 @@ def test_a_decay_in_front_of_the_backward_forbids_no_recomputation():
         for order in (early, late)
     ]
     assert lowest[1] <= limit < lowest[0]
-
-
-def _any_order(step, seed):
-    """A legal order, drawn."""
-    draw = random.Random(seed)
-    waits = [len(before) for before in step.predecessors]
-    ready, order = [n for n, count in enumerate(waits) if not count], []
-    while ready:
-        node = ready.pop(draw.randrange(len(ready)))
-        order.append(node)
-        for after in step.successors[node]:
-            waits[after] -= 1
-            if not waits[after]:
-                ready.append(after)
-    return tuple(order)

@@ -1,6 +1,7 @@
 """Reports with made-up numbers."""
 
 from neaptide.ir.schedule import HostStay
+from neaptide.outcome import Termination, TerminationReason
 from neaptide.plans import (
     BudgetRecord,
     CopiesRecord,
@@ -10,7 +11,6 @@ from neaptide.plans import (
     Predictions,
     Recomputation,
     StayCopies,
-    TerminationRecord,
     TimedCopy,
 )
 from neaptide.report.model import AliveRow, Comparison, ComparisonRow, ProfileReport, RunReport
@@ -192,7 +192,7 @@ def program(**changes):
         "budget_bytes": 228 * MIB,
         "moves": MOVES,
         "predictions": predictions(),
-        "termination": TerminationRecord("feasible", "time", "the budget is met"),
+        "termination": Termination(TerminationReason.FEASIBLE, "time", "the budget is met"),
     }
     return PlannedProgram(**{**fields, **changes})
 

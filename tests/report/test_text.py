@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from neaptide.outcome import Termination, TerminationReason
 from neaptide.plans import (
     BudgetRecord,
     MovesSummary,
     PartsRecord,
-    TerminationRecord,
     TriedVariant,
     range_peaks,
 )
@@ -161,7 +161,7 @@ def test_numbers_for_a_device_of_another_kind_are_called_predicted_only():
 STILL = samples.program(
     moves=MovesSummary(),
     predictions=samples.predictions(lower_bound_bytes=226 * MIB),
-    termination=TerminationRecord("optimal"),
+    termination=Termination(TerminationReason.OPTIMAL),
 )
 
 

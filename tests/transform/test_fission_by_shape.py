@@ -25,6 +25,7 @@ from neaptide.ir.verify import verify
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
+from neaptide.planner.points.choice import Choice
 from neaptide.planner.points.decide import script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths
 from neaptide.planner.points.plan import Decisions, point_plan
@@ -176,9 +177,7 @@ def test_each_call_runs_in_the_parts_that_its_shape_needs():
             found = program.run(list(inputs))
         assert_close(found, expected_at(shape))
         assert meter.peak_bytes <= program.totals.peak_bytes <= LIMIT
-        trips[shape["B"] * shape["T"]] = LOOP.regions[0].trip_count.evaluate(
-            program.decisions.in_parts(shape, LIMIT)
-        )
+        trips[shape["B"] * shape["T"]] = LOOP.regions[0].trip_count.evaluate(program.bound(shape))
     assert trips[6] == 1
     assert trips[HIGH * HIGH] > 1
 
@@ -188,7 +187,7 @@ def test_each_call_runs_in_the_parts_that_its_shape_needs():
 def test_what_is_chosen_is_never_worse_than_one_part_and_fits_where_any_number_fits(shape):
     plan = points(LIMIT)
     decisions = Decisions(plan)
-    chosen = decisions.in_parts(shape, LIMIT)
+    _, chosen = Choice([plan]).chosen(shape, LIMIT)
 
     def rank(sizes):
         made = decisions.of(sizes, LIMIT)

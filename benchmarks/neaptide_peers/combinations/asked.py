@@ -15,9 +15,9 @@ from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_of_outcome
+from neaptide.planner.plan_graph import GraphAsk, GraphPlan, GraphPlanning
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.record import planned_program, random_state_bytes
+from neaptide.planner.record import planned_program
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
@@ -92,16 +92,15 @@ class Combining:
         budget_bytes = asked.budget_bytes
         assert budget_bytes is not None
         program = planned_program(
+            graph,
             step,
             Outcome(found, ended),
-            fingerprint=fingerprint(graph),
             budget_bytes=found.peak_with_workspace_bytes if asked.budget.is_min else budget_bytes,
             role=asked.role,
-            name=graph.name,
-            random_state_bytes=random_state_bytes(graph, found.sequence),
             assumed=pricing.prices(graph).assumed,
             bodies=body_orders(bodies),
         )
+        program = replace(program, fingerprint=fingerprint(graph))
         schedule = judge_program(program, graph, step, pricing.registry, binding=pricing.binding)
         return GraphPlan(program, schedule)
 
@@ -120,5 +119,6 @@ class Combining:
         asked = replace(self.asked(variant.edited), bodies=bodies, limits=self.limits)
         ended = Termination(TerminationReason.FEASIBLE, best=stored.planned.peak_with_workspace_bytes)
         outcome = Outcome(stored.planned, ended)
-        pricing = self.exact(variant.graph)
-        return plan_of_outcome(variant.graph, pricing, asked, outcome, stored)
+        planning = GraphPlanning(variant.graph, self.exact(variant.graph), asked)
+        planning.check(stored.planned.sequence)
+        return planning.ended(outcome, stored if stored.stays else None)

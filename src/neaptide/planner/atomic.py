@@ -16,21 +16,12 @@ _REFUSAL: Final = "holds what updates or outputs of an atomic step need"
 
 @dataclass(frozen=True, slots=True)
 class AtomicStep:
-    """A step whose updates run last.
+    """A step whose updates run last."""
 
-    Attributes:
-        step: the problem to search: the copies count as resident, and nothing that the updates need is recomputed
-            behind the first of them.
-        order: to start the search from.
-        updates: nodes at the end of the order, which nothing but each other waits for.
-        saved: storages of the caller that are written earlier: copied before the step, put back when it dies.
-        saved_bytes: of the copies.
-    """
-
-    step: StepProblem
+    step: StepProblem  # copies count as resident; what updates need is never recomputed after them
     order: tuple[int, ...]
-    updates: frozenset[int]
-    saved: tuple[int, ...]
+    updates: frozenset[int]  # nodes at the end of the order, which nothing but each other waits for
+    saved: tuple[int, ...]  # storages of the caller that are written earlier, and copied first
     saved_bytes: int
 
     @property
@@ -53,10 +44,7 @@ def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
 
     An update cannot wait when forward or backward go on from it (an embedding that is renormalised first, one of two
     optimizers whose model is used again) or when it is a by-product of an operation whose results are needed (running
-    statistics of a batch norm). What such an operation writes is saved.
-
-    Args:
-        storage_bytes: by storage, the caller's own included.
+    statistics of a batch norm). What such an operation writes is saved; `storage_bytes` have the caller's own.
     """
     updates = _waiting(step)
     order = (*(n for n in range(step.node_count) if n not in updates), *sorted(updates))
@@ -83,9 +71,6 @@ def check_atomic(atomic: AtomicStep, sequence: Sequence[int], stays: Sequence[Ho
     """Make sure that a sequence, once it has written something that is not saved, runs nothing but updates, once.
 
     A copy can fail as an operation can, so all storages are back by then.
-
-    Raises:
-        VerifyError: it does not; a fault of ours.
     """
     seen: set[int] = set()
     begins = len(sequence)

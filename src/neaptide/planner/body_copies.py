@@ -38,11 +38,7 @@ def moves_storages(node: Node, bodies: Bodies) -> bool:
 def body_copies(
     graph: Graph, node: Node, cost: CostModel, bodies: Bodies, binding: Binding, links: Links | None
 ) -> LoopCopies:
-    """The trips of a loop, priced. O(steps of the full and of the last trip, loops inside included).
-
-    Raises:
-        UsageError: there are no links.
-    """
+    """The trips of a loop, priced. O(steps of the full and of the last trip, loops inside included)."""
     if links is None:
         raise UsageError(
             "the body of a loop stores something on the host, and what copies take is not known",

@@ -10,8 +10,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
 from types import TracebackType
 
 from neaptide.errors import MissingExtra, UsageError
@@ -19,46 +17,29 @@ from neaptide.interruption import Part, keeping
 
 logger = logging.getLogger(__name__)
 
+_told: list[set[str] | None] = [set()]
+"""The parts that have been told of in this process; None last where failures are raised."""
+
 
 class FailedStageWarning(UserWarning):
     """A part of a search failed, and the plan was made without it."""
 
 
-class OnFailure(StrEnum):
-    """What a failing part of a search does: warn and go on without it, or raise what it failed with."""
-
-    WARN = "warn"
-    RAISE = "raise"
-
-
-@dataclass(slots=True)
-class _Policy:
-    """What is done, and which parts have been told of in this process: each is told of once."""
-
-    on_failure: OnFailure = OnFailure.WARN
-    told: set[str] = field(default_factory=set)
-
-
-_policies: list[_Policy] = [_Policy()]
-
-
 @contextmanager
-def failing_stages(on_failure: OnFailure) -> Iterator[None]:
-    """What failing parts do meanwhile; for tests and for those who work on a strategy."""
-    _policies.append(_Policy(on_failure))
+def failing_stages(*, are_raised: bool) -> Iterator[None]:
+    """Whether failing parts raise meanwhile, or are told of; for tests and for those who work on a strategy."""
+    _told.append(None if are_raised else set())
     try:
         yield
     finally:
-        _policies.pop()
+        _told.pop()
 
 
 class Stage:
     """A part of a search, such as `the strategy lagrangian`; where it fails or is cut, what comes after it does without.
 
     What the user can put right (an unknown name, an extra that is not installed) is raised in any case.
-
-    Args:
-        can_be_cut: False for a part that holds the best answer so far: only the parts inside it are cut.
+    A part that holds the best answer so far cannot be cut, only the parts inside it.
     """
 
     def __init__(self, name: str, *, can_be_cut: bool = True) -> None:
@@ -69,23 +50,19 @@ class Stage:
         self._around.__enter__()
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._around.__exit__(kind, error, trace):
             return True
-        policy = _policies[-1]
-        is_ours = isinstance(error, Exception) and not isinstance(error, UsageError | MissingExtra)
-        if not is_ours or policy.on_failure is OnFailure.RAISE:
+        told = _told[-1]
+        if told is None or not isinstance(error, Exception) or isinstance(error, UsageError | MissingExtra):
             return False
         logger.debug("%s failed", self._name, exc_info=error)
-        if self._name not in policy.told:
-            policy.told.add(self._name)
-            told = (str(error).splitlines() or [""])[0]
+        if self._name not in told:
+            told.add(self._name)
+            said = (str(error).splitlines() or [""])[0]
             warnings.warn(
-                f"{self._name} failed ({type(error).__name__}: {told}), and the plan is made without it; "
+                f"{self._name} failed ({type(error).__name__}: {said}), and the plan is made without it; "
                 "please report this",
                 FailedStageWarning,
                 stacklevel=2,

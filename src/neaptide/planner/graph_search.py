@@ -28,11 +28,7 @@ _ATOMIC_STRATEGY: Final = "greedy_recompute"  # the one that keeps to the order 
 
 
 def check_strategy(name: str, *, atomic: bool) -> None:
-    """Refuse the name of a strategy that there is not, or that cannot do what is asked.
-
-    Raises:
-        UsageError: naming those that can.
-    """
+    """Refuse the name of a strategy that there is not, or that cannot do what is asked."""
     if canonical_name(name) not in STRATEGIES:
         raise UsageError(
             f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(STRATEGIES)}"
@@ -47,28 +43,18 @@ def check_strategy(name: str, *, atomic: bool) -> None:
 
 @dataclass(frozen=True)
 class GraphSearch:
-    """What is searched for, and how.
+    """What is searched for, and how."""
 
-    Attributes:
-        step: the program; of an atomic step the one without its copies.
-        whole: of an atomic step; None for a usual one.
-        strategy_name: `default` for the portfolio, or one of `strategies.NAMES`.
-        own: the schedule that the user wrote, with activation checkpointing of his own; the portfolio's answer is never
-            worse.
-        check: raises for a sequence that is not legal; a part of the search that gives one has failed.
-        known: plans of the step that were found before; a search for the lowest peak begins with them.
-    """
-
-    step: StepProblem
-    whole: AtomicStep | None
+    step: StepProblem  # the program; of an atomic step the one without its copies
+    whole: AtomicStep | None  # of an atomic step; None for a usual one
     budget: Budget
     allowed: int
     limits: Limits
-    strategy_name: str
-    own: PlannedSequence | None
-    check: Callable[[Sequence[int]], None]
+    strategy_name: str  # `default` for the portfolio, or one of `strategies.NAMES`
+    own: PlannedSequence | None  # the schedule that the user wrote; the answer is never worse
+    check: Callable[[Sequence[int]], None]  # raises for a sequence that is not legal
     interrupt: threading.Event | None
-    known: tuple[PlannedSequence, ...] = ()
+    known: tuple[PlannedSequence, ...] = ()  # plans that were found before, to begin with
 
     @property
     def searched(self) -> StepProblem:

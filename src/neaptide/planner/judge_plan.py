@@ -8,6 +8,7 @@ it was made, so `plans.content` asks only that it agrees with itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from neaptide.analysis.legality import check_bodies, check_schedule
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, InBodies, Path
@@ -42,9 +43,6 @@ def problem_of(
 
     Bodies of loops run in the orders of the plan, which are judged to be legal.
 
-    Args:
-        captured: of the program, where its captured graph is asked about.
-
     Raises:
         PlanError: the plan assumes something of nodes or storages that the graph has not, or the order of a body is not
             legal.
@@ -77,18 +75,13 @@ def problem_of(
         registry,
         binding=binding,
         workspace=dict(assumed.workspace),
-        storage_bytes=dict(assumed.storages),
         bodies=bodies,
-        in_bodies=_known_in_bodies(assumed),
+        in_bodies=_known_in_bodies(assumed).most(InBodies.here({}, dict(assumed.storages))),
     )
 
 
 def judged_bodies(program: PlannedProgram, graph: Graph, registry: OpRegistry) -> Bodies:
-    """The schedules of the bodies of a program's loops, by loop, legal.
-
-    Raises:
-        PlanError: the orders of bodies are not legal.
-    """
+    """The schedules of the bodies of a program's loops, by loop, legal."""
     try:
         bodies = body_schedules(graph, program.bodies)
         check_bodies(graph, bodies, registry)
@@ -116,9 +109,8 @@ def judge_program(
 ) -> Schedule:
     """Judge a planned program beside its graph, and give its schedule. About two plays of the schedule.
 
-    Args:
-        registry: what the operations mean. Not what the plan says of itself: a file cannot allow itself other bits.
-        captured: the graph before the rewrites; None where there are none.
+    `registry` says what the operations mean, and not the plan itself: a file cannot allow itself other bits. `captured` is
+    the graph before the rewrites.
 
     Raises:
         PlanMismatch: the graph has another fingerprint.
@@ -134,14 +126,7 @@ def judge_program(
 def judge_budgets(
     record: BudgetRecord, programs: Sequence[PlannedProgram], written_peaks: Sequence[int]
 ) -> None:
-    """Check that each program was allowed the bytes that the budget gives it, and keeps to those of the host.
-
-    Args:
-        written_peaks: of each, with workspace, as the user wrote it.
-
-    Raises:
-        PlanError: naming the field.
-    """
+    """Check that each program was allowed the bytes that the budget gives it for its written peak, and keeps to the host's."""
     try:
         budget = Budget(
             record.peak, record.latency, record.outside_bytes, record.host, record.state_between_steps
@@ -172,34 +157,32 @@ def judge_budgets(
         raise wrong_field("budget", f"is none: {error.what}") from error
 
 
+@dataclass(frozen=True)
 class _Judge:
-    def __init__(
-        self,
-        program: PlannedProgram,
-        graph: Graph,
-        step: StepProblem,
-        registry: OpRegistry,
-        captured: Graph | None,
-        binding: Binding | None,
-    ) -> None:
-        self.program = program
-        self.graph = graph
-        self.step = step
-        self.registry = registry
-        self.storages = dict(program.assumed.storages)
-        self.captured = captured
-        self.binding = binding
+    program: PlannedProgram
+    graph: Graph
+    step: StepProblem
+    registry: OpRegistry
+    captured: Graph | None
+    binding: Binding | None
+
+    @property
+    def storages(self) -> dict[int, int]:
+        return dict(self.program.assumed.storages)
 
     def judge(self, *, atomic: bool) -> Schedule:
         program, graph = self.program, self.graph
         bodies = judged_bodies(program, graph, self.registry)
         schedule = Schedule.from_nodes(graph, program.sequence, bodies)
+        name = "sequence"
         try:
             check_schedule(graph, schedule, self.registry)
+            name = "stays"
+            if program.stays:
+                schedule = schedule.with_stays(program.stays)
+                check_schedule(graph, schedule, self.registry)
         except VerifyError as error:
-            raise self._wrong("sequence", f"is not legal: {_in_one_line(error)}") from error
-        if program.stays:
-            schedule = self._staying(schedule)
+            raise self._wrong(name, f"is not legal: {_in_one_line(error)}") from error
         whole = self._judge_atomic() if atomic else None
         self._judge_bytes(schedule, whole)
         self._judge_arena(schedule)
@@ -211,15 +194,6 @@ class _Judge:
         if copied and copied != tuple(self.step.moved_bytes(s.storage) for s in program.stays):
             raise self._wrong("copies.rows", "have other bytes than the storages that wait on the host")
         return schedule
-
-    def _staying(self, schedule: Schedule) -> Schedule:
-        """A legal schedule with the stays on the host."""
-        try:
-            staying = schedule.with_stays(self.program.stays)
-            check_schedule(self.graph, staying, self.registry)
-        except VerifyError as error:
-            raise self._wrong("stays", f"is not legal: {_in_one_line(error)}") from error
-        return staying
 
     def _wrong(self, name: str, why: str) -> PlanError:
         return wrong_field(f"{self.program.role}.{name}", why)
@@ -240,9 +214,9 @@ class _Judge:
     def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
         made, step = self.program.predictions, self.step
         found, before = self._profile(schedule), self._before(schedule.bodies)
-        saved = 0 if whole is None else whole.saved_bytes
-        extra = 0
+        saved = extra = 0
         if whole is not None:
+            saved = whole.saved_bytes
             waiting = PlannedSequence.evaluate(whole.step, whole.order, "")
             written = Schedule.program_order(self.graph, schedule.bodies)
             unplanned = before if self.captured is None else self._profile(written)
@@ -252,57 +226,39 @@ class _Judge:
         least, in_order = (
             least_with_stays(searched, nbytes, self.program.stays) for nbytes in (least, in_order)
         )
-        for name, stated, right in (
-            ("peak_bytes", made.peak_bytes, found.peak_bytes + saved),
-            (
-                "peak_with_workspace_bytes",
-                made.peak_with_workspace_bytes,
-                found.peak_with_workspace_bytes + saved,
-            ),
-            ("baseline_peak_bytes", made.baseline_peak_bytes, before.peak_bytes),
-            (
-                "baseline_peak_with_workspace_bytes",
-                made.baseline_peak_with_workspace_bytes,
-                before.peak_with_workspace_bytes,
-            ),
-            ("resident_bytes", made.resident_bytes, before.resident_bytes),
-            ("lower_bound_bytes", made.lower_bound_bytes, least),
-            ("order_lower_bound_bytes", made.order_lower_bound_bytes, in_order),
-            ("saved_bytes", made.saved_bytes, saved),
-            ("atomic_extra_bytes", made.atomic_extra_bytes, extra),
-            (
-                "random_state_bytes",
-                made.random_state_bytes,
-                random_state_bytes(self.graph, self.program.sequence),
-            ),
-            ("host_bytes", made.host_bytes, found.peak_host_bytes),
-        ):
-            if stated != right:
+        for name, right in {
+            "peak_bytes": found.peak_bytes + saved,
+            "peak_with_workspace_bytes": found.peak_with_workspace_bytes + saved,
+            "baseline_peak_bytes": before.peak_bytes,
+            "baseline_peak_with_workspace_bytes": before.peak_with_workspace_bytes,
+            "resident_bytes": before.resident_bytes,
+            "lower_bound_bytes": least,
+            "order_lower_bound_bytes": in_order,
+            "saved_bytes": saved,
+            "atomic_extra_bytes": extra,
+            "random_state_bytes": random_state_bytes(self.graph, self.program.sequence),
+            "host_bytes": found.peak_host_bytes,
+        }.items():
+            if (stated := getattr(made, name)) != right:
                 raise self._wrong(f"predictions.{name}", f"is {stated}, and the sequence uses {right}")
 
     def _profile(self, schedule: Schedule) -> MemoryProfile:
-        return memory_profile(
-            self.graph,
-            schedule,
-            binding=self.binding,
-            workspace=plan_workspace(self.program.assumed, self.graph, schedule.bodies, self.binding),
-            storage_bytes=self.storages,
-            device=self.step.device,
-            in_bodies=_known_in_bodies(self.program.assumed),
-        )
+        return self._profile_of(self.graph, schedule, self.program.assumed)
 
     def _before(self, bodies: Bodies) -> MemoryProfile:
         """Of the program as it was captured, in program order; where it was captured with loops, in their orders."""
-        captured = self.captured
+        captured, written = self.captured, self.program.captured
         if captured is None:
             return self._profile(Schedule.program_order(self.graph, bodies))
-        written = self.program.captured
         assumed = AssumedBytes() if written is None else written.assumed
+        return self._profile_of(captured, Schedule.program_order(captured), assumed)
+
+    def _profile_of(self, graph: Graph, schedule: Schedule, assumed: AssumedBytes) -> MemoryProfile:
         return memory_profile(
-            captured,
-            Schedule.program_order(captured),
+            graph,
+            schedule,
             binding=self.binding,
-            workspace=plan_workspace(assumed, captured, binding=self.binding),
+            workspace=plan_workspace(assumed, graph, schedule.bodies, self.binding),
             storage_bytes=dict(assumed.storages),
             device=self.step.device,
             in_bodies=_known_in_bodies(assumed),
@@ -339,9 +295,8 @@ def _is_in_body(graph: Graph, path: Path) -> bool:
 def _is_made_in_body(graph: Graph, path: Path) -> bool:
     """Whether a path leads through loops to a storage of a body that the body makes."""
     inside = _body_at(graph, path)
-    if inside is None or path[-1] >= len(inside.storages):
-        return False
-    return path[-1] not in inside.input_storages()
+    is_there = inside is not None and path[-1] < len(inside.storages)
+    return inside is not None and is_there and path[-1] not in inside.input_storages()
 
 
 def _body_at(graph: Graph, path: Path) -> Graph | None:

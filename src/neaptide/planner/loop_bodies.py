@@ -44,10 +44,8 @@ class BodyPlanner:
         """The best order found for one trip of each loop of a graph, by loop, repetitions included.
 
         A shorter last part runs in the same order: bytes are those of the largest part, seconds those of all trips.
-
-        Args:
-            budget: of each body: `peak` is of its working bytes, a share of those in program order; `latency` is of all
-                trips. One that limits nothing asks for the lowest peak found by order alone.
+        The budget's `peak` is of the working bytes of a body, a share of those in program order; its `latency` is of all
+        trips. One that limits nothing asks for the lowest peak found by order alone.
         """
         return self._bodies(graph, self.pricing, _Asked(budget, {}))
 
@@ -61,13 +59,7 @@ class BodyPlanner:
 
         Where plans for other limits are known, the orders of bodies of the best that keeps to the budget take the place of
         the first ones.
-
-        Args:
-            asked: what for; limits and orders of bodies in it are not looked at. Plans are known for limits of time alone,
-                without a host.
-
-        Raises:
-            UsageError: no such strategy.
+        Plans are known for limits of time alone, without a host.
         """
         asked = replace(asked, limits=self.limits, interrupt=self.interrupt)
         loops = [node.id for node in graph.nodes if node.regions]
@@ -274,12 +266,6 @@ def _rank_within(made: PlannedSequence, longest: float | None) -> tuple[float, .
 
 def planned_sequence(plan: GraphPlan) -> PlannedSequence:
     """The sequence of a plan, with what is predicted of it."""
-    program = plan.program
-    made = program.predictions
-    return PlannedSequence(
-        program.sequence,
-        program.strategy,
-        made.peak_bytes,
-        made.peak_with_workspace_bytes,
-        made.seconds,
-    )
+    program, made = plan.program, plan.program.predictions
+    peaks = made.peak_bytes, made.peak_with_workspace_bytes
+    return PlannedSequence(program.sequence, program.strategy, *peaks, made.seconds)

@@ -12,22 +12,15 @@ from neaptide.schedule.problem import StepProblem
 
 @dataclass(frozen=True, slots=True)
 class PlanningProblem:
-    """A step and its budget: what every strategy is asked.
-
-    Attributes:
-        start: the order of first executions to work on; None for program order.
-        known: (node, node before whose first execution it runs again) of repetitions that may be good, from other plans
-            and from bounds; a strategy may draw on them.
-        enough_seconds: a plan within the budget that takes no longer need not be improved.
-        chains: chains of blocks that have been found in the step; problems made from one another by
-            `dataclasses.replace` have them in common.
-    """
+    """A step and its budget: what every strategy is asked."""
 
     step: StepProblem
     budget_bytes: int
-    start: tuple[int, ...] | None = None
+    start: tuple[int, ...] | None = None  # the order of first executions to work on; None for program order
+    # Repetitions that may be good, from other plans: (node, node before whose first execution it runs again).
     known: frozenset[tuple[int, int]] = frozenset()
-    enough_seconds: float = 0.0
+    enough_seconds: float = 0.0  # a plan within the budget that takes no longer need not be improved
+    # Chains of blocks found in the step; problems made from one another have them in common.
     chains: KnownChains = field(default_factory=KnownChains, repr=False, compare=False)
 
     def first_sequence(self) -> tuple[int, ...]:
@@ -37,17 +30,12 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSequence:
-    """A node sequence and what it is predicted to use.
+    """A node sequence and what it is predicted to use."""
 
-    Attributes:
-        sequence: node ids in running order; a repeated id is a recomputation.
-        peak_with_workspace_bytes: the same with workspace; the budget is held on it.
-    """
-
-    sequence: tuple[int, ...]
+    sequence: tuple[int, ...]  # node ids in running order; a repeated id is a recomputation
     strategy: str
     peak_bytes: int
-    peak_with_workspace_bytes: int
+    peak_with_workspace_bytes: int  # the same with workspace; the budget is held on it
     seconds: float
 
     @staticmethod
@@ -58,14 +46,13 @@ class PlannedSequence:
     @staticmethod
     def of(evaluator: Evaluator, strategy: str) -> PlannedSequence:
         """What an evaluator has come to."""
-        sequence = evaluator.sequence()
-        return PlannedSequence(
-            sequence,
-            strategy,
-            evaluator.peak_without_workspace,
-            evaluator.peak,
-            evaluator.seconds,
-        )
+        peaks = evaluator.peak_without_workspace, evaluator.peak
+        return PlannedSequence(evaluator.sequence(), strategy, *peaks, evaluator.seconds)
+
+    def only_loses(self, before: PlannedSequence) -> bool:
+        """Whether it takes longer than the sequence of another graph, and its peak is no lower."""
+        is_lower = self.peak_with_workspace_bytes < before.peak_with_workspace_bytes
+        return self.seconds > before.seconds and not is_lower
 
     def rank(self, budget_bytes: int) -> tuple[int, float, int, int]:
         """Lower is better: bytes above the budget, seconds, peak, number of steps."""

@@ -27,18 +27,11 @@ IN_PLACE: Final = "in_place"
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Where results of a graph may lie on operands.
-
-    Attributes:
-        rewrite: one of all of them, in program order.
-        seconds: by node, the storage of its operand, and the seconds of a run on top of it.
-        pricing: prices a graph; it may run operations to learn what they take.
-        asked: what is asked of a graph that follows from it.
-    """
+    """Where results of a graph may lie on operands."""
 
     graph: Graph
-    rewrite: Rewrite
-    seconds: dict[int, tuple[int, float]]
+    rewrite: Rewrite  # one of all of them, in program order
+    seconds: dict[int, tuple[int, float]]  # by node, storage of its operand and seconds on top of it
     pricing: Callable[[Graph], Pricing]
     asked: Callable[[Edited], GraphAsk]
 

@@ -45,11 +45,7 @@ def no_worse_than(
     limits: Limits,
     interrupt: threading.Event | None = None,
 ) -> Outcome[PlannedSequence]:
-    """The outcome of a search, or the user's own schedule, improved, where that is better.
-
-    Args:
-        limits: of both together; the improvement has what the search left of them.
-    """
+    """The outcome of a search, or the user's own schedule, improved with what the search left of the limits, where that is better."""
     if outcome.require().rank(budget_bytes) <= own.rank(budget_bytes):
         return outcome
     start = PlanningProblem(step, budget_bytes, start=own.sequence)

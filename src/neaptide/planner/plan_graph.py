@@ -18,12 +18,11 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.named_peers import WITH_STAYS, peer
 from neaptide.outcome import Limits, Outcome
-from neaptide.planner.arena_order import PlannedArena, settle_arena
-from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
+from neaptide.planner.arena_order import PlannedArena, moved_outcome, settle_arena
+from neaptide.planner.atomic import atomic_step, check_atomic
 from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
-from neaptide.planner.moved_plan import moved_outcome
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.behind_search import before_stays, stays_behind
 from neaptide.planner.offload.between_steps import choose_with_state_between
@@ -35,7 +34,7 @@ from neaptide.planner.offload.outcome import with_stays
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.on_operands import Operands, stays_after
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.record import ended_as, planned_program, random_state_bytes
+from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
@@ -49,32 +48,17 @@ from neaptide.transform.rewrite import Rewrite
 
 @dataclass(frozen=True)
 class GraphAsk(Ask):
-    """What is asked of the plan of one graph of a step. A budget that limits nothing asks for the lowest peak by order alone.
-
-    Attributes:
-        budget_bytes: overrides the bytes that the budget resolves to (programs of one step share a limit).
-        names: by storage id, what the user calls what he owns.
-        own: the schedule that the user wrote, with activation checkpointing of his own; what the portfolio finds is
-            never worse.
-        bodies: in what orders the bodies of loops run; program order for those without one. What the budget and the
-            baseline mean, they mean under these orders.
-        host: where storages may wait; None where nothing is moved. In an atomic step all are back before the first
-            update.
-        known: plans of this very graph that were found for other limits; a search for the lowest peak begins with them.
-        is_draft: the plan is one of several to choose from: it is neither laid out nor judged, and `finished_plan` does both.
-            Plans with stays on the host and of atomic steps are never drafts.
-        operands: of the graph, where results may lie on them; the plan is then one of `GraphPlan.rewritten`.
-    """
+    """What is asked of the plan of one graph of a step. A budget that limits nothing asks for the lowest peak by order alone."""
 
     role: str = "steady"
-    budget_bytes: int | None = None
-    names: Mapping[int, str] = field(default_factory=dict)
-    own: PlannedSequence | None = None
-    bodies: Bodies = field(default_factory=dict)
-    host: HostSpace | None = None
-    known: tuple[GraphPlan, ...] = ()
-    is_draft: bool = False
-    operands: Operands | None = None
+    budget_bytes: int | None = None  # instead of the budget's: programs of one step share a limit
+    names: Mapping[int, str] = field(default_factory=dict)  # by storage id, what the user calls what he owns
+    own: PlannedSequence | None = None  # the schedule that the user wrote; the answer is never worse
+    bodies: Bodies = field(default_factory=dict)  # orders that budget and baseline are meant under
+    host: HostSpace | None = None  # where storages may wait; an atomic step has all back before its updates
+    known: tuple[GraphPlan, ...] = ()  # plans of this very graph for other limits, to begin with
+    is_draft: bool = False  # neither laid out nor judged: `finished_plan` does both
+    operands: Operands | None = None  # where results may lie on operands in the plan
 
     @classmethod
     def of(cls, ask: Ask, **graph: Any) -> Self:
@@ -84,22 +68,14 @@ class GraphAsk(Ask):
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """The plan that was found for a graph.
-
-    Attributes:
-        schedule: the order in which the nodes run, and those in the bodies of loops.
-        is_draft: it is neither laid out nor judged; its program has no fingerprint and no bounds of its arena.
-        work: of the search for its sequence; searches for bodies of loops and for stays on the host count their own.
-        rewritten: the graph that it is the plan of, where results lie on operands in it: other storages, the same nodes.
-        stays: on the host, of storages of the graph that was searched.
-    """
+    """The plan that was found for a graph."""
 
     program: PlannedProgram
-    schedule: Schedule
-    is_draft: bool = False
-    work: int = 0
-    rewritten: tuple[Edited, Rewrite] | None = None
-    stays: tuple[HostStay, ...] = ()
+    schedule: Schedule  # the order in which the nodes run, and those in the bodies of loops
+    is_draft: bool = False  # neither laid out nor judged, without a fingerprint
+    work: int = 0  # of the search for its sequence; bodies of loops and stays count their own
+    rewritten: tuple[Edited, Rewrite] | None = None  # the graph of the plan, where results lie on operands
+    stays: tuple[HostStay, ...] = ()  # on the host, of storages of the graph that was searched
 
     def on(self, step: StepProblem) -> PlannedSequence:
         """What its sequence comes to in a problem of the same nodes, such as one with other orders of bodies. O(its length)."""
@@ -107,70 +83,34 @@ class GraphPlan:
 
 
 def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
-    """Search for a schedule of a graph within a budget, and check what was found.
-
-    Returns:
-        Always a plan: the best found, and judged. Whether it is within the budget is in its outcome and predictions.
-
-    Raises:
-        UsageError: no such strategy.
-        VerifyError: the order of a body is not legal.
-        PlanError: not even program order stands before the judge (a fault of ours).
-    """
+    """Search for a schedule of a graph within a budget: always a plan, the best found and judged, in the budget or not."""
     check_strategy(asked.strategy, atomic=asked.atomic)
-    planning = _GraphPlanning(graph, pricing, asked)
+    planning = GraphPlanning(graph, pricing, asked)
     with Stage("the judge of the plan found", can_be_cut=False):
         outcome = planning.search.run()
         stored = None
         with Stage("the choice of stays on the host"):
             stored = planning.stored(outcome)
-        if stored is None:
+        if stored is None or asked.host is None:
             return planning.on_operands(outcome, None)
-        assert asked.host is not None
-        return planning.on_operands(
-            with_stays(planning.search, outcome, stored, asked.host), stored.require()
-        )
+        outcome = with_stays(planning.search, outcome, stored, asked.host)
+        return planning.on_operands(outcome, stored.require())
     return planning.nothing_found()
 
 
 def finished_plan(graph: Graph, pricing: Pricing, asked: GraphAsk, draft: GraphPlan) -> GraphPlan:
-    """A draft, laid out and judged; any other plan as it is.
-
-    Args:
-        asked: what for; its limits are of the layout.
-
-    Raises:
-        PlanError: not even program order stands before the judge (a fault of ours).
-    """
+    """A draft, laid out and judged; any other plan as it is."""
     if not draft.is_draft:
         return draft
     asked = replace(asked, bodies=draft.schedule.bodies, known=(), is_draft=False)
-    planning = _GraphPlanning(graph, pricing, asked)
-    outcome = Outcome(draft.on(planning.step), ended_as(draft.program.termination))
+    planning = GraphPlanning(graph, pricing, asked)
+    outcome = Outcome(draft.on(planning.step), draft.program.termination)
     with Stage("the judge of the plan found", can_be_cut=False):
         return replace(planning.laid_out(outcome), work=draft.work)
     return replace(planning.nothing_found(), work=draft.work)
 
 
-def plan_of_outcome(
-    graph: Graph,
-    pricing: Pricing,
-    asked: GraphAsk,
-    outcome: Outcome[PlannedSequence],
-    stored: OffloadPlan,
-) -> GraphPlan:
-    """The plan of a sequence with stays on the host that is known already, judged as what a search finds.
-
-    Raises:
-        VerifyError: the sequence is not legal.
-        PlanError: it does not stand before the judge.
-    """
-    planning = _GraphPlanning(graph, pricing, asked)
-    planning.check(outcome.require().sequence)
-    return planning.ended(outcome) if not stored.stays else planning.judged(outcome, None, stored)
-
-
-class _GraphPlanning:
+class GraphPlanning:
     """One search, and what becomes of its answer."""
 
     def __init__(self, graph: Graph, pricing: Pricing, asked: GraphAsk) -> None:
@@ -218,7 +158,7 @@ class _GraphPlanning:
             self.asked.operands,
         )
         if operands is None:
-            return self.ended(outcome) if stored is None else self.judged(outcome, None, stored)
+            return self.ended(outcome, stored)
         planning, rewritten, moved = self, None, stays
         made = self.beside(found, stays)
         places = Evaluator(self.search.step, found.sequence).on_operand
@@ -234,7 +174,7 @@ class _GraphPlanning:
                 budget=self.search.budget,
                 is_draft=self.asked.is_draft,
             )
-            planning = _GraphPlanning(graph, operands.pricing(graph), asked)
+            planning = GraphPlanning(graph, operands.pricing(graph), asked)
             moved = stays_after(self.graph, graph, found.sequence, stays)
             made = planning.beside(found, moved)
         ended = outcome.termination
@@ -245,13 +185,10 @@ class _GraphPlanning:
             bound = None if ended.bound is None else min(ended.bound, made.seconds)
             ended = replace(ended, best=made.seconds, bound=bound)
         outcome = replace(outcome, value=made, termination=ended)
-        if stored is None:
-            plan = planning.ended(outcome)
-        else:
+        if stored is not None:
             exposed = made.seconds - planning.step.sequence_seconds(found.sequence)
             stored = replace(stored, planned=made, stays=moved, exposed_s=exposed)
-            plan = planning.judged(outcome, None, stored)
-        return replace(plan, rewritten=rewritten, stays=stays)
+        return replace(planning.ended(outcome, stored), rewritten=rewritten, stays=stays)
 
     def beside(self, found: PlannedSequence, stays: Sequence[HostStay]) -> PlannedSequence:
         """What a sequence with stays comes to in the graph as it is."""
@@ -268,11 +205,13 @@ class _GraphPlanning:
             seconds=evaluator.seconds + exposed,
         )
 
-    def ended(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
-        """A sequence that was found to be legal: as a draft where one is asked for, else laid out and judged."""
+    def ended(self, outcome: Outcome[PlannedSequence], stored: OffloadPlan | None = None) -> GraphPlan:
+        """A legal sequence: as a draft where one is asked for, with its stays where it has any, else laid out; and judged."""
+        if stored is not None:
+            return self.judged(outcome, None, stored)
         if not self.asked.is_draft or self.whole is not None:
             return self.laid_out(outcome)
-        program = self._program(outcome, fingerprint="")
+        program = self._program(outcome)
         schedule = Schedule.from_nodes(self.graph, program.sequence, self.asked.bodies)
         return GraphPlan(program, schedule, is_draft=True, work=outcome.work)
 
@@ -328,25 +267,35 @@ class _GraphPlanning:
         stored: OffloadPlan | None = None,
     ) -> GraphPlan:
         """A sequence, with its layout or its stays if there are any, as the entry of a plan file and judged."""
-        graph, step, asked, allowed = self.graph, self.step, self.asked, self.search.allowed
-        found = outcome.require()
-        program = self._program(outcome, fingerprint(graph), arena)
+        graph, step, asked, whole = self.graph, self.step, self.asked, self.whole
         if stored is None:
             # Bodies of loops may have stays where the graph around them has none.
+            found = outcome.require()
             stored = OffloadPlan(found, host_bytes=staying(Evaluator(step, found.sequence)).peak_host_bytes)
-        predictions = replace(
-            program.predictions, host_bytes=stored.host_bytes, exposed_seconds=stored.exposed_s
-        )
-        program = replace(program, predictions=predictions, stays=stored.stays)
-        if self.whole is not None:
-            program = _with_atomic_cost(program, self.whole)
-        made, searched = program.predictions, self.search.searched
+        program = self._program(outcome, arena)
+        made, extra, bounds = program.predictions, 0, step if whole is None else whole.step
+        if whole is not None:
+            # How much higher waiting and saving lift the peak before anything is recomputed.
+            waiting = PlannedSequence.evaluate(bounds, whole.order, "atomic").peak_with_workspace_bytes
+            extra = max(waiting - made.baseline_peak_with_workspace_bytes, 0)
+        least = [bounds.lower_bound_bytes, bounds.order_lower_bound_bytes]
+        least = [least_with_stays(bounds, nbytes, stored.stays) for nbytes in least]
         predictions = replace(
             made,
-            lower_bound_bytes=least_with_stays(searched, made.lower_bound_bytes, program.stays),
-            order_lower_bound_bytes=least_with_stays(searched, made.order_lower_bound_bytes, program.stays),
+            lower_bound_bytes=least[0],
+            order_lower_bound_bytes=least[1],
+            saved_bytes=0 if whole is None else whole.saved_bytes,
+            atomic_extra_bytes=extra,
+            host_bytes=stored.host_bytes,
+            exposed_seconds=stored.exposed_s,
         )
-        program = replace(program, predictions=predictions)
+        program = replace(
+            program,
+            fingerprint=fingerprint(graph),
+            predictions=predictions,
+            stays=stored.stays,
+            saved=() if whole is None else whole.saved,
+        )
         schedule = judge_program(
             program,
             graph,
@@ -355,41 +304,25 @@ class _GraphPlanning:
             atomic=asked.atomic,
             binding=self.pricing.binding,
         )
-        least = program.predictions.baseline_peak_with_workspace_bytes
-        if self.whole is None and program.predictions.peak_with_workspace_bytes > max(allowed, least):
+        most = max(self.search.allowed, made.baseline_peak_with_workspace_bytes)
+        if whole is None and predictions.peak_with_workspace_bytes > most:
             raise VerifyError("the search returned a plan above budget and baseline")
         if program.stays and asked.host is not None:
             program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
         return GraphPlan(program, schedule, work=outcome.work)
 
     def _program(
-        self, outcome: Outcome[PlannedSequence], fingerprint: str, arena: PlannedArena | None = None
+        self, outcome: Outcome[PlannedSequence], arena: PlannedArena | None = None
     ) -> PlannedProgram:
         """The entry of a plan file, as the search sees it."""
-        graph, asked, found = self.graph, self.asked, outcome.require()
+        asked, peak = self.asked, outcome.require().peak_with_workspace_bytes
         return planned_program(
+            self.graph,
             self.step,
             outcome,
-            fingerprint=fingerprint,
-            budget_bytes=found.peak_with_workspace_bytes if asked.budget.is_min else self.search.allowed,
+            budget_bytes=peak if asked.budget.is_min else self.search.allowed,
             role=asked.role,
-            name=graph.name,
-            arena=arena,
-            random_state_bytes=random_state_bytes(graph, found.sequence),
-            assumed=self.pricing.prices(graph).assumed,
+            assumed=self.pricing.prices(self.graph).assumed,
             bodies=body_orders(asked.bodies),
+            arena=arena,
         )
-
-
-def _with_atomic_cost(program: PlannedProgram, whole: AtomicStep) -> PlannedProgram:
-    """What is saved, and how much higher waiting and saving lift the peak before anything is recomputed."""
-    waiting = PlannedSequence.evaluate(whole.step, whole.order, "atomic")
-    least = program.predictions.baseline_peak_with_workspace_bytes
-    predictions = replace(
-        program.predictions,
-        saved_bytes=whole.saved_bytes,
-        atomic_extra_bytes=max(waiting.peak_with_workspace_bytes - least, 0),
-        lower_bound_bytes=whole.step.lower_bound_bytes,
-        order_lower_bound_bytes=whole.step.order_lower_bound_bytes,
-    )
-    return replace(program, predictions=predictions, saved=whole.saved)

@@ -47,10 +47,7 @@ def plan_sequence(
     `OPTIMAL`: within the budget, and no sequence with its order of first executions is faster. `FEASIBLE`: within it; the
     bound holds for that order. `INFEASIBLE`: a lower bound proves that no sequence is; `NO_SOLUTION_FOUND`: none was found;
     with both the value is the sequence with the lowest peak found. Set `interrupt` to get the best so far.
-
-    Args:
-        order: of first executions that every plan keeps to; by default program order and better ones.
-        without: stages to leave out, of `STAGES`, to measure what they earn.
+    Every plan keeps to an `order` of first executions that is given. Stages are left out to measure what they earn.
     """
     search = RecomputeSearch(step, limits, interrupt, order=order, check=check)
     return _Portfolio(search, budget_bytes, tuple(known), left_out(without, STAGES)).run()
@@ -194,7 +191,8 @@ class _Portfolio:
         best, (limit, unproved) = self.best, self.search.ended()
         peak, bound = best.peak_with_workspace_bytes, self.step.lower_bound_bytes
         if self._is_free():
-            return ending_by_order_alone(best)
+            detail = "met by order alone"  # nothing is faster
+            return Termination(TerminationReason.OPTIMAL, None, detail, best.seconds, best.seconds)
         if self._is_met() and not (self._bounds or self._pays()):
             return Termination(unproved, limit, _NOT_WORTH_IT, best.seconds)
         if self._is_met():
@@ -205,11 +203,6 @@ class _Portfolio:
         if unproved is not TerminationReason.INTERRUPTED:
             unproved = TerminationReason.NO_SOLUTION_FOUND
         return Termination(unproved, limit, f"the lowest peak found is {format_bytes(peak)}", peak, bound)
-
-
-def ending_by_order_alone(found: PlannedSequence) -> Termination:
-    """How a search ended that met its budget without recomputation: nothing is faster."""
-    return Termination(TerminationReason.OPTIMAL, None, "met by order alone", found.seconds, found.seconds)
 
 
 def bounded_ending(

@@ -11,15 +11,10 @@ from neaptide.plans import AssumedBytes
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a cost model says of a graph whose bodies run in certain orders, as plain numbers.
-
-    Attributes:
-        seconds: by node.
-        workspace: scratch bytes by node id, where there are any; of a loop all that its body needs, storages included.
-    """
+    """What a cost model says of a graph whose bodies run in certain orders, as plain numbers."""
 
     seconds: tuple[float, ...]
-    workspace: Mapping[int, int]
+    workspace: Mapping[int, int]  # scratch bytes by node id; of a loop all that its body needs
     storage_bytes: Mapping[int, int]
     in_bodies: InBodies = NOTHING_IN_BODIES
     loops: frozenset[int] = frozenset()

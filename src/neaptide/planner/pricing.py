@@ -21,9 +21,8 @@ from neaptide.planner.prices import NodePrice, Prices
 from neaptide.schedule.loop_copies import LoopCopies
 from neaptide.schedule.problem import StepProblem, compile_problem
 
-_RANDOM_STATE_SECONDS: Final = (
-    2e-5  # two states read and two put back, about 15 µs, and the context around them
-)
+# Two states read and two put back, about 15 µs, and the context around them.
+_RANDOM_STATE_SECONDS: Final = 2e-5
 # A step has a few programs; what else is priced is looked at once.
 _GRAPHS_REMEMBERED: Final = 8
 # Variants of a step of 2,845 nodes have a few hundred distinct calls.
@@ -55,12 +54,7 @@ class _Runs:
 
 
 class Pricing:
-    """Prices graphs. Programs of one step, and variants of them, share one.
-
-    Args:
-        cost: time and workspace of nodes; a measured one is prepared for a graph before the graph is priced.
-        binding: values of symbolic dims; the same as the cost model's. In the body of a loop those of a full part.
-    """
+    """Prices graphs under the binding of its cost model. Programs of one step, and variants of them, share one."""
 
     def __init__(
         self,
@@ -87,18 +81,19 @@ class Pricing:
         """The integer problem of a graph. O(size of the graph + nodes x storages / 64), once."""
         made = self._scheduled(graph, bodies)
         if made.problem is None:
+            prices = made.prices
             made.problem = compile_problem(
                 graph,
                 self.registry,
                 binding=self.binding,
-                workspace=made.prices.own_workspace,
-                storage_bytes=made.prices.storage_bytes,
-                seconds=made.prices.seconds,
+                workspace=prices.own_workspace,
+                seconds=prices.seconds,
                 random_state_seconds=_RANDOM_STATE_SECONDS,
                 bodies=bodies,
-                in_bodies=made.prices.in_bodies,
-                body_copies=self._copies(graph, bodies),
+                in_bodies=prices.in_bodies.most(InBodies.here({}, prices.storage_bytes)),
             )
+            if copies := self._copies(graph, bodies):
+                made.problem = replace(made.problem, body_copies=copies)
         return made.problem
 
     def within(self, graph: Graph, node: Node) -> Pricing:
@@ -107,10 +102,6 @@ class Pricing:
         if node.id not in known:
             known[node.id] = self._inside(graph, node)
         return known[node.id]
-
-    def loop_bytes(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> int:
-        """Most bytes that a trip of a loop needs beyond what it is handed and what it writes its results to."""
-        return self._loop_bytes(graph, node, self.prices(graph).in_bodies.within(node.id), bodies)
 
     def node_price(self, graph: Graph, node: Node, bodies: Bodies = NO_BODIES) -> NodePrice:
         """Time and workspace of one node of a graph; `bodies` as for `prices`."""
@@ -180,6 +171,7 @@ class Pricing:
         return found
 
     def _loop_bytes(self, graph: Graph, node: Node, known: InBodies, bodies: Bodies) -> int:
+        """Most bytes that a trip of a loop needs beyond what it is handed and what it writes its results to."""
         return max(loop_workspace_bytes(graph, node, run.binding, known, bodies) for run in self._runs)
 
     # -- prices

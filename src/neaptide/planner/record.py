@@ -8,52 +8,54 @@ from typing import Final
 
 from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.graph import Graph
-from neaptide.outcome import Outcome, Termination, TerminationReason
+from neaptide.outcome import Outcome
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.recompute.units import recompute_units
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.updates import update_name, updates_moved_earlier
 from neaptide.plans import (
+    STEADY,
     AssumedBytes,
     MovesSummary,
     PlannedProgram,
     Predictions,
     Recomputation,
-    TerminationRecord,
     operations_moved,
 )
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
+_AS_THE_GRAPH_SAYS: Final = AssumedBytes()
 _RANDOM_STATE_BYTES: Final = {"cpu": 5056, "cuda": 16}
 
 
 def planned_program(
+    graph: Graph,
     step: StepProblem,
     outcome: Outcome[PlannedSequence],
     *,
-    fingerprint: str,
     budget_bytes: int,
-    role: str = "steady",
-    name: str = "",
-    arena: PlannedArena | None = None,
-    random_state_bytes: int = 0,
-    assumed: AssumedBytes | None = None,
+    role: str = STEADY,
+    assumed: AssumedBytes = _AS_THE_GRAPH_SAYS,
     bodies: tuple[BodyOrder, ...] = (),
+    arena: PlannedArena | None = None,
 ) -> PlannedProgram:
-    """The entry of a plan for the sequence that a search found."""
-    found = outcome.require()
-    before = baseline(step)
+    """The entry of a plan for the sequence that a search found; the fingerprint of its graph is still to come."""
+    found, before = outcome.require(), baseline(step)
+    order = tuple(dict.fromkeys(found.sequence))
+    updates = tuple(update_name(step, group) for group in updates_moved_earlier(step, order))
     return PlannedProgram(
         role=role,
-        name=name,
-        fingerprint=fingerprint,
+        name=graph.name,
+        fingerprint="",
         node_count=step.node_count,
         sequence=found.sequence,
         strategy=found.strategy,
         budget_bytes=budget_bytes,
-        moves=summarise_moves(step, found.sequence),
+        moves=MovesSummary(
+            len(updates), updates, told_recomputations(step, found.sequence), operations_moved(order)
+        ),
         predictions=Predictions(
             peak_bytes=found.peak_bytes,
             peak_with_workspace_bytes=found.peak_with_workspace_bytes,
@@ -66,23 +68,11 @@ def planned_program(
             baseline_seconds=before.seconds,
             arena_bytes=0 if arena is None else arena.arena_bytes,
             arena_lower_bound_bytes=0 if arena is None else arena.lower_bound_bytes,
-            random_state_bytes=random_state_bytes,
+            random_state_bytes=random_state_bytes(graph, found.sequence),
         ),
-        termination=_record(outcome.termination),
-        assumed=assumed or AssumedBytes(),
+        termination=outcome.termination,
+        assumed=assumed,
         bodies=bodies,
-    )
-
-
-def summarise_moves(step: StepProblem, sequence: Sequence[int]) -> MovesSummary:
-    """How a sequence differs from program order, as a plan keeps it, read off its steps."""
-    order = tuple(dict.fromkeys(sequence))
-    updates = [update_name(step, group) for group in updates_moved_earlier(step, order)]
-    return MovesSummary(
-        updates_moved_earlier=len(updates),
-        moved=tuple(updates),
-        recomputations=told_recomputations(step, sequence),
-        operations_moved=operations_moved(order),
     )
 
 
@@ -90,26 +80,9 @@ def told_recomputations(step: StepProblem, sequence: Sequence[int]) -> tuple[Rec
     """What a sequence recomputes, in running order."""
     return tuple(
         Recomputation(
-            unit.target,
-            step.storage_names[unit.target],
-            unit.nbytes,
-            unit.seconds,
-            unit.nodes,
-            unit.before,
+            unit.target, step.storage_names[unit.target], unit.nbytes, unit.seconds, unit.nodes, unit.before
         )
         for unit in recompute_units(Evaluator(step, sequence))
-    )
-
-
-def ended_as(record: TerminationRecord) -> Termination:
-    """What a plan keeps of the end of a search, as it was told."""
-    reason = TerminationReason(record.reason)
-    return Termination(reason, record.limit, record.detail, record.best, record.bound)
-
-
-def _record(termination: Termination) -> TerminationRecord:
-    return TerminationRecord(
-        str(termination.reason), termination.limit, termination.detail, termination.best, termination.bound
     )
 
 

@@ -19,11 +19,7 @@ from neaptide.transform.rules import RULES
 def of_captured(
     program: PlannedProgram, captured: Graph, pricing: Pricing, rewrites: tuple[Rewrite, ...]
 ) -> PlannedProgram:
-    """The entry of a plan for a rewritten graph, compared with what was captured.
-
-    Args:
-        program: as it was found for the rewritten graph; its baseline is the program order of that graph.
-    """
+    """The entry of a plan for a rewritten graph, whose baseline is the program order of that graph, beside what was captured."""
     written, prices = baseline(pricing.problem(captured)), pricing.prices(captured)
     made = program.predictions
     return replace(

@@ -14,14 +14,10 @@ SHARED_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class UpdateGroup:
-    """Nodes that update the same state.
-
-    Attributes:
-        read_bytes: bytes of what they read last of all, such as the gradient.
-    """
+    """Nodes that update the same state."""
 
     nodes: tuple[int, ...]
-    read_bytes: int
+    read_bytes: int  # bytes of what they read last of all, such as the gradient
 
 
 def update_nodes(step: StepProblem) -> frozenset[int]:

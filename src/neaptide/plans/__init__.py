@@ -24,7 +24,6 @@ from neaptide.plans.records import Predictions as Predictions
 from neaptide.plans.records import Reason as Reason
 from neaptide.plans.records import Recomputation as Recomputation
 from neaptide.plans.records import StayCopies as StayCopies
-from neaptide.plans.records import TerminationRecord as TerminationRecord
 from neaptide.plans.records import TimedCopy as TimedCopy
 from neaptide.plans.records import TrialRow as TrialRow
 from neaptide.plans.records import TrialsRecord as TrialsRecord
@@ -32,9 +31,9 @@ from neaptide.plans.records import TriedVariant as TriedVariant
 from neaptide.plans.records import described_role as described_role
 from neaptide.plans.records import role_of as role_of
 from neaptide.plans.shapes import AskedDim as AskedDim
-from neaptide.plans.shapes import DimRange as DimRange
 from neaptide.plans.shapes import PeakCurve as PeakCurve
 from neaptide.plans.shapes import PlanOfShapes as PlanOfShapes
+from neaptide.plans.shapes import PointCounts as PointCounts
 from neaptide.plans.shapes import PointsRecord as PointsRecord
 from neaptide.plans.shapes import RangePeaks as RangePeaks
 from neaptide.plans.shapes import Shape as Shape

@@ -29,34 +29,25 @@ class Plan:
 
     Attributes:
         programs: one for each graph; none where the plan is for all shapes in some ranges.
-        name: of what was planned.
-        budget: as it was asked for.
-        seed: of the search.
-        device: name of the device whose costs were used.
-        versions: of the packages that it was made with.
-        atomic: updates wait for everything that can fail.
         signature: facts about the step that it was made for, as (name, text): to say what differs.
-        captured_on: kind of the device whose kernels the step was captured with, such as `cpu`.
-        allow_nondeterministic: what is recomputed may give other bits than the first time.
         numerics: what was allowed: `bitwise`, or `close`, where sums may be taken in another order. Calls that the plan
             does not cover are planned alike.
-        axes: of the usual step as it was captured, in words.
         all_shapes: the plan of a step whose dims may vary; None where it is for one shape.
         checkpoints: `undo` where functions under `torch.utils.checkpoint` run once, as plain code.
     """
 
     programs: tuple[PlannedProgram, ...]
-    name: str = ""
-    budget: BudgetRecord = field(default_factory=BudgetRecord)
-    seed: Count = 0
-    device: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    atomic: bool = False
+    name: str = ""  # of what was planned
+    budget: BudgetRecord = field(default_factory=BudgetRecord)  # as it was asked for
+    seed: Count = 0  # of the search
+    device: str = ""  # name of the device whose costs were used
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the packages that it was made with
+    atomic: bool = False  # updates wait for everything that can fail
     signature: tuple[tuple[str, str], ...] = ()
-    captured_on: str = ""
-    allow_nondeterministic: bool = False
+    captured_on: str = ""  # kind of the device whose kernels the step was captured with, such as `cpu`
+    allow_nondeterministic: bool = False  # what is recomputed may give other bits than the first time
     numerics: Literal["bitwise", "close"] = "bitwise"
-    axes: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()  # of the usual step as it was captured, in words
     all_shapes: ShapesRecord | None = None
     checkpoints: Literal["keep", "undo"] = "keep"
 
@@ -88,11 +79,7 @@ class Plan:
         raise PlanError(f"the plan has no program for {role!r}", why=f"it has: {roles or 'none'}")
 
     def to_json(self) -> str:
-        """The plan as the text of a plan file; equal plans give equal texts.
-
-        Raises:
-            PlanError: when something in it cannot be written as JSON.
-        """
+        """The plan as the text of a plan file; equal plans give equal texts."""
         try:
             return file_text(msgspec.to_builtins(self))
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -125,11 +112,7 @@ class Plan:
         return plan
 
     def save(self, path: str | Path) -> None:
-        """Write the plan file; a plan that stood there stays until the new one is whole.
-
-        Raises:
-            PlanError: when the file cannot be written.
-        """
+        """Write the plan file; a plan that stood there stays until the new one is whole."""
         text = self.to_json()
         try:
             write_atomic(path, text)

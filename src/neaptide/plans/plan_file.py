@@ -31,11 +31,7 @@ def file_text(content: Any) -> str:
 
 
 def file_content(text: str | bytes, where: str | None) -> Any:
-    """The plan in the whole text of a plan file, as plain data; `where` it comes from is for messages.
-
-    Raises:
-        PlanError: for text that is truncated, edited, of an unknown version or no plan at all.
-    """
+    """The plan in the whole text of a plan file, as plain data; `where` it comes from is for messages."""
     try:
         document = decode_json(text)
     except JsonError as error:
@@ -66,11 +62,7 @@ def file_content(text: str | bytes, where: str | None) -> Any:
 
 
 def check_known(content: Any, known: Any, where: str | None) -> None:
-    """Refuse the first field that is gone after reading it into its types: it may change what a plan means. O(size).
-
-    Raises:
-        PlanError: naming it.
-    """
+    """Refuse the first field that is gone after reading it into its types: it may change what a plan means. O(size)."""
     stranger = next(_strangers(content, known, ""), None)
     if stranger is not None:
         raise _unknown(stranger, where)

@@ -10,6 +10,7 @@ import msgspec
 from neaptide.errors import PlanMismatch
 from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.schedule import HostStay
+from neaptide.outcome import Termination
 from neaptide.transform.rewrite import Rewrite
 
 # What a file may say; a number beyond a signed 64-bit one is none that was ever counted.
@@ -44,9 +45,7 @@ class BudgetRecord:
     peak: str | Count | None = None
     latency: str | Seconds | None = None
     outside_bytes: Count = 0
-    least_bytes: Count = (
-        0  # allowed in any case, up to the baseline: those of an earlier plan of the same step
-    )
+    least_bytes: Count = 0  # allowed in any case, up to the baseline: those of an earlier plan
     host: str | Count | None = None
     # How many times as long the processor took, when a limit in seconds was held, as at the pace of predictions.
     pace: _Factor = 1.0
@@ -105,17 +104,6 @@ class MovesSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class TerminationRecord:
-    """Why the search ended; fields as in `outcome.Termination`."""
-
-    reason: str
-    limit: str | None = None
-    detail: str = ""
-    best: Seconds | None = None
-    bound: Seconds | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AssumedBytes:
     """What was known of a program's bytes beside its graph when the predictions were made: they hold for these.
 
@@ -123,9 +111,7 @@ class AssumedBytes:
     """
 
     workspace: tuple[tuple[Count, Count], ...] = ()  # scratch by node; loops need what their bodies need
-    storages: tuple[
-        tuple[Count, Count], ...
-    ] = ()  # where an operation makes another size than its graph says
+    storages: tuple[tuple[Count, Count], ...] = ()  # where an operation makes another size than told
     in_bodies: tuple[tuple[tuple[Count, ...], Count], ...] = ()  # scratch by path, of any trip the most
     storages_in_bodies: tuple[tuple[tuple[Count, ...], Count], ...] = ()  # as `storages`, by path
 
@@ -137,9 +123,8 @@ class CapturedGraph:
     fingerprint: str
     node_count: Count
     rewrites: tuple[Rewrite, ...]  # each of the graph that those before it make
-    seconds: (
-        Seconds  # of the rewritten graph in program order, its bodies as planned: recomputation adds to it
-    )
+    # Of the rewritten graph in program order, its bodies as planned: recomputation adds to it.
+    seconds: Seconds
     assumed: AssumedBytes = AssumedBytes()  # what the bytes of the baseline rest on
 
 
@@ -193,9 +178,7 @@ class PartsRecord:
     lower_bound_bytes: Count  # of any plan with parts along the axes of these regions, with workspace
     refused: tuple[str, ...] = ()  # what promised something and could not be done, each with the reason
     regions_left_out: Count = 0  # that were not looked at: those that make the fewest bytes in parts
-    most_parts: Count = (
-        0  # of the plan along one axis; parts of parts multiply. 0 where nothing runs in parts
-    )
+    most_parts: Count = 0  # of the plan along one axis; parts of parts multiply; 0 for none
     # Of any plan with at most `most_parts` along each of these axes; 0 where that tells nothing.
     most_parts_lower_bound_bytes: Count = 0
 
@@ -252,7 +235,7 @@ class PlannedProgram(Entry):
     strategy: str
     moves: MovesSummary
     predictions: Predictions  # the baseline is that of the captured graph in program order
-    termination: TerminationRecord
+    termination: Termination
     saved: tuple[Count, ...] = ()  # storages that an atomic program copies first, and puts back when it dies
     assumed: AssumedBytes = AssumedBytes()
     stays: tuple[HostStay, ...] = ()  # on the host, by positions in `sequence`
@@ -279,11 +262,7 @@ class PlannedProgram(Entry):
         return self.predictions.baseline_seconds if self.captured is None else self.captured.seconds
 
     def check_fingerprint(self, fingerprint: str) -> None:
-        """Make sure that the plan is for a captured graph.
-
-        Raises:
-            PlanMismatch: when the graph has another fingerprint.
-        """
+        """Make sure that the plan is for a captured graph."""
         if fingerprint != self.captured_fingerprint:
             raise PlanMismatch(
                 f"the plan for {self.name or 'this program'} ({self.role}) was made for another program",

@@ -88,28 +88,9 @@ class AskedDim:
 
 
 @dataclass(frozen=True, slots=True)
-class DimRange:
-    """A dim of a program: it holds for these sizes, both ends included."""
+class PointCounts:
+    """How many evictions a program could decide. A gap lies between two uses of a unit, where it could be evicted."""
 
-    name: str
-    low: Count
-    high: Count
-
-    def __str__(self) -> str:
-        return f"{self.name} in {self.low}..{self.high}"
-
-
-@dataclass(frozen=True, slots=True)
-class PointsRecord:
-    """A program with points: what is evicted is decided at each call.
-
-    The points follow from the order and from the least bytes of a run. They are found again when the plan is loaded, and
-    must be as many. A gap lies between two uses of a unit, where it could be evicted.
-    """
-
-    order: tuple[Count, ...]  # node ids, of first executions
-    order_reason: str  # what made the order, and what is proved of it
-    host_bytes: Count | None  # that may wait on the host; None where nothing may
     found: Count  # gaps; of these, left out:
     no_way_back: Count  # since nothing can make the unit again
     no_bytes: Count  # since it has none at any shape
@@ -121,6 +102,19 @@ class PointsRecord:
     def kept(self) -> int:
         """Gaps in which a unit may be evicted at some shape."""
         return self.found - self.no_way_back - self.no_bytes - self.always_fits
+
+
+@dataclass(frozen=True, slots=True)
+class PointsRecord(PointCounts):
+    """A program with points: what is evicted is decided at each call.
+
+    The points follow from the order and from the least bytes of a run. They are found again when the plan is loaded, and
+    must be as many.
+    """
+
+    order: tuple[Count, ...]  # node ids, of first executions
+    order_reason: str  # what made the order, and what is proved of it
+    host_bytes: Count | None  # that may wait on the host; None where nothing may
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +130,7 @@ class PlanOfShapes:
 class ShapesProgram(Entry):
     """What was planned of one program, for all its shapes. Either `points` or `plans` is there."""
 
-    dims: tuple[DimRange, ...]
+    dims: tuple[Dim, ...]  # each with an end
     relations: tuple[str, ...]  # equalities between sizes that hold for all its shapes
     notes: tuple[str, ...]  # where it holds for less than was asked, and which line asked
     peaks: RangePeaks  # with points, those of the plan are of the device that it was made for
@@ -147,7 +141,7 @@ class ShapesProgram(Entry):
     @property
     def largest(self) -> dict[str, int]:
         """The largest size of each dim."""
-        return {dim.name: dim.high for dim in self.dims}
+        return {dim.name: dim.high or 0 for dim in self.dims}
 
 
 @dataclass(frozen=True, slots=True)

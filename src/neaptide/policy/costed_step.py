@@ -54,7 +54,7 @@ class CostedStep:
 
     def __init__(self, captured: CapturedStep, **how: Unpack[CostOptions]) -> None:
         device, refresh = how.get("device"), how.get("refresh", False)
-        self.captured = captured
+        self.captured, self.how = captured, how
         self.registry = registry().with_bits(may_vary=how.get("bits_may_vary", False))
         self.say = how.get("progress") or (lambda _text: None)
         self.slow = how.get("slow", DEFAULT_SLOW_MEMORY)

@@ -17,9 +17,9 @@ from neaptide.errors import PlanError
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.registry import OpRegistry
-from neaptide.outcome import TerminationReason
+from neaptide.outcome import Termination, TerminationReason
 from neaptide.planner.judge_plan import problem_of
-from neaptide.plans import PlannedProgram, TerminationRecord
+from neaptide.plans import PlannedProgram
 from neaptide.policy.plan_facts import judged_graph, replayed_graph
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 
@@ -57,7 +57,7 @@ def kept_floor(
         FLOORS.popitem(last=False)
     if _peak(kept) > allowed:
         return None
-    ended = TerminationRecord(str(TerminationReason.FEASIBLE), None, _KEPT, kept.predictions.seconds)
+    ended = Termination(TerminationReason.FEASIBLE, None, _KEPT, kept.predictions.seconds)
     entry = replace(kept, budget_bytes=allowed, termination=ended)
     try:
         planned = replayed_graph(entry, captured, registry)

@@ -7,7 +7,8 @@ call runs is decided by its exact shape (`ShapePlans`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,107 +17,89 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
-from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
+from neaptide.planner.prices import Prices
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.shapes.limit_by_shape import way_through
 from neaptide.runtime.shapes.plans import ShapePlan, ShapePlans
-from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan
+from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.units import format_bytes
 
 _PLANS: Final = 4  # that are searched for; program order stands beside them
 
 Shape = Mapping[str, int]
-Prepare = Callable[[CapturedStep], PreparedStep]
 
 
-def plan_shapes(captured: CapturedStep, prepare: Prepare, ask: Ask) -> StepPlan:
-    """Plan every program of a step for every shape in its range: the plan of the largest, and what runs at all of them.
+def plan_shapes(prepared: PreparedStep, ask: Ask) -> PlannedVariant:
+    """Plan every program of a step for every shape in its range. The limits of the ask are those of all plans together.
 
-    The limits of the ask are those of all plans together. Its budget is in bytes, or a share of the peak at the largest
-    shape. `prepare` makes a capture of one shape ready to be planned.
+    Raises:
+        UsageError: a dim has no upper end, or no shape keeps all relations.
+        InfeasibleBudget: no plan keeps the largest shape within the budget.
     """
-    return _ShapePlanning(captured, prepare, ask).run()
-
-
-class _ShapePlanning:
-    def __init__(self, captured: CapturedStep, prepare: Prepare, ask: Ask) -> None:
-        self.captured, self.prepare, self.ask = captured, prepare, ask
-        self.way = way_through(captured.steady.graph)
-        self.shape = self.way[-1]
-        self.largest = prepare(_at(captured, self.shape))
-        self.allowed = self.largest.allowed(ask, 0, None)
-
-    def run(self) -> StepPlan:
-        """All plans, that of the largest shape first: without it there is none."""
-        shapes = self._shapes()
-        limits = _part(self.ask.limits, len(shapes))
-        ask = replace(self.ask, budget=Budget(self.allowed), limits=limits, in_place=False)
-        top = self.largest.plan(ask)
-        self._check(top)
-        made = [(self.shape, top)]
-        made += [
-            (shape, self.prepare(_at(self.captured, shape)).plan(ask)) for shape in reversed(shapes[:-1])
-        ]
-        graphs = tuple(
-            self._planned(index, program, [(shape, one.variant.graphs[index]) for shape, one in made])
-            for index, program in enumerate(self.captured.programs)
-        )
-        return StepPlan(top.plan, PlannedVariant(self.captured, graphs, top.plan))
-
-    def _shapes(self) -> list[Shape]:
-        """Shapes to plan for, ascending: the largest, and some behind the last at which program order fits."""
-        graph = self.captured.steady.graph
-        peaks = self._peaks(0, graph, Schedule.program_order(graph))
-        low, high = 0, len(self.way) - 1
-        while low < high:  # the first shape at which it does not fit; sizes grow with dims
-            middle = (low + high) // 2
-            fits = peaks.peak_with_workspace_bytes(self.way[middle]) <= self.allowed
-            low, high = (middle + 1, high) if fits else (low, middle)
-        last = len(self.way) - 1
-        chosen = sorted({low + (last - low) * number // _PLANS for number in range(1, _PLANS + 1)})
-        return [self.way[number] for number in chosen]
-
-    def _peaks(self, index: int, graph: Graph, schedule: Schedule) -> ShapePeaks:
-        """The peaks of an order, with the scratch bytes that the largest shape takes."""
-        return ShapePeaks(graph, schedule, self.shape, self._workspace(index))
-
-    def _workspace(self, index: int) -> Mapping[int, int]:
-        return self.largest.prices(self.largest.captured.programs[index].graph).own_workspace
-
-    def _check(self, top: StepPlan) -> None:
-        made = top.plan.programs[0].predictions
-        peak = made.peak_with_workspace_bytes
-        if peak > self.allowed:
-            said = ", ".join(f"{dim} = {size}" for dim, size in sorted(self.shape.items()))
+    captured = prepared.captured
+    way = way_through(captured.steady.graph)
+    largest = prepared.like(_at(captured, way[-1]))
+    allowed = largest.allowed(ask, 0, None)
+    prices = [largest.prices(program.graph) for program in largest.captured.programs]
+    shapes = _shapes(way, captured.steady, prices[0], allowed)
+    ask = replace(ask, budget=Budget(allowed), limits=_part(ask.limits, len(shapes)), in_place=False)
+    made: dict[tuple[tuple[str, int], ...], tuple[PlannedGraph, ...]] = {}
+    for shape in reversed(shapes):  # the largest first: without its plan there is none
+        found = (prepared.like(_at(captured, shape)) if made else largest).plan(ask)
+        predicted = found.plan.programs[0].predictions
+        if not made and predicted.peak_with_workspace_bytes > allowed:
+            said = ", ".join(f"{dim} = {size}" for dim, size in sorted(shape.items()))
+            peak = predicted.peak_with_workspace_bytes
             raise InfeasibleBudget(
-                f"no plan for {said} within {format_bytes(self.allowed)} was found",
+                f"no plan for {said} within {format_bytes(allowed)} was found",
                 smallest_peak_bytes=peak,
-                lower_bound_bytes=made.lower_bound_bytes,
-                plan=top.plan,
+                lower_bound_bytes=predicted.lower_bound_bytes,
+                plan=found.plan,
                 why=f"the lowest peak found for this, the largest shape is {format_bytes(peak)}",
                 next_step="allow more bytes, or give dynamic= smaller ranges",
             )
+        made[tuple(shape.items())] = found.variant.graphs
+    graphs = []
+    for index, (program, priced) in enumerate(zip(captured.programs, prices, strict=True)):
+        orders = [(dict(shape), planned[index].schedule) for shape, planned in made.items()]
+        graphs.append(_planned(program, priced, allowed, way[-1], orders))
+    return PlannedVariant(captured, tuple(graphs), slow=prepared.slow)
 
-    def _planned(
-        self, index: int, program: CapturedProgram, made: Sequence[tuple[Shape, PlannedGraph]]
-    ) -> PlannedGraph:
-        """What runs for one program: its plans by time at the largest shape, program order among them."""
-        graph = program.graph
-        seconds = self.largest.prices(self.largest.captured.programs[index].graph).seconds
-        schedules: dict[tuple[int, ...], ShapePlan] = {}
-        candidates: list[tuple[Shape | None, Schedule]] = [(None, Schedule.program_order(graph))]
-        candidates += [(shape, planned.schedule) for shape, planned in made]
-        for shape, schedule in candidates:
-            sequence = tuple(step.target for step in schedule.node_steps())
-            if sequence not in schedules:
-                longest = sum(seconds[node] for node in sequence)
-                schedules[sequence] = ShapePlan(schedule, self._peaks(index, graph, schedule), longest, shape)
-        plans = tuple(sorted(schedules.values(), key=lambda plan: plan.seconds))
-        shapes = ShapePlans(self.allowed, plans, self._workspace(index))
-        return replace(PlannedGraph.captured(program), by_shape=shapes)
+
+def _shapes(way: Sequence[Shape], program: CapturedProgram, prices: Prices, allowed: int) -> list[Shape]:
+    """Shapes to plan for, ascending: the largest, and some beyond the last at which program order fits."""
+    peaks = _peaks(program, Schedule.program_order(program.graph), prices, way[-1])
+    last = len(way) - 1
+    # The first shape at which it does not fit: sizes grow with dims.
+    low = bisect_left(way, allowed + 1, hi=last, key=peaks.peak_with_workspace_bytes)
+    return [way[n] for n in sorted({low + (last - low) * part // _PLANS for part in range(1, _PLANS + 1)})]
+
+
+def _planned(
+    program: CapturedProgram,
+    prices: Prices,
+    allowed: int,
+    largest: Shape,
+    orders: Sequence[tuple[Shape, Schedule]],
+) -> PlannedGraph:
+    """What runs for one program: its plans by time at the largest shape, program order among them."""
+    found: dict[tuple[int, ...], ShapePlan] = {}
+    own: tuple[Shape | None, Schedule] = (None, Schedule.program_order(program.graph))
+    for shape, schedule in (own, *orders):
+        peaks = _peaks(program, schedule, prices, largest)
+        seconds = sum(prices.seconds[step.target] for step in schedule.node_steps())
+        plan = ShapePlan(schedule, peaks, seconds, shape)
+        found.setdefault(plan.sequence, plan)
+    plans = tuple(sorted(found.values(), key=lambda plan: plan.seconds))
+    return replace(PlannedGraph.captured(program), by_shape=ShapePlans(allowed, plans, prices.own_workspace))
+
+
+def _peaks(program: CapturedProgram, order: Schedule, prices: Prices, largest: Shape) -> ShapePeaks:
+    """The peaks of an order, with the scratch bytes that the largest shape takes."""
+    return ShapePeaks(program.graph, order, largest, prices.own_workspace)
 
 
 def _at(captured: CapturedStep, shape: Shape) -> CapturedStep:

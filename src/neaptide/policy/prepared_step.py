@@ -10,6 +10,7 @@ from typing import Any, Final, Unpack
 from neaptide.ask import CLOSE, DEFAULT_STRATEGY, Ask, LeaveOut
 from neaptide.budget import allowed_bytes
 from neaptide.cost.presets import get_device
+from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.torch_step import CaptureOptions
 from neaptide.interruption import keeping
 from neaptide.ir.edit import Edited
@@ -44,6 +45,11 @@ _USUAL_SHARE: Final = 0.7
 
 class PreparedStep(CostedStep):
     """A captured step whose operations have costs, and the plans that are made of it."""
+
+    def like(self, captured: CapturedStep) -> PreparedStep:
+        """Another capture whose costs are found as those of this one; nothing is measured a second time."""
+        how: CostOptions = {**self.how, "refresh": False}
+        return PreparedStep(captured, **how)
 
     def allowed(self, ask: Ask, index: int, limit: int | None) -> int:
         """Bytes that one of the programs may use."""

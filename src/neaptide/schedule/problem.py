@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from neaptide.analysis.alias import is_pure_view, values_by_storage
@@ -57,7 +57,7 @@ class OnOperand(NamedTuple):
     off_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepProblem:
     """A graph with sizes and seconds, as integers on one device.
 
@@ -68,16 +68,12 @@ class StepProblem:
         storage_bytes: by storage.
         resident_bytes: of what the caller owns.
         is_resident: by storage, whether the caller owns it.
-        creator: by storage, the node that creates it; -1 for what the caller owns and for what is never made.
         created: by node, storages that it creates.
         value_storage: by value; -1 for a host scalar.
         operands: by node, values that must exist when it runs.
-        roles: by storage, node -> role, for all nodes that touch it, ascending.
         views: by storage, nodes that only hand it on, ascending.
         writers: by storage, nodes that overwrite it, in order of the version they make.
-        consumers: by value, nodes that need it, ascending.
         predecessors: by node, nodes that must run first.
-        successors: the inverse.
         workspace: by node, scratch bytes; of a loop all that its body needs.
         repeat_seconds: by node, of a repetition: one that draws random numbers has a state to put in and take out
             again. By default the same as `seconds`.
@@ -97,8 +93,6 @@ class StepProblem:
         overwrites: by node that may put its result on top of an operand. It does where every run of it is the last that
             needs an instance of the operand; `workspace` and `seconds` count what this saves as if it always did, so
             workspace may be below zero, and bounds made with them hold.
-        is_plain: by node, whether running it again is all that it takes to make again what it creates: nothing writes
-            or views that, it may run twice, and no caller's storage that it reads is ever overwritten. Derived.
     """
 
     device: str
@@ -128,38 +122,52 @@ class StepProblem:
     body_copies: Mapping[int, LoopCopies] = field(default_factory=dict)
     state_bytes: tuple[int, ...] = ()
     overwrites: Mapping[int, OnOperand] = field(default_factory=dict)
-    creator: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    roles: tuple[Mapping[int, Role], ...] = field(init=False, repr=False, compare=False)
-    consumers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    successors: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    is_plain: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        nodes, storages = len(self.operands), len(self.storage_bytes)
+        for name, usual in (
+            ("repeat_seconds", self.seconds),
+            ("is_contraction", (False,) * nodes),
+            ("body_bytes", (0,) * nodes),
+            ("body_host_bytes", (0,) * nodes),
+            ("state_bytes", (0,) * storages),
+        ):
+            if not getattr(self, name):
+                object.__setattr__(self, name, usual)
+
+    @cached_property
+    def creator(self) -> tuple[int, ...]:
+        """By storage, the node that creates it; -1 for what the caller owns and for what is never made."""
         creator = dict.fromkeys(range(len(self.storage_bytes)), -1)
         creator |= {storage: node for node, made in enumerate(self.created) for storage in made}
-        object.__setattr__(self, "creator", tuple(creator.values()))
-        object.__setattr__(self, "roles", self._roles())
-        object.__setattr__(self, "consumers", _inverse(self.operands, len(self.value_storage)))
-        object.__setattr__(self, "successors", _inverse(self.predecessors, len(self.operands)))
-        if not self.repeat_seconds:
-            object.__setattr__(self, "repeat_seconds", self.seconds)
-        if not self.is_contraction:
-            object.__setattr__(self, "is_contraction", (False,) * len(self.operands))
-        if not self.body_bytes:
-            object.__setattr__(self, "body_bytes", (0,) * len(self.operands))
-        if not self.body_host_bytes:
-            object.__setattr__(self, "body_host_bytes", (0,) * len(self.operands))
-        if not self.state_bytes:
-            object.__setattr__(self, "state_bytes", (0,) * len(self.storage_bytes))
-        plain = tuple(
+        return tuple(creator.values())
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """By value, nodes that need it, ascending."""
+        return _inverse(self.operands, len(self.value_storage))
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """By node, those that must run after it."""
+        return _inverse(self.predecessors, len(self.operands))
+
+    @cached_property
+    def is_plain(self) -> tuple[bool, ...]:
+        """By node, whether running it again is all that it takes to make again what it creates.
+
+        Nothing writes or views that, it may run twice, and no caller's storage that it reads is ever overwritten.
+        """
+        return tuple(
             not self.refusals[node]
             and not any(self.writers[s] or self.views[s] for s in created)
             and not any(self.is_resident[s] and self.writers[s] for s, _ in self.reads[node])
             for node, created in enumerate(self.created)
         )
-        object.__setattr__(self, "is_plain", plain)
 
-    def _roles(self) -> tuple[Mapping[int, Role], ...]:
+    @cached_property
+    def roles(self) -> tuple[Mapping[int, Role], ...]:
+        """By storage, node -> role, for all nodes that touch it, ascending."""
         roles: list[dict[int, Role]] = [{} for _ in self.storage_bytes]
         for node, values in enumerate(zip(self.operands, self.results, strict=True)):
             needs: dict[int, list[int]] = {}
@@ -269,24 +277,23 @@ def compile_problem(
     *,
     binding: Mapping[str, int] | None = None,
     workspace: Mapping[int, int] | None = None,
-    storage_bytes: Mapping[int, int] | None = None,
     seconds: Sequence[float] | None = None,
-    device: str | None = None,
     random_state_seconds: float = 0.0,
     bodies: Bodies = NO_BODIES,
     in_bodies: InBodies = NOTHING_IN_BODIES,
-    body_copies: Mapping[int, LoopCopies] = MappingProxyType({}),
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
     Args:
         registry: what its operations mean; one without a row is never repeated.
         seconds: of one execution of each node; by default each node costs one.
+        in_bodies: what is known of the bodies of loops; and of sizes of storages of the graph itself.
         bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
             orders of bodies, but `order_lower_bound_bytes` is not above what these need.
     """
+    storage_bytes = in_bodies.own_storages
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
-    where = device if device is not None else main_device(graph, sizes)
+    where = main_device(graph, sizes)
     owned, state = set(graph.input_storages()), set(state_storages(graph))
     created = tuple(graph.created_storages(node) for node in graph.nodes)
     operands = tuple(needed_inputs(graph, node) for node in graph.nodes)
@@ -348,7 +355,6 @@ def compile_problem(
             held.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
         ),
         body_host_bytes=tuple(away.get(node.id, 0) for node in graph.nodes),
-        body_copies=dict(body_copies),
         state_bytes=tuple(
             sizes[s.id] if s.id in state and s.id in touched and s.device == where else 0
             for s in graph.storages

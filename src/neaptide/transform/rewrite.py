@@ -88,8 +88,7 @@ def refused(node: Node, what: str) -> RewriteError:
 class Rule(Protocol):
     """One kind of change. A rule matches traits of operations, never their names.
 
-    A rule knows no costs. What one of its rewrites costs in bytes and seconds, `planner.rewrite_cost` says: the difference
-    that it makes to program order under a cost model.
+    A rule knows no costs. What one of its rewrites costs is the difference that it makes to program order under a cost model.
 
     Attributes:
         keeps_bits: what its rewrites say of themselves. One that depends on the place is two rules.

@@ -55,7 +55,7 @@ def test_an_order_that_is_nowhere_higher_and_somewhere_lower_is_found():
     assert "below at T = 1" in best.reason
 
 
-@settings(deadline=None, max_examples=examples(120))
+@settings(deadline=None, max_examples=examples(60))
 @given(symbolic_graphs(max_nodes=9))
 def test_what_is_proved_holds_at_every_shape(graph):
     check(graph, shapes_of(graph))

@@ -24,8 +24,10 @@ from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
-from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.steps.planned_step import PlannedStep
+from neaptide.zoo import factory as zoo_factory
+from together import together
+from twin_steps import Twins
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -47,19 +49,25 @@ class Block(nn.Module):
         return x + self.back(functional.gelu(self.wide(x)))
 
 
-def make(dropout=0.0):
-    torch.manual_seed(0)
-    model = nn.Sequential(Block(), nn.Dropout(dropout), Block())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-
+def stepping(model, optimizer, loss_of):
     def step(x):
-        loss = model(x).square().sum() / (x.shape[0] * x.shape[1])
+        loss = loss_of(model, x)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()
 
     return step, model
+
+
+def mean_square(model, x):
+    return model(x).square().sum() / (x.shape[0] * x.shape[1])
+
+
+def make(dropout=0.0):
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), nn.Dropout(dropout), Block())
+    return stepping(model, torch.optim.AdamW(model.parameters(), lr=0.01), mean_square)
 
 
 SHAPES = ((3, 5), (6, 12), (2, 2), (5, 11), (3, 5), (6, 3), (2, 12))
@@ -70,50 +78,25 @@ def batches(shapes=SHAPES):
     return [torch.randn(*shape, WIDTH) for shape in shapes]
 
 
-class Twins:
-    """A step that is planned for a range, and the same in eager; both do each step."""
-
-    def __init__(self, dropout, **options):
-        step, self.model = make(dropout)
-        self.eager, self.reference = make(dropout)
-        self.fast = neaptide.compile_step(step, **{"budget": "80%", "dynamic": DYNAMIC, **options})
-        self.counts = self.fast.counts
-
-    def step(self, x):
-        """A step of both; gives the most bytes that were live in the planned one."""
-        torch.manual_seed(2)
-        with LiveBytesMeter([x, *self.fast.resident()]) as meter:
-            found = self.fast(x)
-        torch.manual_seed(2)
-        assert torch.equal(found, self.eager(x))
-        return meter.peak_bytes
-
-    def have_the_same_bits(self, shapes):
-        """Steps of both at some shapes; gives how many were planned again."""
-        before = self.counts.replans
-        for x in batches(shapes):
-            self.step(x)
-        for own, other in zip(self.model.parameters(), self.reference.parameters(), strict=True):
-            assert torch.equal(own, other)
-        assert self.counts.eager == 0
-        return self.counts.replans - before
+def twins_of(dropout, **options):
+    return Twins(lambda: make(dropout), **{"budget": "80%", "dynamic": DYNAMIC, **options})
 
 
 @pytest.fixture(scope="module")
 def twins():
     """A tight limit; the first steps of the optimizer, which are another program, are over."""
-    found = Twins(0.25)
-    assert found.have_the_same_bits([(3, 5)]) == 0
+    found = twins_of(0.25)
+    assert found.have_the_same_bits(batches([(3, 5)])) == 0
     return found
 
 
 @pytest.fixture(scope="module")
 def in_arena():
     """In an arena; the first steps of the optimizer are over."""
-    found = Twins(0.25, budget="90%", arena=True)
+    found = twins_of(0.25, budget="90%", arena=True)
     assert found.fast.arena is None
     assert not found.fast.arena_on_the_way()
-    assert found.have_the_same_bits([(3, 5)]) == 0
+    assert found.have_the_same_bits(batches([(3, 5)])) == 0
     return found
 
 
@@ -131,21 +114,18 @@ def variant(prepared):
     return for_all_shapes(prepared[1], Ask(Budget("90%")))
 
 
-def test_every_shape_has_the_bits_of_eager_and_is_planned_once(twins):
-    assert twins.have_the_same_bits(SHAPES) == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "dropout", "strategy"), [("100%", 0.0, "default"), ("80%", 0.25, "by_shape")]
 )
 def test_other_budgets_and_strategies_have_the_bits_of_eager(budget, dropout, strategy):
-    twins = Twins(dropout, budget=budget, strategy=strategy)
-    assert twins.have_the_same_bits(SHAPES) == 0
+    twins = twins_of(dropout, budget=budget, strategy=strategy)
+    assert twins.have_the_same_bits(batches(SHAPES)) == 0
     assert twins.counts.planned == len(SHAPES)
 
 
-def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones(twins):
+def test_every_shape_has_the_bits_of_eager_and_only_large_ones_evict(twins):
+    assert twins.have_the_same_bits(batches(SHAPES)) == 0
     evicted = {}
     for x in batches([(6, 12), (2, 2), (2, 3), (6, 12)]):
         assert twins.step(x) <= twins.fast.eviction.peak_bytes
@@ -156,7 +136,7 @@ def test_a_tight_limit_evicts_for_large_shapes_and_nothing_for_small_ones(twins)
 
 def test_an_arena_is_laid_out_for_each_shape_within_the_limit(in_arena):
     fast = in_arena.fast
-    assert in_arena.have_the_same_bits(SHAPES) == 0
+    assert in_arena.have_the_same_bits(batches(SHAPES)) == 0
     limit = fast._variants[-1].planned.graphs[0].limit_bytes
     for x in batches([(6, 12), (2, 2), (6, 12)]):
         assert in_arena.step(x) <= fast.eviction.peak_bytes <= limit
@@ -183,7 +163,7 @@ def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step(prepared, v
 
 
 def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own(in_arena):
-    assert in_arena.have_the_same_bits([(3, 5), (1, 5), (6, 12), (1, 5)]) == 1
+    assert in_arena.have_the_same_bits(batches([(3, 5), (1, 5), (6, 12), (1, 5)])) == 1
 
 
 def test_gradients_can_be_watched(twins):
@@ -197,7 +177,7 @@ def test_gradients_can_be_watched(twins):
         for own, old in zip(expected.parameters(), before, strict=True):
             own.data.copy_(old)
         torch.manual_seed(2)
-        (expected(x).square().sum() / (x.shape[0] * x.shape[1])).backward()
+        mean_square(expected, x).backward()
         found = {name.partition(".grad@")[0]: gradient for name, gradient in seen.items()}
         assert len(found) == len(before)
         for name, parameter in expected.named_parameters():
@@ -206,7 +186,7 @@ def test_gradients_can_be_watched(twins):
 
 
 def test_other_shapes_are_planned_by_themselves(twins):
-    assert twins.have_the_same_bits([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)]) == 2
+    assert twins.have_the_same_bits(batches([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)])) == 2
 
 
 def test_other_shapes_can_be_an_error_that_names_the_range(prepared, variant):
@@ -221,7 +201,7 @@ def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once(prepared):
         for_all_shapes(prepared[1], Ask(Budget("5KiB")))
 
 
-@pytest.mark.parametrize(
+@together(
     "options",
     [
         {"atomic": True},
@@ -243,16 +223,7 @@ def test_what_no_program_for_all_shapes_can_have_is_refused(options):
 def linear(loss_of):
     torch.manual_seed(0)
     model = nn.Linear(WIDTH, WIDTH)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(x):
-        loss = loss_of(model, x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, model
+    return stepping(model, torch.optim.SGD(model.parameters(), lr=0.1), loss_of)
 
 
 def test_a_range_needs_an_end():
@@ -282,6 +253,25 @@ def test_a_step_for_all_shapes_is_verified_like_any_other(variant):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("spec", ["gpt2@tiny,seq=64", "llama@tiny", "bert@tiny,seq=64"])
+def test_language_models_with_any_batch_and_length(spec):
+    def made():
+        step, like = contestants.build(zoo_factory(spec), 0)
+        likes.append(like)
+        return step, nn.Module()
+
+    likes: list[dict[str, torch.Tensor]] = []
+    twins = Twins(made, budget="70%", dynamic={"batch": {0: (1, 64), 1: (2, 64)}})
+    for rows, tokens in [(3, 9), (3, 9), (64, 64), (5, 20), (2, 33)]:
+        batch = {
+            name: torch.randint(0, 10, (rows, tokens), dtype=old.dtype) for name, old in likes[0].items()
+        }
+        peak = twins.step(batch)
+        assert peak <= twins.fast.eviction.peak_bytes or twins.counts.planned == 1
+    assert twins.counts.replans == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
     step, _ = make(dropout)
@@ -295,4 +285,4 @@ def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
     _, best = orders_for_range(shaped, Limits())
     for_all_shapes(prepared, Ask(Budget("100%")))
     assert any(best.reason in line for line in said)
-    assert Twins(dropout, budget="100%").have_the_same_bits(SHAPES) == 0
+    assert twins_of(dropout, budget="100%").have_the_same_bits(batches(SHAPES)) == 0

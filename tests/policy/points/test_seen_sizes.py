@@ -15,6 +15,8 @@ import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.policy.points import for_all_shapes
 from neaptide.policy.points.seen_sizes import SeenSizes
+from together import together
+from twin_steps import Twins
 from varying_dims import needs_varying_dims
 
 WIDTH = 8
@@ -48,26 +50,28 @@ def largest_peak():
     return neaptide.profile(make()[0], batch(3, 60), audit=False).predicted_peak_with_workspace_bytes
 
 
-def run(fast, model, shapes, eager, reference):
-    for shape in shapes:
-        assert torch.equal(fast(batch(*shape)), eager(batch(*shape)))
-    for own, other in zip(model.parameters(), reference.parameters(), strict=True):
-        assert torch.equal(own, other)
+class Seen(Twins):
+    """Steps at some rows and tokens."""
+
+    def __init__(self, check=lambda x: None, **options):
+        super().__init__(lambda: make(check), **{"budget": "100%", **options})
+
+    def run(self, *shapes):
+        self.have_the_same_bits([batch(*shape) for shape in shapes])
 
 
 @needs_varying_dims
 def test_one_replan_is_enough_for_all_lengths():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="95%")
-    run(fast, model, [(3, 9)] * 2, eager, reference)
-    assert fast.counts.ranges == ()
-    run(fast, model, [(3, 20), (3, 9), (3, 12), (3, 132), (3, 2)], eager, reference)
-    assert fast.counts.replans == 1
-    assert fast.counts.ranges == ("batch_x_1 in 2..1048576",)
-    run(fast, model, [(5, 40), (6, 21), (2, 300)], eager, reference)
-    assert fast.counts.replans == 2
-    assert fast.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
-    assert fast.counts.eager == 0
+    twins = Seen(budget="95%")
+    twins.run((3, 9), (3, 9))
+    assert twins.counts.ranges == ()
+    twins.run((3, 20), (3, 9), (3, 12), (3, 132), (3, 2))
+    assert twins.counts.replans == 1
+    assert twins.counts.ranges == ("batch_x_1 in 2..1048576",)
+    twins.run((5, 40), (6, 21), (2, 300))
+    assert twins.counts.replans == 2
+    assert twins.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
+    assert twins.counts.eager == 0
 
 
 @needs_varying_dims
@@ -75,63 +79,51 @@ def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_tha
     monkeypatch,
 ):
     monkeypatch.setattr(for_all_shapes, "orders_for_range", None)
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="95%")
-    run(fast, model, [(3, 9), (3, 20), (3, 60)], eager, reference)
-    assert fast.counts.replans == 1
-    assert fast.counts.ranges
-    assert fast.eviction.repeated
-    assert 0 < fast.eviction.peak_bytes <= 0.95 * largest_peak()
+    twins = Seen(budget="95%")
+    twins.run((3, 9), (3, 20), (3, 60))
+    assert twins.counts.replans == 1
+    assert twins.counts.ranges
+    assert twins.fast.eviction.repeated
+    assert 0 < twins.fast.eviction.peak_bytes <= 0.95 * largest_peak()
 
 
 def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="80%", **QUICK)
+    twins = Seen(budget="80%", **QUICK)
     with caplog.at_level(logging.WARNING, "neaptide"):
-        run(fast, model, [(3, 40), (3, 50), (3, 45)], eager, reference)
-    assert fast.counts.ranges == ()
+        twins.run((3, 40), (3, 50), (3, 45))
+    assert twins.counts.ranges == ()
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
 @needs_varying_dims
 def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget=largest_peak(), time_limit_s=1.0)
-    run(fast, model, [(3, 20), (3, 33), (3, 60), (3, 25)], eager, reference)
-    assert fast.counts.replans == 1
+    twins = Seen(budget=largest_peak(), time_limit_s=1.0)
+    twins.run((3, 20))
+    with pytest.raises(InfeasibleBudget):  # the others are as they were
+        twins.fast(batch(3, 900))
+    twins.run((3, 20), (3, 33), (3, 60), (3, 25))
     with pytest.raises(InfeasibleBudget):
-        fast(batch(3, 900))
-    run(fast, model, [(3, 21)], eager, reference)
-    assert fast.counts.eager == 0
+        twins.fast(batch(3, 900))
+    twins.run((3, 21))
+    assert twins.counts.eager == 0
 
 
-@pytest.mark.parametrize("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}])
+@together("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}])
 def test_dims_stay_as_they_are_where_they_are_told_to_or_something_excludes_it(options):
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="100%", **options)
-    run(fast, model, [(3, 9), (3, 20)], eager, reference)
-    assert fast.counts.ranges == ()
-    assert fast.counts.replans + fast.counts.eager == 1
+    twins = Seen(**options)
+    twins.run((3, 9), (3, 20))
+    assert twins.counts.ranges == ()
+    assert twins.counts.replans + twins.counts.eager == 1
 
 
 def test_a_call_that_differs_otherwise_makes_no_dims():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="100%")
-    run(fast, model, [(3, 9)], eager, reference)
-    model.eval()
-    reference.eval()
-    run(fast, model, [(3, 9)], eager, reference)
-    assert fast.counts.replans == 1
-    assert fast.counts.ranges == ()
-
-
-def test_a_refused_call_leaves_the_others_as_they_were():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget=largest_peak(), time_limit_s=1.0)
-    run(fast, model, [(3, 9)], eager, reference)
-    with pytest.raises(InfeasibleBudget):
-        fast(batch(3, 900))
-    run(fast, model, [(3, 9), (3, 12)], eager, reference)
+    twins = Seen()
+    twins.run((3, 9))
+    twins.model.eval()
+    twins.reference.eval()
+    twins.run((3, 9))
+    assert twins.counts.replans == 1
+    assert twins.counts.ranges == ()
 
 
 def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
@@ -139,23 +131,21 @@ def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
         if not isinstance(x.shape[1], int):
             raise TypeError("no symbols here")
 
-    (step, model), (eager, reference) = make(check), make()
-    fast = neaptide.compile_step(step, budget="100%")
+    twins = Seen(check)
     with caplog.at_level(logging.WARNING, "neaptide"):
-        run(fast, model, [(3, 9), (3, 10), (3, 11), (3, 10)], eager, reference)
-    assert fast.counts.replans == 2
-    assert fast.counts.ranges == ()
+        twins.run((3, 9), (3, 10), (3, 11), (3, 10))
+    assert twins.counts.replans == 2
+    assert twins.counts.ranges == ()
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
 @needs_varying_dims
 def test_a_size_that_the_code_fixes_is_named_once_with_its_line(caplog):
-    (step, model), (eager, reference) = make(by_position), make(by_position)
-    fast = neaptide.compile_step(step, budget="100%")
+    twins = Seen(by_position)
     with caplog.at_level(logging.WARNING, "neaptide"):
-        run(fast, model, [(3, 9), (4, 10), (5, 10), (6, 10)], eager, reference)
-    assert fast.counts.ranges == ("batch_x_0 in 2..1048576",)
-    assert fast.counts.replans == 1
+        twins.run((3, 9), (4, 10), (5, 10), (6, 10))
+    assert twins.counts.ranges == ("batch_x_0 in 2..1048576",)
+    assert twins.counts.replans == 1
     (told,) = [record.getMessage() for record in caplog.records if "each shape" in record.getMessage()]
     assert "dim 1 of batch.x" in told
     assert "for position in range(x.shape[1])" in told
@@ -171,11 +161,10 @@ def by_position(x):
 
 @needs_varying_dims
 def test_a_single_row_is_planned_once_for_all_lengths():
-    (step, model), (eager, reference) = make(), make()
-    fast = neaptide.compile_step(step, budget="100%")
-    run(fast, model, [(4, 9), (4, 12), (1, 30), (1, 12), (1, 7), (4, 11), (1, 200)], eager, reference)
-    assert fast.counts.replans == 2
-    assert fast.counts.eager == 0
+    twins = Seen()
+    twins.run((4, 9), (4, 12), (1, 30), (1, 12), (1, 7), (4, 11), (1, 200))
+    assert twins.counts.replans == 2
+    assert twins.counts.eager == 0
 
 
 def dims_of(*calls, step=lambda a, b=None: None):
@@ -196,31 +185,22 @@ def test_dims_of_one_size_in_every_call_are_one():
     assert dims_of(one, (torch.zeros(3, 5), torch.zeros(8, 4))) == {"a": {0: "a_0"}, "b": {0: "b_0"}}
 
 
-def test_a_size_of_one_is_no_dim():
+def test_a_size_of_one_is_no_dim_and_calls_of_another_structure_are_apart():
     first, single, second = torch.zeros(4, 5), torch.zeros(1, 6), torch.zeros(4, 7)
     assert dims_of((first,), (single,)) == {"a": {1: "a_1"}}
     assert dims_of((first,), (single,), (second,)) == {"a": {0: "a_0", 1: "a_1"}}
-
-
-def test_calls_of_another_structure_are_apart():
     assert dims_of((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(2), torch.zeros(2))) == {}
     assert dims_of((torch.zeros(2),), (torch.zeros(3, 4),), (torch.zeros(5),)) == {"a": {0: "a_0"}}
     assert dims_of((torch.zeros(0),), (torch.zeros(1),)) == {}
 
 
-@pytest.mark.parametrize("dynamic", ["all", 3, ["batch"]])
-def test_what_names_no_dim_is_refused(dynamic):
-    with pytest.raises(UsageError, match="names no dim"):
-        neaptide.compile_step(make()[0], budget="80%", dynamic=dynamic)
-
-
-@pytest.mark.parametrize("options", [{"on_mismatch": "eager"}, {"on_mismatch": "error"}, {"arena": True}])
-def test_what_excludes_watching_is_refused(options):
-    with pytest.raises(UsageError, match="exclude each other"):
-        neaptide.compile_step(make()[0], budget="80%", dynamic=True, **options)
-
-
 @needs_varying_dims
-def test_a_profile_needs_the_dims_by_name():
+def test_what_names_no_dim_or_excludes_watching_is_refused():
+    for dynamic in ("all", 3, ["batch"]):
+        with pytest.raises(UsageError, match="names no dim"):
+            neaptide.compile_step(make()[0], budget="80%", dynamic=dynamic)
+    for options in ({"on_mismatch": "eager"}, {"on_mismatch": "error"}, {"arena": True}):
+        with pytest.raises(UsageError, match="exclude each other"):
+            neaptide.compile_step(make()[0], budget="80%", dynamic=True, **options)
     with pytest.raises(UsageError, match="names no dim"):
         neaptide.profile(make()[0], batch(2, 3), dynamic=True, audit=False)

@@ -25,6 +25,7 @@ from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgr
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
 from timeline_meter import TimelineMeter
+from together import together
 from torch_programs import SEED, bits, random_program
 
 MANY, HOST = 1 << 40, 1 << 20
@@ -104,7 +105,7 @@ def test_random_programs_under_any_budget(data):
 # -- any shape
 
 
-@pytest.mark.parametrize(("name", "host"), [*((name, None) for name in POLICIES), ("least_cost_cover", HOST)])
+@together("name, host", [*((name, None) for name in POLICIES), ("least_cost_cover", HOST)])
 def test_one_program_keeps_the_budget_of_every_shape_with_exactly_the_counted_bytes(name, host):
     graph = for_all_shapes(layers=3)
     executable = runner(graph, {"B": 2, "T": 3}, chosen=policy(name), host_bytes=host)
@@ -122,7 +123,7 @@ def test_one_program_keeps_the_budget_of_every_shape_with_exactly_the_counted_by
         assert totals.evicted
 
 
-@pytest.mark.parametrize("share", [33, 45, 51])
+@together("share", [33, 45, 51])
 def test_what_is_recomputed_for_others_alone_is_dropped_again_in_the_counted_bytes(share):
     graph, sizes = for_all_shapes(layers=3), {"B": 9, "T": 5}
     recorder, _ = attention(9, 5, layers=3)
@@ -200,7 +201,7 @@ class At(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("number", [5, 10, 30, 50])
+@together("number", [5, 10, 30, 50])
 def test_memory_that_is_taken_away_in_mid_run_is_given_up_at_the_next_point(number):
     graph, sizes = for_all_shapes(layers=3), {"B": 4, "T": 16}
     executable = runner(graph, sizes)
@@ -220,55 +221,27 @@ def test_memory_that_is_taken_away_in_mid_run_is_given_up_at_the_next_point(numb
     assert totals.decisions == 1
     assert max(nbytes for _, nbytes in meter.timeline[len(inputs) + number + 1 :]) <= less
     assert totals.evicted
-    # The next call knows from its beginning.
+    # The next call knows from its beginning; memory that is given back is used again.
     check(executable, recorder, graph)
     assert executable.totals.decisions == 0
-
-
-def test_memory_that_is_given_back_is_used_again():
-    graph, sizes = for_all_shapes(layers=3), {"B": 4, "T": 16}
-    recorder, _ = attention(4, 16, layers=3)
-    whole = runner(graph, sizes).plan.shaped.at(sizes).peak_bytes
-    executable = runner(graph, sizes, whole * 8 // 10)
-    _, before = check(executable, recorder, graph)
     executable.budget_bytes = MANY
     _, after = check(executable, recorder, graph)
-    assert before.repeated
     assert (after.repeated, after.evicted) == (0, 0)
 
 
 # -- what it costs where nothing is evicted
 
 
-def test_a_run_that_fits_stops_at_no_point():
+def test_a_run_that_fits_stops_at_no_point_and_nothing_stays_behind_it():
     graph, sizes = for_all_shapes(layers=2), {"B": 2, "T": 3}
     executable = runner(graph, sizes)
     text = executable.program.source
-    executable.run(attention(2, 3, layers=2)[0].fresh_inputs())
+    recorder, _ = attention(2, 3, layers=2)
+    executable.run(recorder.fresh_inputs())
     points = executable.plan.points
     assert text.count("point.act(") == len(points)
     assert all(f"if point.due <= {p}: point.act({p})" in text for p in points)
     assert executable.totals.decisions == executable.totals.repeated == executable.totals.evicted == 0
-
-
-def test_points_that_no_shape_in_range_needs_are_not_in_the_program():
-    graph = for_all_shapes(layers=2, highest=4)
-    all_points = plan_of(graph, {"B": 1, "T": 1})
-    most = all_points.shaped.at({"B": 4, "T": 4}).peak_bytes
-    none = plan_of(graph, {"B": 1, "T": 1}, least=most)
-    assert (none.counts.kept, none.counts.points) == (0, 0)
-    some = plan_of(graph, {"B": 1, "T": 1}, least=most * 8 // 10)
-    assert 0 < some.counts.kept < all_points.counts.kept
-    program = program_of(some, most * 8 // 10)
-    assert program.program.source.count("point.act(") == some.counts.points
-    check(program, attention(4, 4, layers=2)[0], graph)
-    assert program.totals.evicted
-
-
-def test_nothing_stays_behind_a_run():
-    graph = for_all_shapes(layers=2)
-    recorder, _ = attention(2, 3, layers=2)
-    executable = runner(graph, {"B": 2, "T": 3})
     inputs = recorder.fresh_inputs()
     gc.collect()
     with LiveBytesMeter(inputs) as meter:

@@ -38,7 +38,7 @@ def plans_of(graph, budget):
     return ShapePlans(budget, tuple(made))
 
 
-def test_the_first_plan_within_the_budget_is_chosen():
+def test_the_first_plan_within_the_budget_is_chosen_and_one_executable_runs_each_shape_by_its_plan():
     graph = for_all_shapes()
     plans = plans_of(graph, 0)
     small, large = {"B": 1, "T": 2}, {"B": 5, "T": 6}
@@ -49,6 +49,14 @@ def test_the_first_plan_within_the_budget_is_chosen():
     assert refused.value.smallest_peak_bytes == min(
         plan.peaks.peak_with_workspace_bytes(large) for plan in plans.plans
     )
+    first, second = plans.plans
+    executable = ShapeExecutable(graph, ShapePlans(10**9, (second, first)), name="shapes")
+    for shape in [(2, 3), (4, 1), (2, 3)]:
+        recorder, _ = attention(*shape)
+        bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
+        check_run(recorder, bound, second.schedule, executable)
+    assert executable.runs[0] > 0
+    assert executable.runs[1] == 0
 
 
 def step_and_batch(rows=6, width=32):
@@ -70,18 +78,14 @@ def step_and_batch(rows=6, width=32):
 def planned():
     step, batch = step_and_batch()
     captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, 400)}})
-    options = Ask(Budget("75%"), limits=Limits(work=600))
-
-    def prepared(capture):
-        return PreparedStep(capture, device="a100-80g")
-
-    return captured, plan_shapes(captured, prepared, options)
+    prepared = PreparedStep(captured, device="a100-80g")
+    return captured, plan_shapes(prepared, Ask(Budget("75%"), limits=Limits(work=600)))
 
 
 def test_at_every_shape_the_chosen_plan_keeps_to_the_budget_and_small_shapes_repeat_nothing(planned):
-    captured, plan = planned
+    captured, variant = planned
     (dim,) = captured.steady.graph.dims
-    for program, made in zip(captured.programs, plan.variant.graphs, strict=True):
+    for program, made in zip(captured.programs, variant.graphs, strict=True):
         plans = made.by_shape
         repeats = [len(p.schedule.node_steps()) - len(program.graph.nodes) for p in plans.plans]
         assert repeats == sorted(repeats)
@@ -93,42 +97,14 @@ def test_at_every_shape_the_chosen_plan_keeps_to_the_budget_and_small_shapes_rep
             profile = memory_profile(static, plans.plans[number].schedule, workspace=scratch)
             assert profile.peak_bytes == plans.plans[number].peaks.peak_bytes({dim.name: size})
             assert profile.peak_bytes <= plans.budget_bytes
+        assert repeats[plans.choose({dim.name: dim.high})] > 0 or program is not captured.steady
 
 
-def test_the_largest_shape_needs_repetitions_within_the_budget(planned):
-    captured, plan = planned
-    (dim,) = captured.steady.graph.dims
-    steady = plan.variant.graphs[0].by_shape
-    number = steady.choose({dim.name: dim.high})
-    assert len(steady.plans[number].schedule.node_steps()) > len(captured.steady.graph.nodes)
-
-
-def test_one_executable_runs_each_shape_by_its_plan():
-    graph = for_all_shapes()
-    plans = plans_of(graph, 10**9)
-    first, second = plans.plans
-    executable = ShapeExecutable(graph, ShapePlans(10**9, (second, first)), name="shapes")
-    for shape in [(2, 3), (4, 1), (2, 3)]:
-        recorder, _ = attention(*shape)
-        bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
-        check_run(recorder, bound, second.schedule, executable)
-    assert executable.runs[0] > 0
-    assert executable.runs[1] == 0
-
-
-def test_a_range_without_an_upper_end_is_refused():
+def test_a_range_without_an_end_and_a_budget_that_the_largest_shape_cannot_keep_to_are_refused(planned):
     step, batch = step_and_batch()
     captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, None)}})
-    with pytest.raises(UsageError, match="as large as it likes"):
-        plan_shapes(captured, PreparedStep, Ask(Budget("75%")))
-
-
-def test_a_budget_that_the_largest_shape_cannot_keep_to_is_refused():
-    step, batch = step_and_batch()
-    captured = capture_step(step, (batch,), dynamic={"batch": {0: (2, 400)}})
+    with pytest.raises(UsageError, match="has no end"):
+        plan_shapes(PreparedStep(captured), Ask(Budget("75%")))
+    captured, _ = planned
     with pytest.raises(InfeasibleBudget, match="batch_0 = 400"):
-        plan_shapes(
-            captured,
-            lambda capture: PreparedStep(capture, device="a100-80g"),
-            Ask(Budget(100_000), limits=Limits(work=100)),
-        )
+        plan_shapes(PreparedStep(captured, device="a100-80g"), Ask(Budget(100_000), limits=Limits(work=100)))

@@ -18,23 +18,14 @@ MOST_NODES = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A unit that lies idle between two of its uses.
+    """A unit that lies idle between two of its uses."""
 
-    Attributes:
-        unit: named by its creator.
-        start: position of the use before.
-        end: position of the use behind; the number of nodes for outputs.
-        storages: of the unit that are needed at the end or later.
-        again: nodes that recompute them, in program order; empty: they cannot be recomputed.
-        sources: other units that these nodes read, and that the program itself holds at the end.
-    """
-
-    unit: int
-    start: int
-    end: int
-    storages: tuple[int, ...]
-    again: tuple[int, ...]
-    sources: tuple[int, ...]
+    unit: int  # named by its creator
+    start: int  # position of the use before
+    end: int  # position of the use behind; the number of nodes for outputs
+    storages: tuple[int, ...]  # of the unit that are needed at the end or later
+    again: tuple[int, ...]  # nodes that recompute them, in program order; empty: they cannot be recomputed
+    sources: tuple[int, ...]  # other units that these read, and that the program holds at the end
 
 
 def all_candidates(units: Units) -> list[Candidate]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from neaptide.planner.points.search import Search
 from neaptide.symbolic.stacked import Ints
 
-_IN_BULK = 32  # candidates chosen at a time when there are many
+_ONE_BY_ONE = 256  # candidates that are chosen one at a time; then they are in bulk, so that it ends
+_IN_BULK = 32
 
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -23,12 +24,8 @@ def cover(search: Search, score: Score, *, apart: bool = False) -> None:
     """Until nothing is above the budget, or nothing helps. What comes back early may be dropped again instead.
 
     When nothing helps any more, what only brought back others is tried once more, with these dropped again.
-
-    Args:
-        search: that is changed.
-        score: what a candidate is worth.
-        apart: whether a candidate is dearer by what is chosen of those that it is recomputed from, and of those that are
-            recomputed from it, as in DTR: then what is evicted lies in short chains.
+    With `apart`, a candidate is dearer by what is chosen of those that it is recomputed from and that are recomputed from
+    it, as in DTR: then what is evicted lies in short chains.
     """
     if not search.candidates:
         return
@@ -64,7 +61,7 @@ def _cover(search: Search, score: Score, apart: bool, *, drops: bool) -> None:
         free[early] = False
         gain = score(np.minimum(nbytes, most), hot)
         scores = np.where(hot > 0, (cost + around) / np.maximum(gain, 1), np.inf)
-        in_bulk = len(search.chosen) >= search.situation.most_choices
+        in_bulk = len(search.chosen) >= _ONE_BY_ONE
         picked = np.argsort(scores, kind="stable")[:_IN_BULK] if in_bulk else np.array([scores.argmin()])
         picked = picked[np.isfinite(scores[picked])]
         if not len(picked):
@@ -83,16 +80,9 @@ def _cover(search: Search, score: Score, apart: bool, *, drops: bool) -> None:
 
 
 def _try(search: Search, number: int, before: int, droppable: Bools | None) -> int:
-    """Choose a candidate, or drop it again, unless that only brings back what others free.
+    """Choose a candidate, or drop it again, unless that only brings back what others free; those `droppable` may go again at once.
 
-    Args:
-        search: that is changed.
-        number: the candidate.
-        before: bytes times positions that are too many.
-        droppable: by candidate, whether it may be dropped again at once where it is brought back; None: none may.
-
-    Returns:
-        Bytes times positions that are too many.
+    Gives bytes times positions that are too many, which were `before`.
     """
     kept = search.keep()
     if number in search.chosen:

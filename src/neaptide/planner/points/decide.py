@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from neaptide.errors import UsageError
 from neaptide.planner.offload.host import HostSpace
@@ -24,6 +24,7 @@ from neaptide.planner.points.shaped import ShapeSizes
 from neaptide.planner.points.situation import Priced, Situation
 
 _ROUNDS: Final = 8  # of searches, each with what the script of the one before took
+_EXCHANGES: Final = 4  # evictions that are forbidden, one after another, to see whether others are better
 _Choosing: TypeAlias = Callable[[Search], None]
 _SCORES: Final[tuple[Score, ...]] = (
     lambda nbytes, positions: nbytes * positions,
@@ -37,12 +38,8 @@ _STAYING: Final[tuple[_Choosing, ...]] = tuple(
 _OTHERS: Final[tuple[_Choosing, ...]] = (*_APART, *_STAYING)
 
 
-class Policy(Protocol):
-    """Decides."""
-
-    def __call__(self, situation: Situation) -> Script:
-        """The script from the situation on; its peak is above the budget where nothing better was found."""
-        ...
+Policy: TypeAlias = Callable[[Situation], Script]
+"""Decides: the script from a situation on; its peak is above the budget where nothing better was found."""
 
 
 def least_cost_cover(situation: Situation) -> Script:
@@ -68,15 +65,14 @@ def _best(best: _Trial, ways: Sequence[_Choosing]) -> _Trial:
     for choose in ways:
         if best.priced.is_tired(keeps=best.keeps):
             break
-        best = min(best, _Trial(best.priced, choose, is_kept=best.keeps), key=_rank)
+        best = min(best, _Trial(best.priced, choose, is_kept=best.keeps), key=attrgetter("rank"))
     return best
 
 
 def _exchanged(best: _Trial) -> _Trial:
     """A trial without its dearest evictions, where others are better."""
-    situation = best.priced.situation
     tried = {number for number in best.search.chosen if best.search.candidates[number] in best.search.gone}
-    for _ in range(situation.most_exchanges):
+    for _ in range(_EXCHANGES):
         search = best.search
         open_ones = [number for number in search.chosen if number not in tried]
         if not open_ones or best.priced.is_tired(keeps=best.keeps):
@@ -84,13 +80,10 @@ def _exchanged(best: _Trial) -> _Trial:
         dearest = max(open_ones, key=search.seconds_for)
         tried.add(dearest)
         best = min(
-            (best, *(best.without(search.candidates[dearest], choose) for choose in _COVERS)), key=_rank
+            (best, *(best.without(search.candidates[dearest], choose) for choose in _COVERS)),
+            key=attrgetter("rank"),
         )
     return best
-
-
-def _rank(trial: _Trial) -> tuple[int, float]:
-    return trial.rank
 
 
 def script_rank(
@@ -121,11 +114,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
 
 
 def policy(name: str) -> Policy:
-    """The policy of a name; hyphens and underscores are the same.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The policy of a name; hyphens and underscores are the same."""
     known = name.replace("-", "_")
     if known not in POLICIES:
         raise UsageError(
@@ -137,18 +126,7 @@ def policy(name: str) -> Policy:
 class _Trial:
     """A search that goes on until its script keeps the budget, or nothing new is learned from one that does not.
 
-    Args:
-        priced: what is asked for.
-        choose: a way to choose.
-        search: that it goes on from; None to begin with nothing.
-        is_kept: whether something else is known that keeps the budget.
-        at_most: how good a script is that is known already; the search ends when it is behind that.
-
-    Attributes:
-        priced: what is asked for.
-        search: as it ended.
-        script: the best that was found.
-        rank: how good that is, less is better.
+    `is_kept` says that something else keeps the budget. The search ends where it is no better than `at_most`.
     """
 
     def __init__(

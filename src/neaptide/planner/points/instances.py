@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,23 +19,14 @@ FIRST = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instances:
-    """Storages that a run makes. A step is one execution; first executions and repetitions are counted together.
+    """Storages that a run makes. A step is one execution; first executions and repetitions are counted together."""
 
-    Attributes:
-        nodes: by step, what runs.
-        runs: by step, which of `Script.repeated` it is, or `FIRST`.
-        storages: by instance, in order of creation.
-        starts: by instance, the step that makes it.
-        ends: by instance, one past the last step at which it is there.
-        is_handed_back: by instance, whether it outlives the run.
-    """
-
-    nodes: Ints
-    runs: Ints
-    storages: Ints
-    starts: Ints
-    ends: Ints
-    is_handed_back: NDArray[np.bool_]
+    nodes: Ints  # by step, what runs
+    runs: Ints  # by step, which of `Script.repeated` it is, or `FIRST`
+    storages: Ints  # by instance, in order of creation
+    starts: Ints  # by instance, the step that makes it
+    ends: Ints  # by instance, one past the last step at which it is there
+    is_handed_back: NDArray[np.bool_]  # by instance, whether it outlives the run
 
     def made_at(self) -> Mapping[tuple[int, int], int]:
         """Instances by step and storage."""
@@ -47,13 +38,6 @@ def script_instances(shaped: ShapedProgram, script: Script) -> Instances:
     """All that a run makes, what the caller owns left out. O(nodes + storages + actions).
 
     A repetition also makes those results of its node that are there already; they end with its step.
-
-    Args:
-        shaped: the program.
-        script: of a whole run.
-
-    Raises:
-        LayoutProblemError: it stores something on the host, and what comes back is made by no step.
     """
     units, problem = shaped.units, shaped.problem
     position_of = units.position_of
@@ -62,62 +46,40 @@ def script_instances(shaped: ShapedProgram, script: Script) -> Instances:
         if creator >= 0:
             last = max(units.last_use[storage], position_of[creator])
             dying[min(last, problem.node_count)].append(storage)
-    play = _Play()
+    steps: list[tuple[int, int]] = []  # what runs, and which repetition that is
+    made: list[list[int]] = []  # storage, start and end of each instance
+    there: dict[int, int] = {}  # by storage, its instance
+
+    def run(node: int, repetition: int, stays: Collection[int]) -> None:
+        for storage in problem.created[node]:
+            if storage in stays:
+                there[storage] = len(made)
+            made.append([storage, len(steps), len(steps) + 1])
+        steps.append((node, repetition))
+
+    def end(storage: int) -> None:
+        if (number := there.pop(storage, None)) is not None:
+            made[number][2] = len(steps)
+
+    repeated = 0
     for position in range(problem.node_count + 1):
         for action in script.actions.get(position, ()):
             if action.kind is Kind.RUN:
-                play.run(action.target, play.repeated)
-                play.repeated += 1
-                for storage in problem.created[action.target]:
-                    play.make(storage, stays=storage in action.takes)
-                play.now += 1
+                run(action.target, repeated, action.takes)
+                repeated += 1
             elif action.kind is Kind.DROP:
-                play.end(action.target)
+                end(action.target)
             else:
                 raise LayoutProblemError("a script that stores on the host and loads has no layout")
         if position < problem.node_count:
             node = units.order[position]
-            play.run(node, FIRST)
-            for storage in problem.created[node]:
-                play.make(storage, stays=True)
-            play.now += 1
+            run(node, FIRST, problem.created[node])
             for storage in dying[position]:
-                play.end(storage)
-    handed = set(play.there.values())
-    for storage in list(play.there):
-        play.end(storage)
-    return Instances(
-        np.array(play.nodes, dtype=np.int64),
-        np.array(play.runs, dtype=np.int64),
-        np.array(play.storages, dtype=np.int64),
-        np.array(play.starts, dtype=np.int64),
-        np.array(play.ends, dtype=np.int64),
-        np.array([number in handed for number in range(len(play.storages))], dtype=np.bool_),
-    )
-
-
-class _Play:
-    def __init__(self) -> None:
-        self.now = self.repeated = 0
-        self.nodes: list[int] = []
-        self.runs: list[int] = []
-        self.storages: list[int] = []
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        self.there: dict[int, int] = {}
-
-    def run(self, node: int, run: int) -> None:
-        self.nodes.append(node)
-        self.runs.append(run)
-
-    def make(self, storage: int, *, stays: bool) -> None:
-        if stays:
-            self.there[storage] = len(self.storages)
-        self.storages.append(storage)
-        self.starts.append(self.now)
-        self.ends.append(self.now + 1)
-
-    def end(self, storage: int) -> None:
-        number = self.there.pop(storage, None)
-        if number is not None:
-            self.ends[number] = self.now
+                end(storage)
+    handed = set(there.values())
+    for storage in list(there):
+        end(storage)
+    nodes, runs = np.array(steps, dtype=np.int64).reshape(-1, 2).T
+    storages, starts, ends = np.array(made, dtype=np.int64).reshape(-1, 3).T
+    is_handed_back = np.array([number in handed for number in range(len(made))], dtype=np.bool_)
+    return Instances(nodes, runs, storages, starts, ends, is_handed_back)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -15,14 +16,9 @@ Shape: TypeAlias = Mapping[str, int]
 
 
 def grows_with(shaped: ShapedProgram, dim: str, dims: Sequence[Dim]) -> bool:
-    """Whether a larger dim is proved to never lower the bytes at any position of a program.
+    """Whether a larger dim is proved to never lower the bytes at any position of a program, over the ranges of `dims`.
 
     False also where no proof was found. O(distinct sizes).
-
-    Args:
-        shaped: the program.
-        dim: name of one of `dims`.
-        dims: the ranges that it is proved over. Sizes that break relations are not left out of them.
     """
     if shaped.loops:
         return False
@@ -53,13 +49,7 @@ def least_bytes(shaped: ShapedProgram, shape: Shape) -> int:
 
 
 class LimitedProgram:
-    """Which shapes of a program stay within a limit.
-
-    Args:
-        in_order: the program in its own order.
-        decisions: of the same program with points.
-        limit_bytes: of storages and workspace, with what the caller owns.
-    """
+    """Which shapes of a program stay within a limit of storages and workspace, with what the caller owns."""
 
     def __init__(self, in_order: ShapedProgram, decisions: Decisions, limit_bytes: int) -> None:
         self.in_order, self._decisions, self._limit = in_order, decisions, limit_bytes
@@ -94,11 +84,7 @@ def last_by_halving(sizes: Sequence[int], fits: Callable[[int], bool]) -> int | 
         return None
     if fits(sizes[-1]):
         return sizes[-1]
-    low, high = 0, len(sizes) - 1  # the first fits, the second does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(sizes[middle]) else (low, middle)
-    return sizes[low]
+    return sizes[bisect_left(sizes, True, lo=1, hi=len(sizes) - 1, key=lambda size: not fits(size)) - 1]
 
 
 def last_by_looking(sizes: Sequence[int], fits: Callable[[int], bool]) -> int | None:

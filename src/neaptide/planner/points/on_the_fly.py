@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -19,38 +18,29 @@ _Numbers: TypeAlias = NDArray[np.intp]
 _Scores: TypeAlias = Callable[[int, _Numbers], Floats]
 
 
-class Around(Enum):
-    """Whose seconds count in a score."""
-
-    NOTHING = "nothing"
-    ITSELF = "itself"
-    ABOVE = "itself, and what is gone that it is made from"
-    BOTH = "itself, what is gone that it is made from, and what is gone and made from it"
-
-
 @dataclass(frozen=True, slots=True)
 class Heuristic:
     """A score; the candidate with the least is evicted first.
 
-    Attributes:
-        around: whose seconds count; the score grows with them.
-        by_bytes: whether the score falls with the bytes that it frees.
-        by_staleness: whether the score falls with the seconds since the last use.
+    The score grows with the seconds of a candidate, of what is gone that it is made from, and of what is gone and made from
+    it. It falls with the bytes that are freed, and with the seconds since the last use.
     """
 
-    around: Around
-    by_bytes: bool
-    by_staleness: bool
+    by_itself: bool = True
+    by_above: bool = False
+    by_below: bool = False
+    by_bytes: bool = True
+    by_staleness: bool = False
 
 
 HEURISTICS: Final[Mapping[str, Heuristic]] = MappingProxyType(
     {
-        "delta": Heuristic(Around.ITSELF, by_bytes=True, by_staleness=False),
-        "dtr_local": Heuristic(Around.ITSELF, by_bytes=True, by_staleness=True),
-        "dtr": Heuristic(Around.BOTH, by_bytes=True, by_staleness=True),
-        "evict_cheapest": Heuristic(Around.ABOVE, by_bytes=True, by_staleness=False),
-        "evict_largest": Heuristic(Around.NOTHING, by_bytes=True, by_staleness=False),
-        "evict_oldest": Heuristic(Around.NOTHING, by_bytes=False, by_staleness=True),
+        "delta": Heuristic(),
+        "dtr_local": Heuristic(by_staleness=True),
+        "dtr": Heuristic(by_above=True, by_below=True, by_staleness=True),
+        "evict_cheapest": Heuristic(by_above=True),
+        "evict_largest": Heuristic(by_itself=False),
+        "evict_oldest": Heuristic(by_itself=False, by_bytes=False, by_staleness=True),
     }
 )
 """By name. The first is of DELTA (Tang et al. 2022); the others are h_local, h_DTR, h_MSPS, h_size and h_LRU of Kirisame et
@@ -60,12 +50,8 @@ al. (ICLR 2021)."""
 def on_the_fly(search: Search, heuristic: Heuristic, *, drops: bool) -> None:
     """At each position that is above the budget, evict of what is idle there until it is not, or nothing is left.
 
-    O(evictions x (candidates + what is gone)).
-
-    Args:
-        search: that is changed.
-        heuristic: what goes first.
-        drops: whether candidates that came back for others are dropped again where nothing else is left.
+    With `drops`, candidates that came back for others are dropped again where nothing else is left. O(evictions x (candidates
+    + what is gone)).
     """
     budget, first = search.situation.budget_bytes, search.situation.start
     begins, ends = np.array(search.begin, dtype=np.intp), np.array([c.end for c in search.candidates])
@@ -106,9 +92,9 @@ def _scores(search: Search, heuristic: Heuristic) -> _Scores:
     nbytes = np.maximum(search.nbytes, 1)
 
     def scores(position: int, idle: _Numbers) -> Floats:
-        score: Floats = np.ones(len(idle)) if heuristic.around is Around.NOTHING else cost[idle]
-        if heuristic.around in (Around.ABOVE, Around.BOTH):
-            score = score + _seconds_around(search, position, idle, heuristic.around)
+        score: Floats = cost[idle] if heuristic.by_itself else np.ones(len(idle))
+        if heuristic.by_above or heuristic.by_below:
+            score = score + _seconds_around(search, position, idle, heuristic)
         if heuristic.by_bytes:
             score = score / nbytes[idle]
         if heuristic.by_staleness:
@@ -119,7 +105,7 @@ def _scores(search: Search, heuristic: Heuristic) -> _Scores:
     return scores
 
 
-def _seconds_around(search: Search, position: int, idle: _Numbers, around: Around) -> Floats:
+def _seconds_around(search: Search, position: int, idle: _Numbers, heuristic: Heuristic) -> Floats:
     """Seconds of what is gone that some candidates are made from, and of what is gone and made from them."""
     candidates = search.candidates
     gone = {candidates[n].unit: n for n in search.chosen if search.begin[n] <= position < search.back[n]}
@@ -136,7 +122,7 @@ def _seconds_around(search: Search, position: int, idle: _Numbers, around: Aroun
     def below(number: int) -> list[int]:
         return readers[candidates[number].unit]
 
-    ways = (above,) if around is Around.ABOVE else (above, below)
+    ways = [way for way, counts in ((above, heuristic.by_above), (below, heuristic.by_below)) if counts]
 
     def total(number: int) -> float:
         found = set().union(*(_reached(number, way) for way in ways))

@@ -25,17 +25,11 @@ _MOST_WORK: Final = 100_000  # states; searches for single shapes of the tiny mo
 
 @dataclass(frozen=True, slots=True)
 class OrderForRange:
-    """An order of first executions.
+    """An order of first executions."""
 
-    Attributes:
-        sequence: nodes.
-        peak: where nothing is evicted, as expressions; None for a graph without dims, or with loops, whose peaks are none.
-        reason: one sentence for the user: what made the order, and what is proved of it.
-    """
-
-    sequence: tuple[int, ...]
-    peak: SymbolicPeak | None
-    reason: str
+    sequence: tuple[int, ...]  # nodes
+    peak: SymbolicPeak | None  # where nothing is evicted; None without dims, or with loops
+    reason: str  # one sentence for the user: what made the order, and what is proved of it
 
 
 def early_order(shaped: ShapedProgram) -> tuple[int, ...]:
@@ -46,13 +40,7 @@ def early_order(shaped: ShapedProgram) -> tuple[int, ...]:
 def orders_for_range(
     shaped: ShapedProgram, limits: Limits, interrupt: threading.Event | None = None
 ) -> tuple[OrderForRange, ...]:
-    """The order with early updates; and the best order for the range where that is never higher and somewhere lower.
-
-    Args:
-        shaped: in any order, with the sample at which updates are moved.
-        limits: of the searches for single shapes, which share them.
-        interrupt: when set, the searches end.
-    """
+    """The order with early updates; and the best order for the range where that is never higher and somewhere lower."""
     problem, graph = shaped.problem, shaped.graph
     early = early_order(shaped)
     if not graph.dims or shaped.loops:

@@ -7,7 +7,8 @@ they take is known exactly for each number of parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,15 +25,10 @@ Lengths = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PartLength:
-    """A dim that says how long a part is.
+    """A dim that says how long a part is."""
 
-    Attributes:
-        dim: its name.
-        length: of the axis that is in parts.
-    """
-
-    dim: str
-    length: SizeExpr
+    dim: str  # its name
+    length: SizeExpr  # of the axis that is in parts
 
     def in_parts(self, count: int, binding: Mapping[str, int]) -> int:
         """Elements of a part where there are at most `count`; the last part may be shorter."""
@@ -62,25 +58,17 @@ def numbers_of_parts(parts: Sequence[PartLength], binding: Mapping[str, int]) ->
     return found
 
 
-def tried(lengths: Sequence[Lengths], peak: Callable[[Lengths], int], budget_bytes: int) -> list[Lengths]:
-    """Those of some lengths whose scripts are compared: one part, and between it and the last that is worth it.
+def tried(peaks: Iterable[int], budget_bytes: int) -> list[int]:
+    """Which of some numbers of parts are compared by scripts: one part, the last that is worth it, and one between them.
 
     The last is the first with which everything fits. Where nothing does, it is the first beyond which the peak does not get
-    lower any more.
-
-    Args:
-        lengths: in fewest parts first.
-        peak: bytes without evictions.
-        budget_bytes: highest peak with workspace.
+    lower any more. `peaks` are bytes without evictions, those of the fewest parts first; no more are asked for than needed.
     """
-    last, lowest = 0, peak(lengths[0])
-    if lowest <= budget_bytes:
-        return [lengths[0]]
-    for number, some in enumerate(lengths[1:], 1):
-        nbytes = peak(some)
+    last, lowest = 0, math.inf
+    for number, nbytes in enumerate(peaks):
         if nbytes < _LOWER * lowest:
             last, lowest = number, nbytes
         if nbytes <= budget_bytes:
             last = number
             break
-    return [lengths[number] for number in sorted({0, (last + 1) // 2, last})]
+    return sorted({0, (last + 1) // 2, last})

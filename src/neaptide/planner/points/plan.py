@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.cost.model import EstimatedCost
 from neaptide.ir.graph import Graph
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate, all_candidates
 from neaptide.planner.points.decide import Policy, least_cost_cover, script_rank
-from neaptide.planner.points.parts import Lengths, numbers_of_parts, part_lengths, tried
 from neaptide.planner.points.script import Eviction, Script
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
 from neaptide.planner.points.situation import Situation
+from neaptide.plans import PointCounts
 from neaptide.schedule.problem import StepProblem
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
@@ -23,50 +22,15 @@ _SCRIPTS_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PointCounts:
-    """How many evictions a program could decide, and why those that are left out are useless for every shape.
-
-    Attributes:
-        found: gaps between two uses of a unit.
-        no_way_back: it cannot be recomputed, and there is no host to wait on.
-        no_bytes: it has none for any shape.
-        always_fits: nothing in the gap is ever above the least budget.
-        points: places between operations that are left, of `positions`.
-        positions: places between operations.
-    """
-
-    found: int
-    no_way_back: int
-    no_bytes: int
-    always_fits: int
-    points: int
-    positions: int
-
-    @property
-    def kept(self) -> int:
-        """Gaps that are left."""
-        return self.found - self.no_way_back - self.no_bytes - self.always_fits
-
-
-@dataclass(frozen=True, slots=True)
 class PointPlan:
-    """What can be decided while a program runs.
-
-    Attributes:
-        shaped: the program.
-        candidates: what may be evicted for some shape.
-        points: positions before which something may be done.
-        repeatable: nodes that may run again.
-        host: where evicted storages may wait; None: nowhere.
-        counts: of what was found and what was left out.
-    """
+    """What can be decided while a program runs."""
 
     shaped: ShapedProgram
-    candidates: tuple[Candidate, ...]
-    points: frozenset[int]
-    repeatable: frozenset[int]
-    host: HostSpace | None
-    counts: PointCounts
+    candidates: tuple[Candidate, ...]  # what may be evicted for some shape
+    points: frozenset[int]  # positions before which something may be done
+    repeatable: frozenset[int]  # nodes that may run again
+    host: HostSpace | None  # where evicted storages may wait; None: nowhere
+    counts: PointCounts  # of what was found and what was left out
 
     @property
     def evictable(self) -> frozenset[int]:
@@ -82,24 +46,14 @@ def point_plan(
     *,
     least_budget_bytes: int,
     host: HostSpace | None = None,
-    bodies: Bodies = NO_BODIES,
     known: StepProblem | None = None,
 ) -> PointPlan:
     """Find all points of a program and leave out those that no shape in the ranges of its dims can need.
 
-    O(uses x size of the subgraphs + positions x terms).
-
-    Args:
-        graph: with symbolic sizes.
-        cost: what an execution takes.
-        order: of first executions.
-        sample: any shape that the program is run on.
-        least_budget_bytes: no run is given less from its beginning.
-        host: where evicted storages may wait.
-        bodies: by loop, the order of its body.
-        known: bytes and seconds of a graph without dims and loops, as measured; None to estimate them.
+    No run is given less than `least_budget_bytes` from its beginning. `known` are measured bytes and seconds of a graph
+    without dims and loops. O(uses x size of the subgraphs + positions x terms).
     """
-    shaped = ShapedProgram(graph, cost, order, sample, bodies, known)
+    shaped = ShapedProgram(graph, cost, order, sample, known)
     found = all_candidates(shaped.units)
     store = SizeRelations(graph.dims, graph.relations)
     hot = _above(shaped, least_budget_bytes, store)
@@ -170,93 +124,26 @@ def _above(shaped: ShapedProgram, budget_bytes: int, store: SizeRelations) -> li
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """What is done for one shape under one budget.
-
-    Attributes:
-        sizes: of the shape.
-        script: what is done.
-        due: positions at which something is done, ascending.
-    """
+    """What is done for one shape under one budget."""
 
     sizes: ShapeSizes
     script: Script
-    due: tuple[int, ...]
+    due: tuple[int, ...]  # positions at which something is done, ascending
 
 
 class Decisions:
-    """Decides once for each shape and budget.
-
-    Args:
-        plan: what can be decided.
-        policy: how.
-
-    Attributes:
-        plan: what can be decided.
-    """
+    """Decides once for each shape and budget what a program evicts."""
 
     def __init__(self, plan: PointPlan, policy: Policy = least_cost_cover) -> None:
         self.plan, self._policy = plan, policy
         self._known: dict[tuple[tuple[int, ...], int], Decision] = {}
-        graph = plan.shaped.graph
-        told = {d for s in graph.storages for d in s.nbytes.dims()}
-        self._parts = part_lengths(graph)
-        self._lengths: dict[tuple[tuple[int, ...], int], Mapping[str, int]] = {}
-        self._told = sorted(told.difference(part.dim for part in self._parts))
-        self._dims = [*self._told, *(part.dim for part in self._parts)]
-
-    def in_parts(
-        self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None = None
-    ) -> Mapping[str, int]:
-        """The dims of a shape with lengths of the parts of loops. One look-up for a shape that was seen under this budget.
-
-        Args:
-            binding: what the arguments tell.
-            budget_bytes: highest peak with workspace.
-            to_beat: seconds of a run of another program within the budget: slower ones need not be found.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
-        if not self._parts:
-            return binding
-        key = (tuple([binding[dim] for dim in self._told]), budget_bytes)
-        found = self._lengths.get(key)
-        if found is None:
-            if len(self._lengths) >= _SCRIPTS_REMEMBERED:
-                self._lengths.clear()
-            found = self._lengths[key] = self._chosen(binding, budget_bytes, to_beat)
-        return {**binding, **found}
-
-    def _chosen(self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None) -> Lengths:
-        """The lengths whose script is within the budget at the least seconds of a run.
-
-        Most parts first: where these keep the budget, fewer are searched for only as long as they may be faster.
-        """
-
-        def peak(lengths: Lengths) -> int:
-            return self.plan.shaped.at({**binding, **lengths}).peak_bytes
-
-        lengths = tried(numbers_of_parts(self._parts, binding), peak, budget_bytes)
-        ranks: dict[int, tuple[int, float]] = {}
-        for number in reversed(range(len(lengths))):
-            made = self.of({**binding, **lengths[number]}, budget_bytes, to_beat)
-            above, spent = script_rank(made.script, made.sizes, budget_bytes, self.plan.host)
-            seconds = made.sizes.seconds + spent
-            ranks[number] = above, seconds
-            if not above:
-                to_beat = seconds if to_beat is None else min(to_beat, seconds)
-        return lengths[min(sorted(ranks), key=ranks.__getitem__)]
+        self._dims = sorted({d for s in plan.shaped.graph.storages for d in s.nbytes.dims()})
 
     def of(self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None = None) -> Decision:
         """The decision of a shape. One look-up for a shape that was seen under this budget.
 
-        Args:
-            binding: all dims, as `in_parts` gives them.
-            budget_bytes: highest peak with workspace.
-            to_beat: seconds of a run of another program within the budget: slower ones need not be found.
-
-        Raises:
-            SymbolicError: a dim has no value.
+        `binding` has all dims, with the lengths of parts. Where another program takes `to_beat` seconds within the budget,
+        slower ones need not be found.
         """
         key = (tuple([binding[dim] for dim in self._dims]), budget_bytes)
         found = self._known.get(key)
@@ -271,30 +158,10 @@ class Decisions:
                 self._known[key] = found
         return found
 
-    def at(self, shape: Mapping[str, int], budget_bytes: int, to_beat: float | None = None) -> Decision:
-        """The decision of a shape in the parts that are chosen for it.
-
-        Args:
-            shape: what the arguments tell.
-            budget_bytes: highest peak with workspace.
-            to_beat: seconds of a run of another program within the budget: slower ones need not be found.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
-        return self.of(self.in_parts(shape, budget_bytes, to_beat), budget_bytes, to_beat)
-
     def again(
         self, sizes: ShapeSizes, budget_bytes: int, position: int, gone: tuple[Eviction, ...]
     ) -> Decision:
-        """A decision on the way, when the budget has changed; it is not remembered.
-
-        Args:
-            sizes: of the shape.
-            budget_bytes: the new budget.
-            position: before which the run stands.
-            gone: what has been evicted by then and is not back.
-        """
+        """A decision before a position of a run whose budget has changed; it is not remembered."""
         return self._decided(sizes, budget_bytes, position, gone)
 
     def _decided(

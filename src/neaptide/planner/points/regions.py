@@ -25,13 +25,7 @@ _NO_SUFFIX: Final = 1  # means lie in regions of all kinds
 
 @dataclass(frozen=True, slots=True)
 class RegionInParts:
-    """A region of a program that runs in parts of a length that calls choose.
-
-    Attributes:
-        told: what it is, for the user.
-        rewrites: that make it, one behind the other.
-        edited: the program behind them.
-    """
+    """A region of a program that runs in parts of a length that calls choose."""
 
     told: str
     rewrites: tuple[Rewrite, ...]
@@ -44,13 +38,7 @@ def regions_in_parts(
     """Programs with one region in parts, those that make the most bytes in parts first.
 
     Regions are looked for at one large shape of the ranges. Whether a region may run in parts at all shapes is then decided by
-    `fission_by_shape`; one that may not is left out. O(regions x size).
-
-    Args:
-        graph: with dims, each with an end.
-        registry: what its operations mean.
-        holds: whether a shape is one of those that the program is for.
-        most: regions.
+    `fission_by_shape`; one that may not is left out. The program is for shapes that hold. O(regions x size).
     """
     shape = _telling_shape(graph, holds)
     if shape is None:

@@ -23,21 +23,13 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A decision.
-
-    Attributes:
-        candidate: what is evicted.
-        way: how it comes back.
-        begin: position before which it is evicted.
-        back: position before which it is there again: before its next use, or before another unit is recomputed from it.
-        meanwhile: positions in between before which it is recomputed for another unit alone, and dropped again.
-    """
+    """A decision."""
 
     candidate: Candidate
     way: Way
-    begin: int
-    back: int
-    meanwhile: tuple[int, ...] = ()
+    begin: int  # position before which it is evicted
+    back: int  # position before which it is there again, for its next use or for another unit
+    meanwhile: tuple[int, ...] = ()  # before which it is recomputed for another unit alone
 
 
 class Kind(Enum):
@@ -51,40 +43,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing done at a point.
-
-    Attributes:
-        kind: what.
-        target: a storage; of `RUN` a node, which runs again.
-        takes: of `RUN`: the storages whose values are taken from what it returns. All others are left as they are.
-    """
+    """One thing done at a point."""
 
     kind: Kind
-    target: int
-    takes: frozenset[int] = frozenset()
+    target: int  # a storage; of `RUN` a node, which runs again
+    takes: frozenset[int] = frozenset()  # of `RUN`: storages whose values are taken from what it returns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """All that is done beside the first executions.
+    """All that is done beside the first executions."""
 
-    Attributes:
-        evictions: the decisions, by begin and unit.
-        actions: by position, in order; they are done before the node there runs.
-        during: by position, bytes while the node there runs for the first time; behind them those at the end.
-        at_points: by position, most bytes while the actions there are carried out.
-        peak_bytes: of the run from where the script begins, with what the caller owns and with workspace.
-        host_bytes: most bytes that wait on the host.
-        repeated: nodes that run again, once for each time.
-    """
-
-    evictions: tuple[Eviction, ...]
-    actions: Mapping[int, tuple[Action, ...]]
-    during: Ints
-    at_points: Mapping[int, int]
-    peak_bytes: int
-    host_bytes: int
-    repeated: tuple[int, ...]
+    evictions: tuple[Eviction, ...]  # the decisions, by begin and unit
+    actions: Mapping[int, tuple[Action, ...]]  # by position, before the node there runs
+    during: Ints  # by position, bytes in first executions; last those at the end
+    at_points: Mapping[int, int]  # by position, most bytes while the actions there are carried out
+    peak_bytes: int  # of the run from where the script begins, with what the caller owns and with workspace
+    host_bytes: int  # most bytes that wait on the host
+    repeated: tuple[int, ...]  # nodes that run again, once for each time
 
     def peak_before(self, position: int) -> int:
         """Most bytes of the run up to a point; 0 at the beginning."""
@@ -98,38 +74,22 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What it takes to recompute some units at a point.
-
-    Attributes:
-        actions: that do it.
-        nodes: that run again, in order.
-        most_bytes: beyond what is there before, at any moment.
-    """
+    """What it takes to recompute some units at a point."""
 
     actions: tuple[Action, ...]
     nodes: tuple[int, ...]
-    most_bytes: int
+    most_bytes: int  # beyond what is there before, at any moment
 
 
 class ScriptWriter:
-    """Writes scripts of one shape; what is recomputed together at a point is worked out once for all of them.
-
-    Args:
-        shaped: the program.
-        sizes: of the shape.
-    """
+    """Writes scripts of one shape; what is recomputed together at a point is worked out once for all of them."""
 
     def __init__(self, shaped: ShapedProgram, sizes: ShapeSizes) -> None:
         self.shaped, self.sizes = shaped, sizes
         self._known: dict[tuple[int, frozenset[Candidate], frozenset[Candidate]], Recomputed] = {}
 
     def script(self, evictions: Iterable[Eviction], start: int = 0) -> Script:
-        """Write down what some decisions mean. O(positions + actions).
-
-        Args:
-            evictions: the decisions; those that begin before `start` have been carried out up to there.
-            start: position from which on the script is needed.
-        """
+        """What some decisions mean from a position on, up to which they have been carried out. O(positions + actions)."""
         decided = sorted(evictions, key=lambda e: (e.begin, e.candidate.unit))
         change = np.zeros(len(self.sizes.during) + 1, dtype=np.int64)
         leaving: dict[int, list[tuple[Eviction, int]]] = defaultdict(list)

@@ -23,7 +23,6 @@ class Kept:
     chosen: dict[int, None]
     until: dict[int, int]
     meanwhile: dict[int, set[int]]
-    early: set[int]
 
 
 class Search:
@@ -31,9 +30,6 @@ class Search:
 
     A candidate that another one is recomputed from comes back with it and stays, or is dropped again: up to a position it is
     recomputed for each other one anew.
-
-    Args:
-        priced: what is asked for.
 
     Attributes:
         during: by position, bytes while the node there runs, with what recomputation was seen to take beyond that.
@@ -43,7 +39,6 @@ class Search:
         chosen: candidates that are evicted.
         until: by chosen candidate that is dropped again, the position from which on it stays where it comes back.
         meanwhile: by these, positions before which they are recomputed for others.
-        early: chosen candidates that come back for another one before their own next use, and could be dropped again.
     """
 
     def __init__(self, priced: Priced) -> None:
@@ -58,7 +53,6 @@ class Search:
         self.chosen: dict[int, None] = {}
         self.until: dict[int, int] = {}
         self.meanwhile: dict[int, set[int]] = {}
-        self.early: set[int] = set()
         self.host_bytes = 0
         for number, candidate in enumerate(self.candidates) if self.gone else ():
             if candidate in self.gone:
@@ -100,8 +94,6 @@ class Search:
         if until:
             self.meanwhile[number] = between
         self.back[number] = back
-        if back < candidate.end and self.ways[number] is Way.RECOMPUTE:
-            self.early.add(number)
         self.during[begin:back] -= self.nbytes[number]
         self._demand(number, [back, *between])
 
@@ -124,7 +116,6 @@ class Search:
         del self.chosen[number]
         self.until.pop(number, None)
         self.meanwhile.pop(number, None)
-        self.early.discard(number)
         if self.ways[number] is Way.RELOAD:
             self.host_bytes -= self.nbytes[number]
 
@@ -140,8 +131,6 @@ class Search:
                     if position >= self.until.get(other, 0):
                         self.during[position : self.back[other]] += self.nbytes[other]
                         self.back[other] = position
-                        if self.ways[other] is Way.RECOMPUTE:
-                            self.early.add(other)
                         waiting.append((other, position))
                     elif position not in self.meanwhile[other]:
                         self.meanwhile[other].add(position)
@@ -163,9 +152,6 @@ class Search:
 
     def stay_sooner(self, script: Script) -> bool:
         """Of candidates that are dropped again, let those stay that come back where there is room for them up to their use.
-
-        Args:
-            script: of what is chosen; its bytes say where there is room.
 
         Returns:
             Whether any stays sooner.
@@ -199,16 +185,23 @@ class Search:
         """The state now."""
         meanwhile = {number: set(positions) for number, positions in self.meanwhile.items()}
         chosen, until = dict(self.chosen), dict(self.until)
-        early = set(self.early)
-        return Kept(self.during.copy(), list(self.back), self.host_bytes, chosen, until, meanwhile, early)
+        return Kept(self.during.copy(), list(self.back), self.host_bytes, chosen, until, meanwhile)
 
     def go_back(self, kept: Kept) -> None:
         """The state as it was."""
         self.during, self.back, self.host_bytes = kept.during, kept.back, kept.host_bytes
         self.chosen, self.until, self.meanwhile = kept.chosen, kept.until, kept.meanwhile
-        self.early = kept.early
 
     # -- asking
+
+    @property
+    def early(self) -> set[int]:
+        """Chosen candidates that come back for another one before their own next use, and could be dropped again."""
+        return {
+            number
+            for number in self.chosen
+            if self.back[number] < self.candidates[number].end and self.ways[number] is Way.RECOMPUTE
+        }
 
     def most_over(self) -> int:
         """Bytes above the budget where they are most; negative where everything fits."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.shape_peaks import LoopBytes
 from neaptide.analysis.sizes import node_device
 from neaptide.cost.model import EstimatedCost
@@ -22,24 +21,14 @@ from neaptide.symbolic.stacked import Ints, StackedSizes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapeSizes:
-    """What one shape makes of a program.
+    """What one shape makes of a program."""
 
-    Attributes:
-        storage_bytes: by storage; none of what the caller owns.
-        workspace: by node, scratch bytes.
-        seconds: of a run that evicts nothing.
-        repeat_seconds: by node, of a repetition.
-        during: by position, bytes while the node there runs for the first time and nothing was evicted, with what the
-            caller owns and with workspace; behind them those at the end.
-        before: by position, bytes directly before that node runs.
-    """
-
-    storage_bytes: Sequence[int]
-    workspace: Sequence[int]
-    seconds: float
-    repeat_seconds: Sequence[float]
-    during: Ints
-    before: Ints
+    storage_bytes: Sequence[int]  # by storage; none of what the caller owns
+    workspace: Sequence[int]  # by node, scratch bytes
+    seconds: float  # of a run that evicts nothing
+    repeat_seconds: Sequence[float]  # by node, of a repetition
+    during: Ints  # by position, bytes when nothing was evicted; last those at the end
+    before: Ints  # by position, bytes directly before that node runs
 
     @property
     def peak_bytes(self) -> int:
@@ -47,12 +36,7 @@ class ShapeSizes:
         return int(self.during.max())
 
     def with_storages_alone(self, order: Sequence[int], in_bodies: Mapping[int, int]) -> ShapeSizes:
-        """The same without scratch bytes, of a program that runs in this order.
-
-        Args:
-            order: of nodes.
-            in_bodies: by loop, bytes of the storages of its body.
-        """
+        """The same without scratch bytes, of a program that runs in this order; those of storages in loops stay."""
         left = [in_bodies.get(node, 0) for node in range(len(self.workspace))]
         during = self.during.copy()
         during[: len(order)] -= (np.array(self.workspace, dtype=np.int64) - np.array(left))[list(order)]
@@ -62,19 +46,10 @@ class ShapeSizes:
 class ShapedProgram:
     """A program whose sizes are expressions in dims, under one order of first executions.
 
-    Args:
-        graph: with symbolic sizes. A loop is one operation; it is never run again, and nothing in it is evicted.
-        cost: what an execution takes.
-        order: of first executions.
-        sample: any shape that the program is run on, with lengths of the parts of loops; says on which device bytes count.
-        bodies: by loop, the order of its body; program order for those without one.
-        known: bytes and seconds of a graph without dims and loops, as measured; None to estimate them.
+    A loop is one operation; it is never run again, and nothing in it is evicted. `sample` is any shape, with lengths of
+    parts: it says on which device bytes count. `known` are measured bytes and seconds of a graph without dims and loops.
 
     Attributes:
-        graph: the program.
-        problem: as integers, for the sample.
-        units: what is evicted as a whole.
-        bodies: by loop, the order of its body.
         loops: nodes with a loop, whose workspace follows from the sizes of its trips and is no expression.
     """
 
@@ -84,15 +59,13 @@ class ShapedProgram:
         cost: EstimatedCost,
         order: Sequence[int],
         sample: Mapping[str, int],
-        bodies: Bodies = NO_BODIES,
         known: StepProblem | None = None,
     ) -> None:
-        self.graph, self.bodies = graph, bodies
+        self.graph = graph
         self.loops = frozenset(node.id for node in graph.nodes if node.regions)
         self._known_seconds = None if known is None else np.array(known.seconds)
-        self.problem: StepProblem = known or Pricing(
-            cost.under(sample), cost.registry, binding=sample
-        ).problem(graph, bodies)
+        pricing = Pricing(cost.under(sample), cost.registry, binding=sample)
+        self.problem: StepProblem = known or pricing.problem(graph)
         units = units_of(self.problem, order)
         self.units: Units = replace(units, refused=units.refused | self.loops.intersection(units.chains))
         problem, device = self.problem, self.problem.device
@@ -113,10 +86,9 @@ class ShapedProgram:
             self.workspace_sizes = tuple(map(SizeExpr.const, known.workspace))
             self.resident_size = SizeExpr.const(known.resident_bytes)
         self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.resident_size])
-        self._cost = CostOfShapes(graph, cost, bodies)
+        self._cost = CostOfShapes(graph, cost)
         self._bodies = {
-            node: LoopBytes(graph, graph.nodes[node], lambda _graph, _node: zero, bodies)
-            for node in self.loops
+            node: LoopBytes(graph, graph.nodes[node], lambda _graph, _node: zero) for node in self.loops
         }
         self._extra_seconds = np.array(problem.repeat_seconds) - np.array(problem.seconds)
         self._order = np.array(self.units.order, dtype=np.intp)
@@ -128,11 +100,7 @@ class ShapedProgram:
         )
 
     def at(self, binding: Mapping[str, int]) -> ShapeSizes:
-        """Sizes and seconds of a shape. O(nodes + storages).
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """Sizes and seconds of a shape. O(nodes + storages)."""
         count, storages = self.problem.node_count, len(self.storage_sizes)
         numbers = self._bytes.at(binding)
         nbytes, workspace, resident = numbers[:storages], numbers[storages:-1], int(numbers[-1])
@@ -152,19 +120,11 @@ class ShapedProgram:
         return ShapeSizes(nbytes.tolist(), workspace.tolist(), float(once.sum()), again, during, alive - made)
 
     def bytes_in_bodies(self, binding: Mapping[str, int]) -> dict[int, int]:
-        """By loop, most bytes of storages that a trip makes for itself.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """By loop, most bytes of storages that a trip makes for itself."""
         return {node: self._bodies[node].at(binding) for node in self.loops}
 
     def problem_at(self, binding: Mapping[str, int]) -> StepProblem:
-        """The integer problem of a shape. Its bounds are what the caller owns, which no schedule is below.
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """The integer problem of a shape. Its bounds are what the caller owns, which no schedule is below."""
         sizes = self.at(binding)
         seconds = self._seconds(binding)
         resident = self.resident_size.evaluate(binding)
@@ -178,10 +138,6 @@ class ShapedProgram:
             lower_bound_bytes=resident,
             order_lower_bound_bytes=resident,
         )
-
-    def flops(self, binding: Mapping[str, int]) -> Ints:
-        """Floating-point operations of each node."""
-        return self._cost.flops(binding)
 
     def _seconds(self, binding: Mapping[str, int]) -> Floats:
         return self._cost.seconds(binding) if self._known_seconds is None else self._known_seconds

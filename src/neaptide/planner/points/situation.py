@@ -12,50 +12,30 @@ from neaptide.planner.points.candidates import Candidate
 from neaptide.planner.points.script import Eviction, Script, ScriptWriter, Way
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
 
+# Of searches, in choices that are tried: once something keeps the budget, and as long as nothing does.
+_MOST_WORK: Final = 300
+_MOST_HARD_WORK: Final = 3000
 _ONWARDS: Final = 5  # times the work that it took to keep the budget, where that was hard
 _BESIDE: Final = 4  # what part of the work is done where another program keeps the budget
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a decision is asked for.
-
-    Attributes:
-        shaped: the program.
-        candidates: what may be evicted.
-        sizes: of the shape.
-        budget_bytes: highest peak with workspace, what the caller owns included.
-        host: where evicted storages may wait; None: they must be recomputed.
-        start: position before which the decision is taken.
-        gone: what has been evicted by then and is not back.
-        most_choices: of one candidate at a time in a search; then they are chosen in bulk, so that it ends.
-        most_work: of searches once something keeps the budget, or five times what it took to find that; a quarter of it
-            where there is something to beat.
-        most_hard_work: of searches as long as nothing keeps the budget.
-        most_exchanges: evictions that are forbidden, one after another, to see whether others are better.
-        to_beat: seconds of repetitions and copies from which on a script is of no use, nor is one above the budget:
-            another program keeps to it; None where each is of use.
-    """
+    """What a decision is asked for."""
 
     shaped: ShapedProgram
     candidates: Sequence[Candidate]
     sizes: ShapeSizes
-    budget_bytes: int
-    host: HostSpace | None = None
-    start: int = 0
-    gone: tuple[Eviction, ...] = ()
-    most_choices: int = 256
-    most_work: int = 300
-    most_hard_work: int = 3000
-    most_exchanges: int = 4
+    budget_bytes: int  # highest peak with workspace, what the caller owns included
+    host: HostSpace | None = None  # where evicted storages may wait; None: they must be recomputed
+    start: int = 0  # position before which the decision is taken
+    gone: tuple[Eviction, ...] = ()  # what has been evicted by then and is not back
+    # Seconds beside first executions from which on a script is of no use: another program keeps the budget.
     to_beat: float | None = None
 
 
 class Priced:
     """What the candidates of a situation free and cost; shared by its searches.
-
-    Args:
-        situation: what is asked for.
 
     Attributes:
         candidates: that may be evicted from the situation on, or are gone.
@@ -67,7 +47,6 @@ class Priced:
         users: by unit, candidates that are recomputed from it.
         of_unit: by unit, its candidates.
         sources: by candidate, those that its recomputation reads.
-        writer: of scripts.
         work: that was done so far, in choices that were tried; a script counts as several.
         kept_after: work after which something was first known that keeps the budget.
     """
@@ -76,7 +55,7 @@ class Priced:
         sizes, start = situation.sizes, situation.start
         self.situation = situation
         self.writer = ScriptWriter(situation.shaped, sizes)
-        self.work, self.kept_after = 0, situation.most_hard_work
+        self.work, self.kept_after = 0, _MOST_HARD_WORK
         self.gone = {e.candidate: e for e in situation.gone}
         self.candidates = [
             c for c in situation.candidates if c in self.gone or c.end > max(c.start + 1, start)
@@ -107,18 +86,14 @@ class Priced:
         return made
 
     def is_tired(self, *, keeps: bool) -> bool:
-        """Whether enough has been tried.
-
-        Args:
-            keeps: whether something that keeps the budget is known.
-        """
+        """Whether enough has been tried."""
         situation = self.situation
         if situation.to_beat is not None:
-            return self.work > situation.most_work // _BESIDE
+            return self.work > _MOST_WORK // _BESIDE
         if not keeps:
-            return self.work > situation.most_hard_work
+            return self.work > _MOST_HARD_WORK
         self.kept_after = min(self.kept_after, self.work)
-        return self.work > max(situation.most_work, _ONWARDS * self.kept_after)
+        return self.work > max(_MOST_WORK, _ONWARDS * self.kept_after)
 
     def _price(self, number: int, candidate: Candidate) -> None:
         situation = self.situation

@@ -17,22 +17,16 @@ class Units:
     """The units of a program under one order of first executions; a unit is named by its creator.
 
     Attributes:
-        problem: sizes, uses and creators.
-        order: first executions.
-        position_of: by node, its position among them.
-        chains: by unit, the creator and the writers of what it creates, as they run.
-        refused: units that cannot be recomputed.
-        last_use: by storage, the position that needs it last; the number of nodes for outputs.
         ends: by unit and node of its chain, the position from which on the node cannot run again for the unit: one of its
             operands is overwritten there, or it runs there and reads a result of the unit. Others are left out.
     """
 
     problem: StepProblem
     order: tuple[int, ...]
-    position_of: tuple[int, ...]
-    chains: Mapping[int, tuple[int, ...]]
-    refused: frozenset[int]
-    last_use: tuple[int, ...]
+    position_of: tuple[int, ...]  # by node, its position among them
+    chains: Mapping[int, tuple[int, ...]]  # by unit, creator and writers, as they run
+    refused: frozenset[int]  # units that cannot be recomputed
+    last_use: tuple[int, ...]  # by storage, the position that needs it last; the number of nodes for outputs
     ends: Mapping[tuple[int, int], int]
 
     def unit_ends(self) -> dict[int, int]:

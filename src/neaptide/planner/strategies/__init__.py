@@ -42,11 +42,7 @@ def canonical_name(name: str) -> str:
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy of a name, in either spelling; its module is imported on first use.
-
-    Raises:
-        UsageError: for a name that is not in `NAMES`.
-    """
+    """The strategy of a name, in either spelling; its module is imported on first use."""
     known = canonical_name(name)
     if known not in NAMES:
         raise UsageError(f"no strategy is called {name!r}", next_step=f"choose one of {', '.join(NAMES)}")

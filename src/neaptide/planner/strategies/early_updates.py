@@ -17,13 +17,8 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 NAME: Final = "early_updates"
-_DELAYS: Final = (
-    0,
-    4,
-    16,
-    64,
-    256,
-)  # places that are tried when the first is too early: so many other nodes further on
+# Places that are tried when the first is too early: so many other nodes further on.
+_DELAYS: Final = (0, 4, 16, 64, 256)
 
 
 def solve(

@@ -28,9 +28,8 @@ NAME: Final = "greedy_recompute"
 
 Gap: TypeAlias = tuple[int, int]
 """Executions between which a storage lies idle."""
-_HOLD_SHARE: Final = (
-    1 / 16
-)  # an operand is held rather than recomputed where it is at most this part of what it helps to make
+# An operand is held rather than recomputed where it is at most this part of what it helps to make.
+_HOLD_SHARE: Final = 1 / 16
 _MOST_EXECUTIONS: Final = 8  # of one node; ends a descent where every drop requires another
 
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices, ladder
 from neaptide.planner.variants.variant import Decision, Variant
@@ -45,7 +44,7 @@ def joins(variant: Variant, choices: Choices, problem: Callable[[Graph], StepPro
         joined = variant.graph.values[variant.graph.nodes[rewrite.nodes[0]].outputs[0]]
         assert joined.storage is not None
         without = baseline(problem(variant.then(choices.registry, [rewrite]).graph))
-        longer = rewrite_cost(before, without).seconds
+        longer = without.seconds - before.seconds
         found.append(Join(joined.name, step.storage_bytes[joined.storage], longer))
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from neaptide.outcome import TerminationReason
+from neaptide.outcome import Termination, TerminationReason
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan
@@ -14,7 +14,7 @@ from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.variant import Division, Variant
-from neaptide.plans import PlannedProgram, TerminationRecord, TriedVariant
+from neaptide.plans import PlannedProgram, TriedVariant
 from neaptide.transform.rewrite import Rewrite
 
 _ELSEWHERE: Final = "met in a search for another limit"
@@ -149,7 +149,7 @@ def for_limit(program: PlannedProgram, goal: Goal) -> PlannedProgram:
     reason = TerminationReason.NO_SOLUTION_FOUND if beyond else TerminationReason.FEASIBLE
     is_timed = goal.longest is None and not beyond
     best = made.seconds if is_timed else made.peak_with_workspace_bytes
-    return replace(program, termination=TerminationRecord(str(reason), ended.limit, _ELSEWHERE, best))
+    return replace(program, termination=Termination(reason, ended.limit, _ELSEWHERE, best))
 
 
 def _key(estimate: Estimate) -> tuple[int, int]:

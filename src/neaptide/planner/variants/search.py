@@ -15,7 +15,6 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.planner.loop_bodies import planned_sequence
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.rewrite_cost import rewrite_cost
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices
 from neaptide.planner.variants.estimate import Estimate, estimates
@@ -182,7 +181,7 @@ class _Search(VariantPlanning):
         rules = {rewrite.rule for rewrite in one.variant.rewrites[len(begun.rewrites) :]}
         if not begun.decisions and rules <= {IN_PLACE}:
             return None
-        if not begun.labels and rewrite_cost(self.before, one.plans[0]).only_loses:
+        if not begun.labels and one.plans[0].only_loses(self.before):
             self.merging = False
             return None
         made = self.planned(one, SETTINGS.free_share, ", then ".join((*begun.labels, MERGED)))

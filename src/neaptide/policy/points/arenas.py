@@ -41,8 +41,7 @@ def in_arenas(
     Distinct operations are run alone to learn which of them write where they are told.
 
     Raises:
-        UsageError: the step is planned for another device, or on tensors without bytes; or it has plans by shape or a
-            program in parts.
+        UsageError: the step is planned for another device, or on tensors without bytes.
         InfeasibleBudget: a program for all shapes does not stay within its limit in an arena.
     """
     if not prepared.is_measured:
@@ -79,12 +78,7 @@ def _by_shape(
 ) -> PlannedGraph:
     """A program with points inside an arena. Distinct operations are run alone, at two shapes."""
     points = planned.points
-    if points is None or planned.in_parts is not None:
-        raise UsageError(
-            f"{'plans by shape' if points is None else 'a program in parts'} and an arena exclude each other",
-            why="layouts by shape are for one program with points at which it is decided what is evicted",
-            next_step='leave the arena out, or strategy="by_shape" and numerics="close"',
-        )
+    assert points is not None, "plans by shape are refused with the arena (`exclusions`), and so are parts"
     graph, limit, shaped = planned.graph, points.budget_bytes, points.plan.shaped
     shape = {dim.name: dim.high or dim.low for dim in graph.dims}
     # What a layout takes beyond live bytes is known for a shape when it comes, so no eviction is left out beforehand.
@@ -95,10 +89,9 @@ def _by_shape(
         shape,
         least_budget_bytes=0,
         host=points.plan.host,
-        bodies=shaped.bodies,
     )
     decisions = Decisions(plan)
-    decision = decisions.at(shape, limit)
+    decision = decisions.of(shape, limit)
     instances = script_instances(plan.shaped, decision.script)
     results = arena_results(plan, registry, _outs(planned, registry), device, options, decision, instances)
     arena = ArenaOfShapes(plan, results, options, decision)

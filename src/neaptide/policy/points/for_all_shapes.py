@@ -12,8 +12,8 @@ from neaptide.ask import CLOSE, Ask, ByShape
 from neaptide.budget import allowed_bytes
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
-from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.errors import InfeasibleBudget
+from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import chosen_dims
 from neaptide.ops import registry
@@ -30,7 +30,7 @@ from neaptide.planner.strategies import early_updates
 from neaptide.policy.plans_by_shape import plan_shapes
 from neaptide.policy.points.leaked_sizes import check_sizes
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.shapes.limit_by_shape import LimitByShape, PointsWithin, written_peak
+from neaptide.runtime.shapes.limit_by_shape import LimitByShape, PointsWithin, largest_shape, written_peak
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.units import format_bytes
 
@@ -57,12 +57,7 @@ def for_all_shapes(prepared: PreparedStep, ask: Ask) -> PlannedVariant:
     """
     _check_programs(prepared)
     if isinstance(ask.mode, ByShape):
-
-        def again(captured: CapturedStep) -> PreparedStep:
-            may_vary = prepared.registry.bits_may_vary
-            return PreparedStep(captured, bits_may_vary=may_vary, slow=prepared.slow)
-
-        return plan_shapes(prepared.captured, again, ask).variant
+        return plan_shapes(prepared, ask)
     graphs: list[PlannedGraph] = []
     for program in prepared.captured.programs:
         first = graphs[0].limit_bytes if graphs else None
@@ -112,7 +107,7 @@ def evicting_variant(prepared: PreparedStep, ask: Ask, name: str) -> PlannedVari
         allowed = prepared.allowed(ask, index, limit)
         limit = allowed if limit is None else limit
         order = early_updates.solve(PlanningProblem(problem, 0), Limits()).require().sequence
-        host = host_space(graph, prepared, ask.budget.host_bytes)
+        host = host_space(graph, prepared.device, ask.budget.host_bytes)
         plan = point_plan(graph, maker.cost, order, {}, least_budget_bytes=allowed, host=host, known=problem)
         points = PointsWithin(plan, allowed, EARLY, policy=decide)
         planned = replace(PlannedGraph.captured(program), points=points)
@@ -136,12 +131,9 @@ def planned_within(
     """A program with points under a limit; with `numerics="close"`, one with a region in parts may be beside it.
 
     Shapes that were not found to fit are decided as well, as low as was found: with a limit of no bytes, all of them.
-
-    Raises:
-        UsageError: a range has no end.
     """
     graph, maker = program.graph, PointsMaker.of(prepared, ask)
-    largest = _largest(graph)
+    largest = largest_shape(graph)
     in_order = maker.in_order(graph, largest)
 
     def points_in_parts(made: PlannedGraph) -> PointsWithin:
@@ -199,7 +191,7 @@ class PointsMaker:
         limit: int | LimitByShape,
     ) -> PointsWithin:
         """A program in an order, under one limit or that of each shape."""
-        host = HostSpace.of(graph, self.device, self.host_bytes) if self.host_bytes else None
+        host = host_space(graph, self.device, self.host_bytes)
         by_shape = None if isinstance(limit, int) else limit
         least = limit if isinstance(limit, int) else limit.least_bytes
         plan = point_plan(graph, self.cost, sequence, sample, least_budget_bytes=least, host=host)
@@ -208,17 +200,17 @@ class PointsMaker:
 
 def rank(points: PointsWithin, shapes: Iterable[Shape]) -> tuple[int, float]:
     """How good points are at some shapes, less is better: the most bytes above the limit, then all seconds."""
-    decisions, ranks = Decisions(points.plan), []
+    choice, ranks = Choice([points.plan]), []
     for shape in shapes:
         limit = points.budget_bytes if points.limit is None else points.limit.at(shape)
-        made = decisions.at(shape, limit)
+        made = choice.at(shape, limit)
         ranks.append(script_rank(made.script, made.sizes, limit, points.plan.host))
     return max(above for above, _ in ranks), sum(seconds for _, seconds in ranks)
 
 
-def host_space(graph: Graph, prepared: PreparedStep, nbytes: int | None) -> HostSpace | None:
+def host_space(graph: Graph, device: Device, nbytes: int | None) -> HostSpace | None:
     """Where storages may wait that are evicted; None where nothing may."""
-    return HostSpace.of(graph, prepared.device, nbytes) if nbytes else None
+    return HostSpace.of(graph, device, nbytes) if nbytes else None
 
 
 def _check_programs(prepared: PreparedStep) -> None:
@@ -229,7 +221,7 @@ def _check_programs(prepared: PreparedStep) -> None:
 
 
 def _planned(program: CapturedProgram, prepared: PreparedStep, ask: Ask, first: int | None) -> PlannedGraph:
-    largest = _largest(program.graph)
+    largest = largest_shape(program.graph)
     in_order = PointsMaker.of(prepared, ask).in_order(program.graph, largest)
     allowed = allowed_bytes(ask.budget, in_order.at(largest).peak_bytes, first, ask.least_bytes)
     planned = planned_within(program, prepared, ask, allowed)
@@ -261,7 +253,7 @@ def _points_at(
     if above:
         raise InfeasibleBudget(
             f"no way was found to keep {_described(largest)} within {format_bytes(limit.at(largest))}",
-            smallest_peak_bytes=Decisions(points.plan).at(largest, limit.at(largest)).script.peak_bytes,
+            smallest_peak_bytes=Decisions(points.plan).of(largest, limit.at(largest)).script.peak_bytes,
             lower_bound_bytes=in_order.problem.lower_bound_bytes,
             next_step="allow more, or run smaller shapes",
         )
@@ -300,17 +292,6 @@ def _with_parts(
 def _over_all(ranks: Iterable[_Rank]) -> _Rank:
     above, seconds, peaks = zip(*ranks, strict=True)
     return max(above), sum(seconds), sum(peaks)
-
-
-def _largest(graph: Graph) -> dict[str, int]:
-    open_ended = [dim.name for dim in graph.dims if dim.high is None]
-    if open_ended:
-        raise UsageError(
-            f"the range of {open_ended[0]} has no end",
-            why="a limit must hold for the largest shapes",
-            next_step="give dynamic= a largest size",
-        )
-    return {dim.name: dim.high for dim in graph.dims if dim.high is not None}
 
 
 def _on_the_way(graph: Graph) -> list[dict[str, int]]:

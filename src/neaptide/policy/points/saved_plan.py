@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.plans import (
     AskedDim,
-    DimRange,
     Plan,
     PlanOfShapes,
     PointsRecord,
@@ -43,12 +42,7 @@ from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 
 
 def plan_for_all_shapes(prepared: PreparedStep, ask: Ask) -> StepPlan:
-    """One plan for all shapes of a step whose dims may vary, as data and ready to run.
-
-    Raises:
-        UsageError: a range has no end.
-        InfeasibleBudget: no way was found to keep the largest shapes within the limit.
-    """
+    """One plan for all shapes of a step whose dims may vary, as data and ready to run."""
     variant = for_all_shapes(prepared, ask)
     steady = prepared.captured.steady.graph
     programs = tuple(
@@ -61,11 +55,7 @@ def plan_for_all_shapes(prepared: PreparedStep, ask: Ask) -> StepPlan:
 
 
 def asked_dims(dynamic: Dynamic) -> tuple[AskedDim, ...]:
-    """What was asked to vary, as data.
-
-    Raises:
-        UsageError: something is neither a range nor a `torch.export.Dim`.
-    """
+    """What was asked to vary, as data."""
     found = []
     for path, dims in dynamic.items():
         for axis, asked in dims.items():
@@ -115,7 +105,7 @@ def peaks_over_range(planned: PlannedGraph, in_order: ShapedProgram) -> RangePea
         dims,
         holds,
         own.peaks.peak_with_workspace_bytes,
-        lambda shape: shapes.plans[shapes.choose(shape)].peaks.peak_with_workspace_bytes(shape),
+        lambda shape: shapes.at(shape).peaks.peak_with_workspace_bytes(shape),
         limit,
         shapes.choose,
     )
@@ -136,8 +126,7 @@ def judged_for_all_shapes(
         PlanError: it is not legal here, or a number in it is not what the step gives; names the field.
     """
     graph = program.graph
-    said = tuple((dim.name, dim.low, dim.high) for dim in entry.dims)
-    if said != tuple((dim.name, dim.low, dim.high) for dim in graph.dims):
+    if entry.dims != graph.dims:
         raise wrong_field(
             f"{entry.role}.dims", f"is {', '.join(map(str, entry.dims))}, and the step has others"
         )
@@ -162,36 +151,35 @@ def _program(planned: PlannedGraph, role: str, prepared: PreparedStep) -> Shapes
         fingerprint=fingerprint(graph),
         node_count=len(graph.nodes),
         budget_bytes=planned.limit_bytes,
-        dims=tuple(DimRange(dim.name, dim.low, dim.high) for dim in graph.dims if dim.high is not None),
+        dims=graph.dims,
         relations=tuple(map(str, graph.relations)),
         notes=sizes.notes,
         peaks=peaks_over_range(planned, in_program_order(graph, prepared)),
         points=None if planned.points is None else _points_record(planned.points),
-        plans=() if shapes is None else tuple(map(_plan_record, shapes.plans)),
+        plans=()
+        if shapes is None
+        else tuple(PlanOfShapes(one.sequence, one.seconds, one.planned_at) for one in shapes.plans),
         workspace=() if shapes is None else tuple(sorted(shapes.workspace.items())),
     )
 
 
 def _points_record(points: PointsWithin) -> PointsRecord:
-    plan, counts = points.plan, points.plan.counts
+    plan, host = points.plan, points.plan.host
     return PointsRecord(
-        tuple(plan.shaped.units.order),
-        points.order_reason,
-        None if plan.host is None else plan.host.nbytes,
-        *(counts.found, counts.no_way_back, counts.no_bytes, counts.always_fits),
-        *(counts.points, counts.positions),
+        **asdict(plan.counts),
+        order=tuple(plan.shaped.units.order),
+        order_reason=points.order_reason,
+        host_bytes=None if host is None else host.nbytes,
     )
-
-
-def _plan_record(plan: ShapePlan) -> PlanOfShapes:
-    sequence = tuple(step.target for step in plan.schedule.node_steps())
-    return PlanOfShapes(sequence, plan.seconds, plan.planned_at)
 
 
 def _points(entry: ShapesProgram, record: PointsRecord, graph: Graph, prepared: PreparedStep) -> PointsWithin:
     field, limit = f"{entry.role}.points", entry.budget_bytes
     _legal(graph, record.order, f"{field}.order", prepared)
-    cost, host = EstimatedCost(prepared.device, registry()), host_space(graph, prepared, record.host_bytes)
+    cost, host = (
+        EstimatedCost(prepared.device, registry()),
+        host_space(graph, prepared.device, record.host_bytes),
+    )
     plan = point_plan(graph, cost, record.order, entry.largest, least_budget_bytes=limit, host=host)
     points = PointsWithin(plan, limit, record.order_reason)
     if _points_record(points) != record:
@@ -215,7 +203,7 @@ def _by_shape(entry: ShapesProgram, graph: Graph, prepared: PreparedStep) -> Sha
     if [plan.sequence for plan in entry.plans if plan.planned_at is None] != [own]:
         raise wrong_field(f"{entry.role}.plans", "have not one in program order, planned at no shape")
     made = ShapePlans(entry.budget_bytes, tuple(plans), workspace)
-    if made.plans[-1].peaks.peak_with_workspace_bytes(entry.largest) > entry.budget_bytes:
+    if plans[-1].peaks.peak_with_workspace_bytes(entry.largest) > entry.budget_bytes:
         raise wrong_field(f"{entry.role}.plans", "have none within the limit at the largest shape")
     return made
 

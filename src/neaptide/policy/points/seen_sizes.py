@@ -37,7 +37,7 @@ class SeenDims:
 
     @property
     def key(self) -> tuple[tuple[str, int, str], ...]:
-        """Alike for the same dims."""
+        """Its dims by path, axis and name; alike for the same dims."""
         return tuple(
             (path, axis, dim.__name__) for path, dims in self.dynamic.items() for axis, dim in dims.items()
         )
@@ -46,7 +46,7 @@ class SeenDims:
 class SeenSizes:
     """Sizes of the arguments of calls that were planned for. Calls are alike that differ in nothing but sizes.
 
-    `of_shape`: the limit grows with the shape, so that what does not stay within it at one shape does at none.
+    Where the limit is `of_shape`, what does not stay within it at one shape does at none.
     """
 
     def __init__(self, step: Callable[..., Any], *, of_shape: bool = False) -> None:
@@ -69,7 +69,8 @@ class SeenSizes:
         captured with symbols for its sizes, or one of them is fixed by its code, each shape is from then on, and a warning
         says so once. `plan` is for dims that vary, or for one shape, and raises what `compile_step` raises.
         """
-        self._calls.append(self._sizes(args, kwargs))
+        tensors = tensors_by_path(self._step, args, kwargs)
+        self._calls.append({path: tuple(tensor.shape) for path, (_, tensor) in tensors.items()})
         try:
             return self._for_dims(plan) or plan(None)
         except BaseException:
@@ -79,11 +80,10 @@ class SeenSizes:
     def _for_dims(self, plan: Callable[[SeenDims | None], PlannedVariant]) -> PlannedVariant | None:
         """None where no dim has varied, or there is no program for it."""
         if self._watches and (seen := self.dims()) is not None and not self._is_above(seen):
-            told = ", ".join(f"dim {axis} of {path}" for path, dims in seen.dynamic.items() for axis in dims)
+            told = ", ".join(f"dim {axis} of {path}" for path, axis, _ in seen.key)
             if not keeps_sizes():
-                self._give_up(
-                    told, f"torch {torch.__version__} cannot trace sizes that vary, 2.13 and later can"
-                )
+                why = f"torch {torch.__version__} cannot trace sizes that vary, 2.13 and later can"
+                self._give_up(told, why)
                 return None
             logger.info("sizes that have varied are left to the calls from now on: %s", told)
             try:
@@ -126,19 +126,11 @@ class SeenSizes:
 
     def _is_above(self, seen: SeenDims) -> bool:
         """Whether no plan was found for a shape that is no larger than that of the last call."""
-        last = self._last_shape(seen)
+        last = {name: self._calls[-1][path][axis] for path, axis, name in seen.key}
         return any(
             seen.key == other.key and all(last[dim] >= size for dim, size in other.shapes[-1].items())
             for other in self._above
         )
-
-    def _last_shape(self, seen: SeenDims) -> dict[str, int]:
-        last = self._calls[-1]
-        return {
-            dim.__name__: last[path][axis]
-            for path, dims in seen.dynamic.items()
-            for axis, dim in dims.items()
-        }
 
     def _note_fixed(self, seen: SeenDims, made: PlannedVariant) -> None:
         """Leave out from then on what was to vary and has one size in the step's own code."""
@@ -148,18 +140,11 @@ class SeenSizes:
                 if size.is_constant:
                     about = f"the program holds for {name} = "
                     asked[name] = next((tie for tie in program.sizes.ties if tie.startswith(about)), "")
-        new = [
-            (path, axis, asked[dim.__name__])
-            for path, dims in seen.dynamic.items()
-            for axis, dim in dims.items()
-            if dim.__name__ in asked
-        ]
-        for path, axis, reason in new:
-            self._fixed[path, axis] = reason
-        if new:
-            path, axis, reason = new[0]
-            line = reason.partition(": ")[2] or "the step"
-            self._warn(f"dim {axis} of {path}", f"its size is fixed by {line}")
+        for path, axis, name in seen.key:
+            if name in asked:
+                self._fixed[path, axis] = asked[name]
+                line = asked[name].partition(": ")[2] or "the step"
+                self._warn(f"dim {axis} of {path}", f"its size is fixed by {line}")
 
     def _give_up(self, told: str, reason: str) -> None:
         self._watches = False
@@ -169,17 +154,10 @@ class SeenSizes:
         """One line, once."""
         if not self._has_warned:
             self._has_warned = True
-            short = " ".join(reason.split())
             logger.warning(
                 "each shape is planned by itself, since no program lets %s vary: %s; %s",
-                _cut(dims),
-                _cut(short),
-                _INSTEAD,
+                *(_cut(dims), _cut(" ".join(reason.split())), _INSTEAD),
             )
-
-    def _sizes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        tensors = tensors_by_path(self._step, args, kwargs)
-        return {path: tuple(tensor.shape) for path, (_, tensor) in tensors.items()}
 
 
 def _cut(text: str) -> str:

@@ -27,11 +27,9 @@ Shape = Mapping[str, int]
 
 
 class LimitByShape:
-    """The bytes that a program stays within at each shape.
+    """The bytes that a program stays within at each shape: those of a budget, or its share of what eager takes there.
 
-    Args:
-        budget: of the step: bytes, or a share of what eager takes at the shape.
-        least_bytes: allowed at every shape.
+    So many bytes as the least ones are allowed at every shape.
     """
 
     def __init__(self, budget: Budget, least_bytes: int, peak_bytes: Callable[[Shape], int]) -> None:
@@ -65,35 +63,37 @@ def written_peak(program: CapturedProgram, in_order: ShapedProgram, shape: Shape
 
 @dataclass(frozen=True)
 class PointsWithin:
-    """Points at which a program decides what is evicted, and the bytes that it stays within.
-
-    Attributes:
-        limit: bytes by shape, at least `budget_bytes`; None where these are the limit of all shapes.
-    """
+    """Points at which a program decides what is evicted, and the bytes that it stays within."""
 
     plan: PointPlan
     budget_bytes: int
     order_reason: str = "program order"
     arena: ArenaOfShapes | None = None
-    limit: LimitByShape | None = None
+    limit: LimitByShape | None = None  # bytes by shape, at least `budget_bytes`; None for one limit
     policy: Policy = least_cost_cover
 
 
 _STEPS: Final = 64  # in which the way is looked at
 
 
-def way_through(graph: Graph) -> list[Mapping[str, int]]:
-    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations."""
+def largest_shape(graph: Graph) -> dict[str, int]:
+    """The largest shape in the range of a graph."""
     if without := [dim.name for dim in graph.dims if dim.high is None]:
         raise UsageError(
-            f"{', '.join(without)} may be as large as it likes",
-            why="a plan keeps to its bytes up to a largest shape",
-            next_step="give each range an upper end, such as (16, 4096)",
+            f"the range of {without[0]} has no end",
+            why="a limit must hold for the largest shapes",
+            next_step="give dynamic= a largest size, such as (16, 4096)",
         )
+    return {dim.name: dim.high for dim in graph.dims if dim.high is not None}
+
+
+def way_through(graph: Graph) -> list[Mapping[str, int]]:
+    """A straight way through the range of a graph, from its smallest shape to its largest, of shapes that keep all relations."""
+    largest = largest_shape(graph)
     store = SizeRelations(graph.dims, graph.relations)
     found: list[Mapping[str, int]] = []
     for step in range(_STEPS + 1):
-        shape = {dim.name: dim.low + ((dim.high or 0) - dim.low) * step // _STEPS for dim in graph.dims}
+        shape = {dim.name: dim.low + (largest[dim.name] - dim.low) * step // _STEPS for dim in graph.dims}
         try:
             known = store.binding(shape)
         except SymbolicError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from neaptide.analysis.shape_peaks import ShapePeaks
@@ -20,43 +21,38 @@ _SHAPES_REMEMBERED: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ShapePlan:
-    """One order of a program, with repetitions or without.
-
-    Attributes:
-        planned_at: the shape that it was searched for; None for program order.
-    """
+    """One order of a program, with repetitions or without."""
 
     schedule: Schedule
     peaks: ShapePeaks
     seconds: float
-    planned_at: Mapping[str, int] | None = None
+    planned_at: Mapping[str, int] | None = None  # the shape that it was searched for; None for program order
+
+    @property
+    def sequence(self) -> tuple[int, ...]:
+        """Nodes in running order."""
+        return tuple(step.target for step in self.schedule.node_steps())
 
 
-@dataclass(frozen=True)
 class ShapePlans:
-    """Plans of one program, the fastest first.
+    """Plans of one program, the fastest first; the last keeps to the budget at the largest shape.
 
-    A shape that was met is looked up; for a new one each plan's peak is told from the sizes at that shape, in turn.
-
-    Attributes:
-        plans: at least one; the last keeps to the budget at the largest shape.
-        workspace: scratch bytes by node id that their peaks count at every shape.
+    `workspace` are the scratch bytes by node id that their peaks count at every shape.
     """
 
-    budget_bytes: int
-    plans: tuple[ShapePlan, ...]
-    workspace: Mapping[int, int] = field(default_factory=dict)
-    _chosen: dict[tuple[tuple[str, int], ...], int] = field(default_factory=dict, compare=False, repr=False)
+    def __init__(
+        self, budget_bytes: int, plans: tuple[ShapePlan, ...], workspace: Mapping[int, int] | None = None
+    ) -> None:
+        self.budget_bytes, self.plans, self.workspace = budget_bytes, plans, workspace or {}
+        self._chosen = lru_cache(_SHAPES_REMEMBERED)(lambda shape: self._fastest(dict(shape)))
 
     def choose(self, shape: Mapping[str, int]) -> int:
         """Position of the fastest plan within the budget at a shape. O(1) for a shape that was met."""
-        key = tuple(shape.items())
-        found = self._chosen.get(key)
-        if found is None:
-            if len(self._chosen) >= _SHAPES_REMEMBERED:
-                self._chosen.clear()
-            found = self._chosen[key] = self._fastest(shape)
-        return found
+        return self._chosen(tuple(shape.items()))
+
+    def at(self, shape: Mapping[str, int]) -> ShapePlan:
+        """The fastest plan within the budget at a shape."""
+        return self.plans[self.choose(shape)]
 
     def _fastest(self, shape: Mapping[str, int]) -> int:
         peaks = []
@@ -75,18 +71,14 @@ class ShapePlans:
 
 
 class ShapeExecutable(Executable):
-    """The plans of one program, each lowered when it is first needed; called like any other program.
-
-    Attributes:
-        runs: by position of a plan, how often it was prepared.
-    """
+    """The plans of one program, each lowered when it is first needed; called like any other program."""
 
     def __init__(
         self, graph: Graph, plans: ShapePlans, *, name: str, watches: tuple[Watch, ...] = ()
     ) -> None:
         self._graph, self._plans, self._watches = graph, plans, watches
         self._compiled: dict[int, Compiled] = {}
-        self.runs = [0] * len(plans.plans)
+        self.runs = [0] * len(plans.plans)  # by position of a plan, how often it was prepared
         self.name = name
         self._start(self._of(0))
 

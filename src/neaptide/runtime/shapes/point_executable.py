@@ -31,24 +31,14 @@ _NEVER: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class EvictionTotals:
-    """What happened in a run.
+    """What happened in a run."""
 
-    Attributes:
-        peak_bytes: most bytes at any moment, with what the caller owns and with workspace, as counted; in an arena with
-            the whole block.
-        evicted: units that were evicted.
-        reloaded: of these, units that came back from the host.
-        executions: of nodes, repetitions included.
-        repeated: nodes that ran again.
-        decisions: that were taken on the way, since the budget had changed.
-    """
-
-    peak_bytes: int
-    evicted: int
-    reloaded: int
-    executions: int
-    repeated: int
-    decisions: int
+    peak_bytes: int  # counted, with workspace; in an arena with the whole block
+    evicted: int  # units that were evicted
+    reloaded: int  # of these, units that came back from the host
+    executions: int  # of nodes, repetitions included
+    repeated: int  # nodes that ran again
+    decisions: int  # that were taken on the way, since the budget had changed
 
 
 class PointProgram:
@@ -74,7 +64,7 @@ class PointProgram:
         points = Points(plan.points, plan.repeatable, plan.evictable, shaped.units.last_use)
         if results is not None:
             points = replace(points, told=results.first.told, told_again=results.again.told)
-        schedule = Schedule.from_nodes(shaped.graph, shaped.units.order, shaped.bodies)
+        schedule = Schedule.from_nodes(shaped.graph, shaped.units.order)
         self.program = lower(shaped.graph, schedule, registry(), watches=watches, points=points)
         self.on_storage: dict[int, list[int]] = {}
         for value in shaped.graph.values:
@@ -97,12 +87,10 @@ class PointProgram:
 class PointExecutable(Executable):
     """A program with points; called like any other.
 
-    Args:
-        in_parts: the same program with regions in parts, and the same budget; each call runs the better of both for its shape.
+    Beside the same program with regions in parts, each call runs the better of both for its shape.
 
     Attributes:
         totals: of the last run that came to its end; None before there is one.
-        inside: the arena of the last run that began; None before there is one, and without an arena.
     """
 
     def __init__(self, first: PointProgram, in_parts: PointProgram | None = None) -> None:
@@ -115,6 +103,7 @@ class PointExecutable(Executable):
         self._choice = Choice([made.plan for made in self._programs], within.policy)
         self._budget, self._limit = within.budget_bytes, within.limit
         self._number = 0
+        self._dims_chosen: Mapping[str, int] = {}
         self._points: _Points | None = None
         self.totals: EvictionTotals | None = None
         self.inside: ArenaAtShape | None = None
@@ -147,20 +136,14 @@ class PointExecutable(Executable):
         budget = self.budget_at(own)
         return max(self._choice.decisions[0].of(own, budget).script.peak_bytes - budget, 0)
 
-    @property
-    def live_bytes(self) -> int:
-        """Counted bytes at the last point at which something was done; 0 outside of a run."""
-        points = self._points
-        return 0 if points is None else points.live_bytes
-
     def prepare(self, shape: Mapping[str, int]) -> Compiled:
         """The program that is better for a shape."""
-        self._number = self._choice.number(shape, self._budget)
+        self._number, self._dims_chosen = self._choice.chosen(shape, self._budget)
         return self._compiled[self._number]
 
-    def bound(self, shape: Mapping[str, int]) -> Mapping[str, int]:
+    def bound(self, _shape: Mapping[str, int]) -> Mapping[str, int]:
         """The dims, with those that the call chooses."""
-        return self.decisions.in_parts(shape, self._budget)
+        return self._dims_chosen
 
     def run(self, inputs: list[Input], watched: dict[str, torch.Tensor] | None = None) -> tuple[Any, ...]:
         """Run once, or raise `InfeasibleBudget` before anything has run; gives the graph outputs. See `Executable.run`."""
@@ -220,7 +203,6 @@ class _Points:
         self._decision, self._budget = decision, budget
         self._away: dict[int, HostCopy] = {}
         self._peak = self._evicted = self._reloaded = self._repeated = self._decided = 0
-        self.live_bytes = int(decision.sizes.before[0])
         self.states: dict[int, bytes] = {}
         self.places: Sequence[torch.Tensor | None] = () if tensors is None else tensors.first
         self._again = None if tensors is None else tensors.again
@@ -234,14 +216,10 @@ class _Points:
     def act(self, position: int) -> None:
         if self._changed():
             self._decide(position)
-        due, script, sizes = self._decision.due, self._decision.script, self._decision.sizes
+        due, script = self._decision.due, self._decision.script
         for action in script.actions.get(position, ()):
             self._carry_out(action)
-        away = [e for e in script.evictions if e.begin <= position < e.back]
-        self.live_bytes = int(sizes.before[position]) - sum(
-            sizes.storage_bytes[s] for e in away for s in e.candidate.storages
-        )
-        self._evicted += sum(e.begin == position for e in away)
+        self._evicted += sum(e.begin == position < e.back for e in script.evictions)
         self._reloaded += sum(e.back == position and e.way is Way.RELOAD for e in script.evictions)
         following = bisect_right(due, position)
         self.due = due[following] if following < len(due) else _NEVER

@@ -100,12 +100,11 @@ def predicted_at(planned: PlannedGraph, shape: Mapping[str, int]) -> tuple[int, 
     In an arena, those with a block of just the bytes of this shape.
     """
     if planned.by_shape is not None:
-        shapes = planned.by_shape
-        peaks = shapes.plans[shapes.choose(shape)].peaks
+        peaks = planned.by_shape.at(shape).peaks
         return peaks.peak_bytes(shape), peaks.peak_with_workspace_bytes(shape)
     choice, limit = planned.choice(), planned.limit_bytes
-    decisions = choice.decisions[choice.number(shape, limit)]
-    sizes = decisions.in_parts(shape, limit)
+    number, sizes = choice.chosen(shape, limit)
+    decisions = choice.decisions[number]
     arena = None if planned.points is None else planned.points.arena
     if arena is not None:
         made = arena.within(decisions, sizes, limit)
@@ -124,6 +123,5 @@ def predicted_seconds_at(planned: PlannedGraph, shape: Mapping[str, int], device
     """Estimated seconds of a program for all shapes at one of them, with repetitions and copies. O(nodes)."""
     if planned.by_shape is not None:
         seconds = CostOfShapes(planned.graph, EstimatedCost(device, registry())).seconds(shape)
-        schedule = planned.by_shape.plans[planned.by_shape.choose(shape)].schedule
-        return sum(float(seconds[step.target]) for step in schedule.node_steps())
+        return sum(float(seconds[node]) for node in planned.by_shape.at(shape).sequence)
     return planned.choice().rank(shape, planned.limit_bytes)[1]
