@@ -39,10 +39,7 @@ TABLE: dict[str, list[dict[str, object]]] = {
     "Adafactor": [{}, {"weight_decay": 0.1, "maximize": True}, {"foreach": True}],
     "Muon": [{}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"}],
 }
-REFUSED = {
-    "SparseAdam": "layout torch.sparse_coo",
-    "LBFGS": "is called with a closure",
-}
+REFUSED = {"SparseAdam": "layout torch.sparse_coo", "LBFGS": "is called with a closure"}
 
 
 def layer(*, bias: bool = True):

@@ -116,11 +116,7 @@ def photograph(trainer):
     hooks = [dict(getattr(m, k)) for m in model.modules() for k in vars(m) if k.endswith("_hooks")]
     return {
         "entries": dict(entries),
-        "lists": (
-            list(trainer.history),
-            list(trainer.values),
-            dict(vars(trainer.notes)),
-        ),
+        "lists": (list(trainer.history), list(trainer.values), dict(vars(trainer.notes))),
         "modules": list(model.modules()),
         "tensors": [*model.parameters(), *model.buffers(), trainer.average],
         "gradients": [p.grad for p in model.parameters()],
@@ -137,12 +133,7 @@ def photograph(trainer):
             torch.autograd.grad,
             torch.utils.checkpoint.CheckpointFunction,
         ),
-        "python": (
-            builtins.print,
-            logging.Logger.handle,
-            vars(torch.SymFloat).get("__str__"),
-            sys.stdout,
-        ),
+        "python": (builtins.print, logging.Logger.handle, vars(torch.SymFloat).get("__str__"), sys.stdout),
     }
 
 

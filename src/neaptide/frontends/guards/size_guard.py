@@ -8,13 +8,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import SymbolicError
-from neaptide.frontends.dims.dynamic_dims import (
-    SMALLEST,
-    DynamicDim,
-    axes_inwards,
-    dense_strides,
-    examples,
-)
+from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim, axes_inwards, dense_strides, examples
 from neaptide.frontends.guards.place_facts import Fact
 from neaptide.frontends.guards.tensor_facts import Geometry, geometry
 from neaptide.frontends.objects.batch_objects import leaves_of

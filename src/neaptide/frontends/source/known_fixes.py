@@ -52,11 +52,7 @@ KNOWN_FIXES: Final = (
         "raise where it is not (if not torch.isfinite(loss): raise ...): checks run with the program",
     ),
     ("", ".isnan(", "raise where it is (if torch.isnan(loss): raise ...): checks run with the program"),
-    (
-        "",
-        ".numpy(",
-        "stay in torch, or take it behind the last tensor operation, as a statement of the step",
-    ),
+    ("", ".numpy(", "stay in torch, or take it behind the last tensor operation, as a statement of the step"),
 )
 
 # The machinery of a trace, in torch's own folder.
