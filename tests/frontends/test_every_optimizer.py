@@ -11,39 +11,16 @@ from torch import nn
 from frontends.steps import simple
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, planned
+from programs.catalogue import one
+from programs.optimizers import FAMILY, TABLE
+from step_checks import assert_like_eager, assert_same_bits, joined
 from together import together
 
-TABLE: dict[str, list[dict[str, object]]] = {
-    "SGD": [
-        {"lr": 0.1},
-        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": True},
-        {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "dampening": 0.5, "maximize": True},
-        {"lr": 0.1, "momentum": 0.9, "fused": True},
-        {"lr": torch.tensor(0.1), "momentum": 0.9},
-    ],
-    "Adam": [
-        {"amsgrad": True, "weight_decay": 0.1, "foreach": True},
-        {"maximize": True, "fused": True},
-        {"lr": torch.tensor(0.01), "betas": (torch.tensor(0.9), torch.tensor(0.999))},
-    ],
-    "AdamW": [{"amsgrad": True}, {"amsgrad": True, "fused": True}, {"lr": torch.tensor(0.1)}],
-    "NAdam": [{}, {"foreach": True}, {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}],
-    "RAdam": [{}, {"foreach": True}, {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}],
-    "Adamax": [{"weight_decay": 0.1}, {"foreach": True, "maximize": True}],
-    "Adadelta": [{"weight_decay": 0.1}, {"foreach": True, "maximize": True}],
-    "Adagrad": [{"lr_decay": 0.1, "foreach": True}, {"fused": True}, {"maximize": True}],
-    "RMSprop": [{"momentum": 0.9, "centered": True}, {"weight_decay": 0.1, "foreach": True}],
-    "Rprop": [{}, {"maximize": True, "foreach": True}],
-    "ASGD": [{"weight_decay": 0.1}, {"foreach": True}, {"maximize": True, "t0": 2.0}],
-    "Adafactor": [{}, {"weight_decay": 0.1, "maximize": True}, {"foreach": True}],
-    "Muon": [{}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"}],
-}
 REFUSED = {"SparseAdam": "layout torch.sparse_coo", "LBFGS": "is called with a closure"}
 
 
-def layer(*, bias: bool = True):
-    return nn.Linear(4, 3, bias=bias)
+def layer():
+    return nn.Linear(4, 3)
 
 
 def test_the_table_has_every_optimizer_of_torch():
@@ -51,21 +28,11 @@ def test_the_table_has_every_optimizer_of_torch():
     assert known - {"Optimizer"} <= TABLE.keys() | REFUSED.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [(name, options) for name, all_options in TABLE.items() for options in all_options],
-    ids=lambda p: p if isinstance(p, str) else "-".join(p) or "plain",
-)
-def test_an_optimizer_gives_the_bits_of_eager(name, options):
-    if not hasattr(torch.optim, name):
-        pytest.skip(f"this torch has no {name}")
-
-    def factory():
-        model = layer(bias=name != "Muon")
-        optimizer = getattr(torch.optim, name)(model.parameters(), **options)
-        return simple(model, optimizer), torch.randn(5, 4)
-
-    assert_same_bits(factory, steps=8 if name in {"RAdam", "ASGD"} else 5)
+def test_an_optimizer_gives_the_bits_of_eager():
+    counting = [each.factory for each in FAMILY if each.name.startswith(("radam", "asgd"))]
+    others = [each.factory for each in FAMILY if each.factory not in counting]
+    assert_same_bits(joined(*others))
+    assert_same_bits(joined(*counting), steps=8)
 
 
 def test_sparse_gradients_are_refused():
@@ -77,36 +44,12 @@ def test_sparse_gradients_are_refused():
 
 
 def test_an_optimizer_that_calls_the_model_is_refused():
-    model = layer()
-    optimizer = torch.optim.LBFGS(model.parameters())
-
-    def step(x):
-        def closure():
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            return loss
-
-        return optimizer.step(closure)
-
+    step, batch = one("forms", "optimizer_with_a_closure").factory()
     with pytest.raises(CaptureError, match=REFUSED["LBFGS"]):
-        capture_step(step, (torch.randn(5, 4),))
+        capture_step(step, (batch,))
 
 
 # -- schedulers
-
-
-def scheduled(make, **options):
-    """Two equal steps: one eager, one planned; and a scheduler for each that is called between the steps."""
-    runs = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        model = layer()
-        kind = options.get("kind", torch.optim.AdamW)
-        optimizer = kind(model.parameters(), **options.get("settings", {"lr": 0.01}))
-        step = simple(model, optimizer)
-        runs.append((model, optimizer, step, make(optimizer)))
-    return runs
 
 
 SGD = {"kind": torch.optim.SGD, "settings": {"lr": 0.1, "momentum": 0.9}}
@@ -130,30 +73,31 @@ SCHEDULERS = {
 
 @together("name", SCHEDULERS)
 def test_a_scheduler_costs_at_most_one_further_plan(name):
-    make, options, most = SCHEDULERS[name]
-    eager, ours = scheduled(make, **options)
-    batch = torch.randn(5, 4)
-    run = planned(ours[2], batch)
-    for count in range(9):
-        assert torch.equal(eager[2](batch), run(batch)), count
-        for _, _, _, scheduler in (eager, ours):
-            scheduler.step(*((1.0,) if name == "a plateau" else ()))
+    schedule, options, most = SCHEDULERS[name]
+
+    def make():
+        model = layer()
+        kind, settings = options.get("kind", torch.optim.AdamW), options.get("settings", {"lr": 0.01})
+        optimizer = kind(model.parameters(), **settings)
+        return simple(model, optimizer), schedule(optimizer)
+
+    def between(_call, made):
+        made[1].step(*((1.0,) if name == "a plateau" else ()))
+
+    run = assert_like_eager(make, 9, between)
     assert run.counts.replans <= most, run.counts.describe()
-    for mine, theirs in zip(ours[0].parameters(), eager[0].parameters(), strict=True):
-        assert torch.equal(mine, theirs)
 
 
 def test_a_hyper_parameter_that_decides_costs_a_plan_where_it_decides_otherwise():
     """`weight_decay != 0` is a branch of SGD: its outcome is guarded, and only the number changes."""
-    (model, optimizer, step, _), (twin, twin_optimizer, twin_step, _) = scheduled(
-        lambda _: None, kind=torch.optim.SGD, settings={"lr": 0.1, "weight_decay": 0.5}
-    )
-    batch = torch.randn(5, 4)
-    run = planned(twin_step, batch)
-    replans = []
-    for decay in (0.5, 0.25, 0.125, 0.0, 0.0625, 0.0, 1.0):
-        optimizer.param_groups[0]["weight_decay"] = twin_optimizer.param_groups[0]["weight_decay"] = decay
-        assert torch.equal(step(batch), run(batch))
-        replans.append(run.counts.replans)
-    assert replans == [0, 1, 1, 2, 2, 2, 2]
-    assert torch.equal(model.weight, twin.weight)
+    decays = (0.5, 0.25, 0.125, 0.0, 0.0625, 0.0, 1.0)
+
+    def make():
+        model = layer()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=decays[0])
+        return simple(model, optimizer), optimizer
+
+    def between(call, made):
+        made[1].param_groups[0]["weight_decay"] = decays[(call + 1) % len(decays)]
+
+    assert assert_like_eager(make, len(decays), between).counts.replans == 2

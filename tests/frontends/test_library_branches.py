@@ -14,7 +14,7 @@ from torch import nn
 from frontends.steps import update
 from neaptide.errors import StepMismatch
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, planned
+from step_checks import assert_same_bits, joined, planned
 
 transformers = pytest.importorskip("transformers")
 
@@ -52,7 +52,9 @@ ONES = torch.ones(2, 6, dtype=torch.int64)
 PADDED = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
 
 
-@pytest.mark.parametrize("model", [bert, mistral, qwen])
+@pytest.mark.parametrize(
+    "model", [bert, *(pytest.param(model, marks=pytest.mark.slow) for model in (mistral, qwen))]
+)
 def test_a_mask_of_ones_is_skipped_as_in_eager_and_another_mask_is_another_program(model):
     eager, step = make_step(model), planned(make_step(model), IDS, further=(ONES,), on_mismatch="replan")
     for mask in (ONES, PADDED, ONES, PADDED):
@@ -150,20 +152,17 @@ def encoder(**options):
     return factory
 
 
-@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"activation": "gelu"}], ids=str)
-def test_an_encoder_in_evaluation_takes_the_fast_path_of_eager(options):
-    assert_same_bits(encoder(**options), steps=2)
+def attention():
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+
+    def step(x):
+        with torch.inference_mode(False), torch.no_grad():
+            return layer(x, x, x, need_weights=False)[0].cos()
+
+    return step, torch.randn(3, 5, 16)
 
 
-def test_attention_in_evaluation_takes_the_fast_path_of_eager():
-    def factory():
-        torch.manual_seed(0)
-        attention = nn.MultiheadAttention(16, 2, batch_first=True).eval()
-
-        def step(x):
-            with torch.inference_mode(False), torch.no_grad():
-                return attention(x, x, x, need_weights=False)[0].cos()
-
-        return step, torch.randn(3, 5, 16)
-
-    assert_same_bits(factory, steps=2)
+def test_modules_in_evaluation_take_the_fast_path_of_eager():
+    encoders = (encoder(), encoder(norm_first=True), encoder(activation="gelu"))
+    assert_same_bits(joined(*encoders, attention), steps=2)

@@ -89,20 +89,18 @@ PATCHES = {
 }
 
 
-@pytest.fixture(params=PATCHES)
-def patched(request, monkeypatch):
-    owner, name, wrapper = PATCHES[request.param]
-    return lambda: monkeypatch.setattr(owner, name, wrapper(getattr(owner, name)))
-
-
-def test_what_is_wrapped_before_the_capture_runs_once(patched):
+def test_what_is_wrapped_before_the_capture_runs_once(monkeypatch):
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
     plain = make_step()(x)
-    patched()
+    for owner, name, wrapper in PATCHES.values():
+        with monkeypatch.context() as alone:
+            alone.setattr(owner, name, wrapper(getattr(owner, name)))
+            assert not torch.equal(make_step()(x), plain), name
+    for owner, name, wrapper in PATCHES.values():
+        monkeypatch.setattr(owner, name, wrapper(getattr(owner, name)))
     eager, step = make_step(), planned(make_step(), x)
-    expected = [eager(x) for _ in range(2)]
-    assert not torch.equal(expected[0], plain)
-    assert [step(x) for _ in range(2)] == expected
+    for _ in range(2):
+        assert step(x) == eager(x)
 
 
 @pytest.mark.parametrize("name", ["python function", "method in C", "loss"])

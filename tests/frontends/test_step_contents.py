@@ -13,9 +13,9 @@ from torch.nn import functional
 from frontends.steps import batch, net, sgd, simple, update
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
+from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.symbolic.size_expr import SizeExpr
-from step_checks import assert_same_bits, planned, verify
-from together import together
+from step_checks import as_variant, assert_same_bits, joined, planned, program_order, verify
 
 # -- arguments and results
 
@@ -50,9 +50,6 @@ def test_arguments_of_any_structure(make_args):
     eager, twin = make(), make()
     captured = capture_step(twin, args, kwargs)
     assert sum(s.role == "batch" for s in captured.steady.inputs) >= 2
-    from neaptide.runtime.steps.planned_step import PlannedStep
-    from step_checks import as_variant, program_order
-
     run = PlannedStep(twin, None, as_variant(captured, program_order))
     for _ in range(3):
         assert torch.equal(run(*args, **kwargs), eager(*args, **kwargs))
@@ -63,19 +60,17 @@ class Metrics:
     loss: torch.Tensor
 
 
-@together(
-    "result",
-    [
-        lambda loss, out: {"loss": loss.detach(), "out": (out.detach(), "text", None, 3)},
-        lambda loss, out: (loss.detach(), [out.argmax(1)]),
-        lambda loss, out: None,
-        lambda loss, out: loss.item(),
-        lambda loss, out: {"loss": loss.item() * 2 + 1, "kept": loss},
-        lambda loss, out: loss,
-    ],
-    ids=["dict", "tuple", "none", "item", "item_arithmetic", "attached"],
+RESULTS = (
+    lambda loss, out: {"loss": loss.detach(), "out": (out.detach(), "text", None, 3)},
+    lambda loss, out: (loss.detach(), [out.argmax(1)]),
+    lambda loss, out: None,
+    lambda loss, out: loss.item(),
+    lambda loss, out: {"loss": loss.item() * 2 + 1, "kept": loss},
+    lambda loss, out: loss,
 )
-def test_results_of_any_structure(result):
+
+
+def test_results_of_any_structure():
     def make():
         torch.manual_seed(0)
         model = net()
@@ -85,7 +80,7 @@ def test_results_of_any_structure(result):
             out = model(x)
             loss = out.square().mean()
             update(loss, optimizer)
-            return result(loss, out)
+            return [result(loss, out) for result in RESULTS]
 
         return step
 
@@ -144,26 +139,26 @@ class Normed(nn.Module):
         return self.spectral(self.layer(x))
 
 
-@together(
-    "make",
-    [
-        Custom,
-        Attention,
-        lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True),
-        lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.2), nn.PReLU()),
-        lambda: nn.Sequential(
-            nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.GroupNorm(3, 3), nn.Flatten()
-        ),
-        Normed,
-    ],
-    ids=["autograd_function", "attention", "encoder", "batch_norm", "conv", "parametrized"],
+MODULES = (
+    Custom,
+    Attention,
+    lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True),
+    lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.2), nn.PReLU()),
+    lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.GroupNorm(3, 3), nn.Flatten()),
+    Normed,
 )
-def test_modules(make):
+
+
+def of_module(make):
     def factory():
         model = make()
         return simple(model, sgd(model, momentum=0.9)), batch()
 
-    assert_same_bits(factory)
+    return factory
+
+
+def test_modules():
+    assert_same_bits(joined(*map(of_module, MODULES)))
 
 
 @pytest.mark.parametrize("inside", [True, False])

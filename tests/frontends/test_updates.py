@@ -9,8 +9,7 @@ from torch import nn
 from frontends.steps import batch, net, sgd, simple, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, planned
-from together import together
+from step_checks import assert_same_bits, joined, planned
 
 # -- gradients
 
@@ -111,33 +110,14 @@ def frozen_part():
     return simple(model, sgd(model, momentum=0.9)), batch()
 
 
-@together(
-    "factory",
-    [
-        accumulation_over_calls,
-        lambda: accumulation_over_calls(momentum=0.9),
-        zeroed_first,
-        lambda: zeroed_first(set_to_none=False),
-        zeroed_last_in_place,
-        micro_batches,
-        functional_gradients,
-        gradient_penalty,
-        frozen_part,
-    ],
-    ids=[
-        "accumulated",
-        "and_momentum",
-        "zeroed_first",
-        "zero_in_place",
-        "zero_by_hand",
-        "micro",
-        "functional",
-        "second",
-        "frozen",
-    ],
-)
-def test_gradients(factory):
-    assert_same_bits(factory)
+def test_gradients():
+    assert_same_bits(
+        joined(
+            *(accumulation_over_calls, lambda: accumulation_over_calls(momentum=0.9), zeroed_first),
+            *(lambda: zeroed_first(set_to_none=False), zeroed_last_in_place, micro_batches),
+            *(functional_gradients, gradient_penalty, frozen_part),
+        )
+    )
 
 
 def test_accumulated_gradients_get_a_program_of_their_own():
@@ -169,9 +149,7 @@ def test_gradients_that_are_zeroed_first_need_no_program_of_their_own():
     assert not captured.first
 
 
-@together("foreach", [None, True, False])
-@together("clip", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])
-def test_gradient_clipping(clip, foreach):
+def clipped(clip, foreach):
     def factory():
         model = net()
         optimizer = torch.optim.AdamW(model.parameters())
@@ -186,7 +164,12 @@ def test_gradient_clipping(clip, foreach):
 
         return step, batch()
 
-    assert_same_bits(factory)
+    return factory
+
+
+def test_gradient_clipping():
+    clips = (nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_)
+    assert_same_bits(joined(*(clipped(clip, foreach) for clip in clips for foreach in (None, True, False))))
 
 
 # -- hooks
@@ -245,11 +228,10 @@ def optimizer_hooks():
     return simple(model, optimizer), batch()
 
 
-@pytest.mark.parametrize(
-    "factory", [gradient_hook, forward_hooks, backward_hooks, tensor_hook_inside, optimizer_hooks]
-)
-def test_hooks_are_kept(factory):
-    assert_same_bits(factory)
+def test_hooks_are_kept():
+    assert_same_bits(
+        joined(gradient_hook, forward_hooks, backward_hooks, tensor_hook_inside, optimizer_hooks)
+    )
 
 
 def test_post_accumulate_hooks_are_refused_by_name():

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, descending, trained
 
 FAMILY = Family("algebra")
 
@@ -22,7 +22,6 @@ def tanh_net(*sizes):
 @FAMILY.add("linalg", "cholesky")
 def gaussian_process_marginal_likelihood():
     embed, noise, scale = tanh_net(3, 6, 2), nn.Parameter(torch.tensor(-1.0)), nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.Adam([*embed.parameters(), noise, scale], lr=0.05)
 
     def loss_of(batch):
         x, y = batch
@@ -32,13 +31,12 @@ def gaussian_process_marginal_likelihood():
         alpha = torch.cholesky_solve(y.unsqueeze(1), factor).squeeze(1)
         return 0.5 * y @ alpha + factor.diagonal().log().sum() + 0.5 * len(x) * math.log(2 * math.pi)
 
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(16, 3), torch.randn(16))
+    return trained(loss_of, embed, noise, scale), (torch.randn(16, 3), torch.randn(16))
 
 
 @FAMILY.add("linalg", "solve", "lstsq")
 def differentiable_ridge_regression():
     embed, penalty = tanh_net(4, 8, 5), nn.Parameter(torch.tensor(0.1))
-    optimizer = torch.optim.SGD([*embed.parameters(), penalty], lr=0.05)
 
     def loss_of(batch):
         support, target, query, wanted = batch
@@ -46,7 +44,7 @@ def differentiable_ridge_regression():
         weights = torch.linalg.solve(a.mT @ a + penalty.square() * torch.eye(5), a.mT @ target)
         return F.mse_loss(embed(query) @ weights, wanted)
 
-    return descending(optimizer, loss_of, clears_first=True), (
+    return trained(loss_of, embed, penalty), (
         torch.randn(3, 12, 4),
         torch.randn(3, 12, 2),
         torch.randn(3, 20, 4),
@@ -57,7 +55,6 @@ def differentiable_ridge_regression():
 @FAMILY.add("linalg", "qr", "svd", "eigh", "det")
 def decompositions():
     layer = nn.Linear(5, 5)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
 
     def loss_of(x):
         h = layer(x)
@@ -77,7 +74,7 @@ def decompositions():
             + lower.square().mean()
         )
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(3, 9, 5)
+    return trained(loss_of, layer), torch.randn(3, 9, 5)
 
 
 @FAMILY.add("linalg", "matrix_exp", "data dependent bytes")
@@ -103,9 +100,6 @@ def fourier_neural_operator():
     lift, project = nn.Conv1d(1, 6, 1), nn.Conv1d(6, 1, 1)
     weights = nn.ParameterList(nn.Parameter(torch.randn(6, 6, 5, dtype=torch.cfloat) * 0.1) for _ in range(2))
     bypass = nn.ModuleList(nn.Conv1d(6, 6, 1) for _ in range(2))
-    optimizer = torch.optim.AdamW(
-        [*lift.parameters(), *project.parameters(), *weights, *bypass.parameters()], lr=1e-3
-    )
 
     def loss_of(batch):
         x, y = batch
@@ -117,14 +111,13 @@ def fourier_neural_operator():
             h = F.gelu(torch.fft.irfft(mixed, n=h.shape[-1]) + skip(h))
         return F.mse_loss(project(h), y)
 
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(4, 1, 24), torch.randn(4, 1, 24))
+    return trained(loss_of, lift, project, weights, bypass), (torch.randn(4, 1, 24), torch.randn(4, 1, 24))
 
 
 @FAMILY.add("complex", "fft", "norm")
 def complex_network_and_fourier_mixing():
     real, imaginary = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
     phase = nn.Parameter(torch.zeros(6))
-    optimizer = torch.optim.SGD([*real.parameters(), *imaginary.parameters(), phase], lr=0.05)
 
     def loss_of(x):
         z = torch.complex(real(x), imaginary(x)) * torch.exp(1j * phase)
@@ -137,13 +130,12 @@ def complex_network_and_fourier_mixing():
             + torch.angle(z).cos().mean()
         )
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 8, 6)
+    return trained(loss_of, real, imaginary, phase), torch.randn(4, 8, 6)
 
 
 @FAMILY.add("spectrogram", "stft")
 def spectral_loss_of_a_filter():
     kernel = nn.Parameter(torch.randn(1, 1, 9) * 0.2)
-    optimizer = torch.optim.Adam([kernel])
     window = torch.hann_window(16)
 
     def spectrum(wave):
@@ -155,20 +147,19 @@ def spectral_loss_of_a_filter():
         a, b = spectrum(wave), spectrum(clean)
         return (a.log() - b.log()).abs().mean() + torch.linalg.norm(a - b) / torch.linalg.norm(b)
 
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(3, 64), torch.randn(3, 64))
+    return trained(loss_of, kernel), (torch.randn(3, 64), torch.randn(3, 64))
 
 
 @FAMILY.add("torch.func", "jacrev", "hessian")
 def jacobian_penalty_by_transforms():
     model = tanh_net(3, 8, 2)
-    optimizer = torch.optim.Adam(model.parameters())
 
     def loss_of(x):
         jacobian = torch.func.vmap(torch.func.jacrev(model))(x)
         curvature = torch.func.vmap(torch.func.hessian(lambda one: model(one).sum()))(x)
         return model(x).square().mean() + jacobian.square().mean() + 0.1 * curvature.square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(12, 3)
+    return trained(loss_of, model), torch.randn(12, 3)
 
 
 @FAMILY.add("torch.func", "stack_module_state", "ensemble")
@@ -192,30 +183,10 @@ def ensemble_by_vmap():
 @FAMILY.add("torch.func", "jvp", "forward mode")
 def directional_derivatives_forward():
     model = tanh_net(3, 8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def loss_of(batch):
         x, direction = batch
         value, slope = torch.func.jvp(model, (x,), (direction,))
         return value.square().mean() + slope.square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(16, 3), torch.randn(16, 3))
-
-
-@FAMILY.add("equilibrium", "no_grad", "loop")
-def deep_equilibrium_with_one_step_gradient():
-    inject, recur, head = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-    nn.init.orthogonal_(recur.weight, gain=0.5)
-    optimizer = torch.optim.SGD([*inject.parameters(), *recur.parameters(), *head.parameters()], lr=0.1)
-
-    def loss_of(batch):
-        x, y = batch
-        drive = inject(x)
-        with torch.no_grad():
-            z = torch.zeros_like(drive)
-            for _ in range(12):
-                z = torch.tanh(recur(z) + drive)
-        z = torch.tanh(recur(z) + drive)
-        return F.cross_entropy(head(z), y)
-
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(30, 4), torch.randint(0, 3, (30,)))
+    return trained(loss_of, model), (torch.randn(16, 3), torch.randn(16, 3))

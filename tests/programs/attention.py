@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, descending, trained
 
 FAMILY = Family("attention")
 
@@ -84,7 +84,6 @@ def padded_encoder_classifier():
     embed = nn.Embedding(VOCABULARY, WIDTH, padding_idx=0)
     attention = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True)
     head = nn.Linear(WIDTH, 2)
-    optimizer = torch.optim.Adam(nn.ModuleList([embed, attention, head]).parameters())
 
     def loss_of(batch):
         ids, labels = batch["input_ids"], batch["labels"]
@@ -96,7 +95,7 @@ def padded_encoder_classifier():
 
     ids = tokens(6).clamp(min=1)
     ids[:, 11:] = 0
-    return descending(optimizer, loss_of, clears_first=True), {
+    return trained(loss_of, nn.ModuleList([embed, attention, head])), {
         "input_ids": ids,
         "labels": torch.randint(0, 2, (6,)),
     }
@@ -125,13 +124,12 @@ def torch_transformer_encoder():
         WIDTH, HEADS, 24, dropout=0.1, batch_first=True, norm_first=True, activation="gelu"
     )
     model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(WIDTH, 3))
-    optimizer = torch.optim.AdamW(model.parameters())
 
     def loss_of(batch):
         x, y = batch
         return F.cross_entropy(model(x).mean(1), y)
 
-    return descending(optimizer, loss_of), (torch.randn(5, 14, WIDTH), torch.randint(0, 3, (5,)))
+    return trained(loss_of, model), (torch.randn(5, 14, WIDTH), torch.randint(0, 3, (5,)))
 
 
 @FAMILY.add("nn.TransformerDecoder", "teacher forcing")
@@ -142,7 +140,6 @@ def torch_transformer_decoder():
         nn.Embedding(VOCABULARY, WIDTH),
         nn.Linear(WIDTH, VOCABULARY),
     )
-    optimizer = torch.optim.Adam([*decoder.parameters(), *embed.parameters(), *head.parameters()])
     mask = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
 
     def loss_of(batch):
@@ -150,7 +147,7 @@ def torch_transformer_decoder():
         out = decoder(embed(ids[:, :-1]), memory, tgt_mask=mask, tgt_is_causal=True)
         return F.cross_entropy(head(out).transpose(1, 2), ids[:, 1:])
 
-    return descending(optimizer, loss_of), (torch.randn(4, 6, WIDTH), tokens())
+    return trained(loss_of, decoder, embed, head), (torch.randn(4, 6, WIDTH), tokens())
 
 
 class Rotary(nn.Module):
@@ -215,27 +212,6 @@ class RotaryComplex(nn.Module):
 def rotary_by_complex_numbers():
     model = Decoder(RotaryComplex(), position=False)
     return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
-
-
-class Alibi(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.register_buffer("slopes", 2.0 ** -torch.arange(1, HEADS + 1).view(HEADS, 1, 1))
-
-    def forward(self, x):
-        q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
-        place = torch.arange(x.shape[1], device=x.device)
-        distance = place[None] - place[:, None]
-        scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1]) + self.slopes * distance
-        scores = scores.masked_fill(distance > 0, float("-inf"))
-        return join(scores.softmax(-1) @ v)
-
-
-@FAMILY.add("alibi", "einsum")
-def linear_biases():
-    model = Decoder(Alibi(), Alibi(), position=False)
-    return language_model(model, torch.optim.Adam(model.parameters(), eps=1e-6)), tokens()
 
 
 class RelativeBias(nn.Module):
@@ -304,29 +280,6 @@ def sliding_window():
     return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
 
 
-@FAMILY.add("transformer-xl", "recurrent", "state")
-def segment_recurrence_with_detached_memory():
-    embed, attention, head = (
-        nn.Embedding(VOCABULARY, WIDTH),
-        nn.MultiheadAttention(WIDTH, HEADS, batch_first=True),
-        nn.Linear(WIDTH, VOCABULARY),
-    )
-    memory = torch.zeros(4, 6, WIDTH)
-    optimizer = torch.optim.SGD([*embed.parameters(), *attention.parameters(), *head.parameters()], lr=0.1)
-
-    def step(ids):
-        x = embed(ids[:, :-1])
-        context = torch.cat([memory, x], 1)
-        mask = torch.ones(x.shape[1], context.shape[1]).triu(1 + memory.shape[1]).bool()
-        out, _ = attention(x, context, context, attn_mask=mask, need_weights=False)
-        loss = F.cross_entropy(head(x + out).flatten(0, 1), ids[:, 1:].flatten())
-        descend(optimizer, loss, clears_first=True)
-        memory.copy_(context[:, -6:].detach())
-        return loss.detach()
-
-    return step, tokens()
-
-
 class Experts(nn.Module):
     """Every token through every expert, weighted by its two best gates."""
 
@@ -356,7 +309,6 @@ def dense_mixture_of_experts():
 @FAMILY.add("kv cache", "view", "copy")
 def two_passes_with_a_key_value_cache():
     attention, embed, head = Causal(), nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
-    optimizer = torch.optim.Adam([*attention.parameters(), *embed.parameters(), *head.parameters()])
 
     def loss_of(ids):
         keys = torch.empty(len(ids), HEADS, LENGTH, WIDTH // HEADS)
@@ -373,4 +325,4 @@ def two_passes_with_a_key_value_cache():
             place = end
         return total
 
-    return descending(optimizer, loss_of, clears_first=True), tokens()
+    return trained(loss_of, attention, embed, head), tokens()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,43 +15,13 @@ from torch.utils.checkpoint import (
     set_checkpoint_early_stop,
 )
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, trained
+from programs.transformers_text import model_of
 
 FAMILY = Family("checkpointed")
 
-plainly = functools.partial(checkpoint, use_reentrant=False)
-reentrantly = functools.partial(checkpoint, use_reentrant=True)
-
-
-def in_blocks(blocks, run, *, lr=0.05, leaf=False, between=lambda x: x):
-    """A step of blocks that are run one by one, and a mean of squares."""
-    optimizer = torch.optim.SGD(blocks.parameters(), lr=lr, momentum=0.9)
-
-    def loss_of(x):
-        if leaf:
-            x = x.detach().requires_grad_()
-        for block in blocks:
-            x = between(run(block, x))
-        return x.square().mean()
-
-    return descending(optimizer, loss_of)
-
-
-def dense(*inner, width=16, count=3):
-    return nn.ModuleList(
-        nn.Sequential(nn.Linear(width, width), *[make() for make in inner]) for _ in range(count)
-    )
-
-
-@FAMILY.add("batch norm")
-def batch_norm_1d():
-    return in_blocks(dense(lambda: nn.BatchNorm1d(16), nn.GELU), plainly), torch.randn(24, 16)
-
-
-@FAMILY.add("batch norm", "reentrant")
-def batch_norm_1d_reentrant():
-    blocks = dense(nn.Tanh, lambda: nn.BatchNorm1d(16, momentum=0.3))
-    return in_blocks(blocks, reentrantly, leaf=True), torch.randn(24, 16)
+plainly = partial(checkpoint, use_reentrant=False)
+reentrantly = partial(checkpoint, use_reentrant=True)
 
 
 class Bottleneck(nn.Module):
@@ -65,46 +35,6 @@ class Bottleneck(nn.Module):
     def forward(self, x):
         out = F.relu(self.first(self.narrow(x)), inplace=True)
         return F.relu(x + self.second(self.wide(out)))
-
-
-@FAMILY.add("batch norm", "convolution")
-def residual_blocks_with_batch_norm():
-    blocks = nn.ModuleList(Bottleneck(8) for _ in range(3))
-    return in_blocks(blocks, plainly), torch.randn(4, 8, 10, 10)
-
-
-@FAMILY.add("instance norm")
-def instance_norm_that_tracks():
-    blocks = nn.ModuleList(
-        nn.Sequential(nn.Conv1d(6, 6, 3, padding=1), nn.InstanceNorm1d(6, track_running_stats=True), nn.ELU())
-        for _ in range(3)
-    )
-    return in_blocks(blocks, plainly), torch.randn(5, 6, 16)
-
-
-@FAMILY.add("spectral norm")
-def spectral_norm_of_weights():
-    blocks = nn.ModuleList(
-        nn.Sequential(parametrizations.spectral_norm(nn.Linear(12, 12)), nn.LeakyReLU(0.2)) for _ in range(3)
-    )
-    return in_blocks(blocks, plainly), torch.randn(16, 12)
-
-
-@FAMILY.add("spectral norm", "dropout")
-def spectral_norm_and_dropout():
-    blocks = nn.ModuleList(
-        nn.Sequential(parametrizations.spectral_norm(nn.Linear(12, 12)), nn.Dropout(0.2), nn.Tanh())
-        for _ in range(3)
-    )
-    return in_blocks(blocks, reentrantly, leaf=True), torch.randn(16, 12)
-
-
-@FAMILY.add("weight norm")
-def weight_norm_of_weights():
-    blocks = nn.ModuleList(
-        nn.Sequential(parametrizations.weight_norm(nn.Linear(12, 12)), nn.Softplus()) for _ in range(3)
-    )
-    return in_blocks(blocks, plainly), torch.randn(16, 12)
 
 
 class Counting(nn.Module):
@@ -124,72 +54,9 @@ class Counting(nn.Module):
         return out - self.average
 
 
-@FAMILY.add("buffers")
-def averages_in_buffers():
-    return in_blocks(nn.ModuleList(Counting(10) for _ in range(3)), plainly), torch.randn(14, 10)
-
-
-@FAMILY.add("buffers", "reentrant")
-def averages_in_buffers_reentrant():
-    blocks = nn.ModuleList(Counting(10) for _ in range(3))
-    return in_blocks(blocks, reentrantly, leaf=True), torch.randn(14, 10)
-
-
-@FAMILY.add("dropout")
-def dropout_drawn_anew():
-    run = functools.partial(plainly, preserve_rng_state=False)
-    return in_blocks(dense(lambda: nn.Dropout(0.3), nn.Tanh), run), torch.randn(12, 16)
-
-
-@FAMILY.add("dropout", "reentrant")
-def dropout_drawn_anew_reentrant():
-    run = functools.partial(reentrantly, preserve_rng_state=False)
-    return in_blocks(dense(lambda: nn.Dropout(0.3), nn.Tanh), run, leaf=True), torch.randn(12, 16)
-
-
-@FAMILY.add("dropout")
-def two_dropouts_in_a_block():
-    blocks = dense(lambda: nn.Dropout(0.1), nn.Tanh, lambda: nn.Dropout(0.4), nn.GELU)
-    return in_blocks(blocks, plainly), torch.randn(12, 16)
-
-
-@FAMILY.add("random")
-def randomised_relu_run_to_its_end():
-    run = functools.partial(plainly, early_stop=False)
-    return in_blocks(dense(nn.RReLU, count=4), run), torch.randn(96, 16)
-
-
-@FAMILY.add("random", "reentrant")
-def randomised_relu_reentrant():
-    return in_blocks(dense(nn.RReLU, count=4), reentrantly, leaf=True), torch.randn(96, 16)
-
-
-@FAMILY.add("nested")
-def nested_calls():
-    blocks = dense(nn.GELU, lambda: nn.Dropout(0.2), count=4)
-
-    def pair(first, second, x):
-        return plainly(second, plainly(first, x))
-
-    optimizer = torch.optim.Adam(blocks.parameters(), lr=1e-2)
-
-    def loss_of(x):
-        x = plainly(pair, blocks[0], blocks[1], x)
-        x = plainly(pair, blocks[2], blocks[3], x)
-        return x.square().mean()
-
-    return descending(optimizer, loss_of), torch.randn(20, 16)
-
-
-@FAMILY.add("nested", "batch norm", "reentrant")
-def reentrant_inside_of_plain():
-    blocks = dense(lambda: nn.BatchNorm1d(16), nn.Tanh, count=2)
-    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
-
-    def both(x):
-        return blocks[1](reentrantly(blocks[0], x))
-
-    return lambda x: descend(optimizer, plainly(both, x.detach().requires_grad_()).var()), torch.randn(20, 16)
+def dense(*inner, weight=lambda layer: layer):
+    """A block of a linear layer and what comes after it."""
+    return lambda: nn.Sequential(weight(nn.Linear(16, 16)), *[make() for make in inner])
 
 
 def save_products(_context, operation, *_args, **_kwargs):
@@ -197,27 +64,94 @@ def save_products(_context, operation, *_args, **_kwargs):
     return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-@FAMILY.add("selective")
-def products_are_saved():
-    run = functools.partial(
-        plainly, context_fn=functools.partial(create_selective_checkpoint_contexts, save_products)
-    )
-    return in_blocks(dense(nn.GELU, nn.Tanh), run), torch.randn(24, 16)
+def batch_norm(**options):
+    return partial(nn.BatchNorm1d, 16, **options)
 
 
-@FAMILY.add("selective", "batch norm")
-def products_are_saved_in_front_of_batch_norm():
-    run = functools.partial(
-        plainly, context_fn=functools.partial(create_selective_checkpoint_contexts, save_products)
+_SELECTIVE = partial(plainly, context_fn=partial(create_selective_checkpoint_contexts, save_products))
+_DROP, _ROWS = partial(nn.Dropout, 0.3), (24, 16)
+# What makes a block, how each of three is run, and the shape of the batch.
+_BLOCKS = {
+    "batch_norm_1d": (dense(batch_norm(), nn.GELU), plainly, _ROWS),
+    "batch_norm_1d_reentrant": (dense(nn.Tanh, batch_norm(momentum=0.3)), reentrantly, _ROWS),
+    "residual_blocks_with_batch_norm": (partial(Bottleneck, 8), plainly, (4, 8, 10, 10)),
+    "instance_norm_that_tracks": (
+        lambda: nn.Sequential(
+            nn.Conv1d(6, 6, 3, padding=1), nn.InstanceNorm1d(6, track_running_stats=True), nn.ELU()
+        ),
+        plainly,
+        (5, 6, 16),
+    ),
+    "spectral_norm_of_weights": (dense(nn.LeakyReLU, weight=parametrizations.spectral_norm), plainly, _ROWS),
+    "spectral_norm_and_dropout": (
+        dense(_DROP, nn.Tanh, weight=parametrizations.spectral_norm),
+        reentrantly,
+        _ROWS,
+    ),
+    "weight_norm_of_weights": (dense(nn.Softplus, weight=parametrizations.weight_norm), plainly, _ROWS),
+    "averages_in_buffers": (partial(Counting, 10), plainly, (14, 10)),
+    "averages_in_buffers_reentrant": (partial(Counting, 10), reentrantly, (14, 10)),
+    "dropout_drawn_anew": (dense(_DROP, nn.Tanh), partial(plainly, preserve_rng_state=False), _ROWS),
+    "dropout_drawn_anew_reentrant": (
+        dense(_DROP, nn.Tanh),
+        partial(reentrantly, preserve_rng_state=False),
+        _ROWS,
+    ),
+    "two_dropouts_in_a_block": (dense(_DROP, nn.Tanh, _DROP, nn.GELU), plainly, _ROWS),
+    "randomised_relu_run_to_its_end": (dense(nn.RReLU), partial(plainly, early_stop=False), (96, 16)),
+    "randomised_relu_reentrant": (dense(nn.RReLU), reentrantly, (96, 16)),
+    "products_are_saved": (dense(nn.GELU, nn.Tanh), _SELECTIVE, _ROWS),
+    "products_are_saved_in_front_of_batch_norm": (dense(batch_norm(), nn.SiLU), _SELECTIVE, _ROWS),
+}
+
+
+def in_blocks(make, run, shape):
+    """A step of three blocks that are run one by one, and a mean of squares."""
+    blocks = nn.ModuleList(make() for _ in range(3))
+    is_reentrant = "use_reentrant" in run.keywords and run.keywords["use_reentrant"]
+
+    def loss_of(x):
+        x = x.detach().requires_grad_() if is_reentrant else x
+        for block in blocks:
+            x = run(block, x)
+        return x.square().mean()
+
+    return trained(loss_of, blocks), torch.randn(shape)
+
+
+for _name, _block in _BLOCKS.items():
+    FAMILY.put(_name, partial(in_blocks, *_block))
+
+
+@FAMILY.add("nested")
+def nested_calls():
+    first, second = (nn.ModuleList(dense(nn.GELU, _DROP)() for _ in range(2)) for _ in range(2))
+
+    def pair(blocks, x):
+        return plainly(blocks[1], plainly(blocks[0], x))
+
+    def loss_of(x):
+        return plainly(pair, second, plainly(pair, first, x)).square().mean()
+
+    return trained(loss_of, first, second), torch.randn(_ROWS)
+
+
+@FAMILY.add("nested", "batch norm", "reentrant")
+def reentrant_inside_of_plain():
+    first, second = (dense(batch_norm(), nn.Tanh)() for _ in range(2))
+
+    def both(x):
+        return second(reentrantly(first, x))
+
+    return trained(lambda x: plainly(both, x.detach().requires_grad_()).var(), first, second), torch.randn(
+        _ROWS
     )
-    return in_blocks(dense(lambda: nn.BatchNorm1d(16), nn.SiLU), run), torch.randn(24, 16)
 
 
 @FAMILY.add("hooks", "reentrant")
 def hook_on_a_shared_parameter():
     shared, head = nn.Linear(12, 12), nn.Linear(12, 3)
     shared.weight.register_hook(lambda gradient: gradient / (gradient.norm() + 1.0))
-    optimizer = torch.optim.SGD([*shared.parameters(), *head.parameters()], lr=0.3)
 
     def loss_of(x):
         x = torch.sin(shared(x))
@@ -225,21 +159,19 @@ def hook_on_a_shared_parameter():
         x = torch.sin(reentrantly(shared, x))
         return head(x).abs().mean()
 
-    return descending(optimizer, loss_of), torch.randn(30, 12)
+    return trained(loss_of, shared, head), torch.randn(30, 12)
 
 
 @FAMILY.add("shared", "reentrant")
 def one_layer_with_and_without():
     layer, head = nn.Linear(16, 16, bias=False), nn.Linear(16, 1)
-    optimizer = torch.optim.AdamW([*layer.parameters(), *head.parameters()], lr=1e-2)
 
     def loss_of(x):
         x = torch.tanh(layer(x))
         x = torch.tanh(reentrantly(layer, x))
-        x = torch.tanh(layer(x))
-        return head(x).square().mean()
+        return head(torch.tanh(layer(x))).square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(40, 16)
+    return trained(loss_of, layer, head), torch.randn(40, 16)
 
 
 class Attending(nn.Module):
@@ -257,7 +189,6 @@ class Attending(nn.Module):
 @FAMILY.add("arguments")
 def keywords_in_and_tuples_out():
     layers = nn.ModuleList(Attending(8) for _ in range(3))
-    optimizer = torch.optim.Adam(layers.parameters(), lr=1e-3)
 
     def loss_of(batch):
         x, penalty = batch["x"], 0.0
@@ -266,28 +197,24 @@ def keywords_in_and_tuples_out():
             x, penalty = x + change, penalty + spread
         return x.square().mean() + 0.1 * penalty
 
-    return descending(optimizer, loss_of), {
-        "x": torch.randn(3, 10, 8),
-        "mask": torch.zeros(10, 10).masked_fill(torch.ones(10, 10).triu(1) > 0, -9.0),
-    }
+    mask = torch.zeros(10, 10).masked_fill(torch.ones(10, 10).triu(1) > 0, -9.0)
+    return trained(loss_of, layers), {"x": torch.randn(3, 10, 8), "mask": mask}
 
 
 @FAMILY.add("arguments", "reentrant")
 def inputs_without_gradients():
     first, second = nn.Linear(12, 12), nn.Linear(12, 2)
-    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.2)
 
     def loss_of(batch):
         hidden = torch.relu(reentrantly(first, batch["x"]))
         return F.cross_entropy(second(hidden), batch["y"])
 
-    return descending(optimizer, loss_of), {"x": torch.randn(18, 12), "y": torch.randint(2, (18,))}
+    return trained(loss_of, first, second), {"x": torch.randn(18, 12), "y": torch.randint(2, (18,))}
 
 
 @FAMILY.add("early stop", "buffers")
 def run_to_the_end_or_not():
     counting = nn.ModuleList(Counting(10) for _ in range(2))
-    optimizer = torch.optim.SGD(counting.parameters(), lr=0.1)
 
     def last(x):
         out = counting[1].layer(x).sigmoid()
@@ -297,18 +224,16 @@ def run_to_the_end_or_not():
     def loss_of(x):
         with set_checkpoint_early_stop(False):
             x = plainly(counting[0], x)
-        x = plainly(last, x)
-        return x.square().mean()
+        return plainly(last, x).square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(14, 10)
+    return trained(loss_of, counting), torch.randn(14, 10)
 
 
 @FAMILY.add("gan", "batch norm")
 def adversaries():
     maker = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8))
     critic = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
-    of_maker = torch.optim.Adam(maker.parameters(), lr=2e-3, betas=(0.5, 0.9))
-    of_critic = torch.optim.Adam(critic.parameters(), lr=2e-3, betas=(0.5, 0.9))
+    of_maker, of_critic = (torch.optim.Adam(part.parameters(), 2e-3) for part in (maker, critic))
 
     def step(batch):
         made = plainly(maker, batch["noise"])
@@ -323,7 +248,6 @@ def adversaries():
 @FAMILY.add("recurrent")
 def cells_one_by_one():
     cell, head = nn.GRUCell(8, 12), nn.Linear(12, 8)
-    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
 
     def loss_of(x):
         state, loss = x.new_zeros(x.shape[0], 12), 0.0
@@ -332,13 +256,12 @@ def cells_one_by_one():
             loss = loss + F.mse_loss(head(state), x[:, at + 1])
         return loss
 
-    return descending(optimizer, loss_of), torch.randn(5, 6, 8)
+    return trained(loss_of, cell, head), torch.randn(5, 6, 8)
 
 
 @FAMILY.add("recurrent", "reentrant")
 def lstm_cells_reentrant():
     cell, head = nn.LSTMCell(8, 10), nn.Linear(10, 1)
-    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
 
     def advance(x, state, memory):
         return cell(x, (state, memory))
@@ -350,13 +273,12 @@ def lstm_cells_reentrant():
             state, memory = reentrantly(advance, x[:, at], state, memory)
         return head(state).square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(5, 4, 8)
+    return trained(loss_of, cell, head), torch.randn(5, 4, 8)
 
 
 @FAMILY.add("in place")
 def results_overwritten_by_the_caller():
-    blocks = dense(nn.Tanh)
-    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
+    blocks = nn.ModuleList(dense(nn.Tanh)() for _ in range(3))
 
     def loss_of(x):
         for block in blocks:
@@ -364,38 +286,25 @@ def results_overwritten_by_the_caller():
             x.mul_(1.25)
         return x.square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(24, 16)
+    return trained(loss_of, blocks), torch.randn(_ROWS)
 
 
-def small_transformer(kind, *, use_reentrant, **sizes):
+_SIZES = {"vocab_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "hidden_size": 16}
+_SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "ffn_dim": 24}
+_LAYERS = {
+    "llama_layers_reentrant": ("Llama", True, {"num_key_value_heads": 1}),
+    "opt_layers": ("OPT", False, {"word_embed_proj_dim": 16, "dropout": 0.2}),
+    "gpt_neox_layers_reentrant": ("GPTNeoX", True, {"hidden_dropout": 0.1}),
+}
+
+
+def small_transformer(kind, use_reentrant, sizes):
     """A step of a model of transformers whose layers are checkpointed by its own switch."""
-    import transformers
-
-    sizes = {"vocab_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | sizes
-    model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
-    model.train()
+    model = model_of(f"{kind}:ForCausalLM", _SIZES | sizes)
     model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-
-    return descending(
-        optimizer, lambda ids: model(input_ids=ids, labels=ids, use_cache=False).loss
-    ), torch.randint(3, 32, (2, 10))
+    ids = torch.randint(3, 32, (2, 10))
+    return trained(lambda ids: model(input_ids=ids, labels=ids, use_cache=False).loss, model), ids
 
 
-_LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-
-
-@FAMILY.add("transformers", "reentrant")
-def llama_layers_reentrant():
-    return small_transformer("Llama", use_reentrant=True, num_key_value_heads=1, **_LAYERS)
-
-
-@FAMILY.add("transformers", "dropout")
-def opt_layers():
-    sizes = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return small_transformer("OPT", use_reentrant=False, word_embed_proj_dim=16, dropout=0.2, **sizes)
-
-
-@FAMILY.add("transformers", "dropout", "reentrant")
-def gpt_neox_layers_reentrant():
-    return small_transformer("GPTNeoX", use_reentrant=True, hidden_dropout=0.1, **_LAYERS)
+for _name, _options in _LAYERS.items():
+    FAMILY.put(_name, partial(small_transformer, *_options), "transformers")

@@ -6,14 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, trained
 
 FAMILY = Family("convolutions")
-
-
-def train(model, optimizer, loss_of):
-
-    return descending(optimizer, lambda batch: loss_of(model, batch))
 
 
 def classify(model, batch):
@@ -54,49 +49,7 @@ def grouped_bottlenecks():
         nn.Flatten(),
         nn.Linear(64, 5),
     )
-    return train(model, torch.optim.Adam(model.parameters()), classify), pictures()
-
-
-class SqueezeExcite(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.down, self.up = nn.Conv2d(channels, channels // 4, 1), nn.Conv2d(channels // 4, channels, 1)
-
-    def forward(self, x):
-        return x * torch.sigmoid(self.up(F.silu(self.down(x.mean((2, 3), keepdim=True)))))
-
-
-class Inverted(nn.Module):
-    def __init__(self, channels, expansion=3):
-        super().__init__()
-        wide = channels * expansion
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, wide, 1, bias=False),
-            nn.BatchNorm2d(wide),
-            nn.Hardswish(),
-            nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False),
-            nn.BatchNorm2d(wide),
-            nn.Hardswish(),
-            SqueezeExcite(wide),
-            nn.Conv2d(wide, channels, 1, bias=False),
-            nn.BatchNorm2d(channels),
-        )
-
-    def forward(self, x):
-        return x + self.layers(x)
-
-
-@FAMILY.add("mobilenet", "depthwise", "squeeze")
-def inverted_residuals_with_squeeze_and_excitation():
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, 2, 1),
-        Inverted(8),
-        Inverted(8),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(8, 5),
-    )
-    return train(model, torch.optim.RMSprop(model.parameters(), lr=1e-3), classify), pictures()
+    return trained(lambda batch: classify(model, batch), model), pictures()
 
 
 class Dense(nn.Module):
@@ -130,7 +83,7 @@ def dense_blocks():
         nn.Flatten(),
         nn.Linear(20, 5),
     )
-    return train(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), classify), pictures(4)
+    return trained(lambda batch: classify(model, batch), model), pictures(4)
 
 
 @FAMILY.add("1d", "causal", "gated")
@@ -182,9 +135,7 @@ def video_and_volume():
         nn.ELU(),
         nn.ConvTranspose3d(4, 1, 2, 2),
     )
-    return train(
-        model, torch.optim.SGD(model.parameters(), 0.01), lambda m, x: F.smooth_l1_loss(m(x), x)
-    ), torch.randn(2, 1, 4, 8, 8)
+    return trained(lambda x: F.smooth_l1_loss(model(x), x), model), torch.randn(2, 1, 4, 8, 8)
 
 
 @FAMILY.add("norm", "local response", "ceil")
@@ -200,7 +151,7 @@ def alexnet_like_with_odd_pools():
         nn.Dropout(),
         nn.Linear(6, 5),
     )
-    return train(model, torch.optim.Adadelta(model.parameters()), classify), pictures(12)
+    return trained(lambda batch: classify(model, batch), model), pictures(12)
 
 
 @FAMILY.add("norm", "channels last", "group norm")
@@ -219,7 +170,7 @@ def channels_last_group_norm():
         return model(x).mean((2, 3)).square().sum()
 
     batch = torch.randn(4, 4, 10, 10).to(memory_format=torch.channels_last)
-    return train(model, torch.optim.SGD(model.parameters(), lr=0.1), loss_of), batch
+    return trained(lambda batch: loss_of(model, batch), model), batch
 
 
 class ConvNext(nn.Module):
@@ -250,15 +201,12 @@ def convnext_blocks():
     def smooth(model, batch):
         return F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1)
 
-    return train(model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05), smooth), pictures(
-        4
-    )
+    return trained(lambda batch: smooth(model, batch), model), pictures(4)
 
 
 @FAMILY.add("involution", "unfold")
 def local_attention_by_unfold_and_fold():
     query, kernel = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 9, 1)
-    optimizer = torch.optim.Adam([*query.parameters(), *kernel.parameters()])
 
     def loss_of(x):
         batch, channels, height, width = x.shape
@@ -268,4 +216,4 @@ def local_attention_by_unfold_and_fold():
         back = F.fold((patches * weights).flatten(1, 2), (height, width), 3, padding=1)
         return (mixed - x).square().mean() + back.abs().mean()
 
-    return descending(optimizer, loss_of), torch.randn(2, 4, 8, 8)
+    return trained(loss_of, query, kernel), torch.randn(2, 4, 8, 8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -10,26 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, trained
 
 FAMILY = Family("dense")
-
-
-@FAMILY.add("sgd")
-def mlp_tanh():
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    criterion = nn.CrossEntropyLoss()
-
-    def step(batch):
-        inputs, labels = batch
-        optimizer.zero_grad()
-        loss = criterion(model(inputs), labels)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, (torch.randn(96, 8), torch.randint(0, 3, (96,)))
 
 
 @FAMILY.add("activations")
@@ -66,11 +48,7 @@ def mlp_every_activation():
     model = nn.Sequential(
         *[layer for one in activations for layer in (nn.Linear(8, 8), one)], nn.Linear(8, 1)
     )
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-    return descending(optimizer, lambda batch: model(batch).square().mean(), clears_first=True), torch.randn(
-        64, 8
-    )
+    return trained(lambda batch: model(batch).square().mean(), model), torch.randn(64, 8)
 
 
 @FAMILY.add("dropout", "random")
@@ -103,26 +81,9 @@ def every_dropout():
     return step, torch.randn(3, 2, 6, 6)
 
 
-@FAMILY.add("random", "depth")
-def stochastic_depth():
-    blocks = nn.ModuleList(nn.Sequential(nn.Linear(10, 10), nn.ReLU()) for _ in range(4))
-    head = nn.Linear(10, 3)
-    optimizer = torch.optim.SGD([*blocks.parameters(), *head.parameters()], lr=0.1)
-
-    def loss_of(x):
-        for number, block in enumerate(blocks, 1):
-            survival = 1 - 0.2 * number
-            kept = torch.rand(x.shape[0], 1).lt(survival).to(x.dtype) / survival
-            x = x + kept * block(x)
-        return head(x).square().mean()
-
-    return descending(optimizer, loss_of), torch.randn(64, 10)
-
-
 @FAMILY.add("random", "noise")
 def gaussian_noise_and_mixup_on_tensors():
     model = nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 4))
-    optimizer = torch.optim.AdamW(model.parameters())
 
     def loss_of(batch):
         x, y, share = batch["x"], batch["y"], batch["share"]
@@ -132,7 +93,7 @@ def gaussian_noise_and_mixup_on_tensors():
         logits = model(mixed)
         return share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[other])
 
-    return descending(optimizer, loss_of), {
+    return trained(loss_of, model), {
         "x": torch.randn(64, 8),
         "y": torch.randint(0, 4, (64,)),
         "share": torch.tensor(0.7),
@@ -142,46 +103,7 @@ def gaussian_noise_and_mixup_on_tensors():
 @FAMILY.add("dtype")
 def double_precision():
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).double()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, amsgrad=True)
-
-    return descending(optimizer, lambda x: model(x).exp().mean().log(), clears_first=True), torch.randn(
-        90, 8, dtype=torch.float64
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    width: int = 12
-    depth: int = 3
-    scale: float = 0.5
-    gates: tuple[str, ...] = ("sigmoid", "tanh")
-
-
-class Gated(nn.Module):
-    def __init__(self, settings: Settings):
-        super().__init__()
-        self.settings = settings
-        self.layers = nn.ModuleList(
-            nn.Linear(settings.width, 2 * settings.width) for _ in range(settings.depth)
-        )
-
-    def forward(self, x):
-        for layer in self.layers:
-            value, gate = layer(x).chunk(2, dim=-1)
-            for name in self.settings.gates:
-                gate = getattr(torch, name)(gate)
-            x = x + self.settings.scale * value * gate
-        return F.glu(x, dim=-1)
-
-
-@FAMILY.add("config", "dataclass")
-def gated_by_a_dataclass():
-    model = Gated(Settings())
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9, centered=True)
-
-    return descending(optimizer, lambda x: model(x).square().sum(-1).mean(), clears_first=True), torch.randn(
-        70, 12
-    )
+    return trained(lambda x: model(x).exp().mean().log(), model), torch.randn(90, 8, dtype=torch.float64)
 
 
 @FAMILY.add("init")
@@ -189,7 +111,6 @@ def maxout_with_noisy_linear():
     weight = nn.Parameter(torch.empty(3, 8, 6))
     mean, spread = nn.Parameter(torch.randn(4, 8) / 3), nn.Parameter(torch.full((4, 8), 0.017))
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
-    optimizer = torch.optim.Adam([weight, mean, spread])
 
     def loss_of(x):
         hidden = torch.einsum("bi,koi->bko", x, weight).amax(1)
@@ -197,14 +118,13 @@ def maxout_with_noisy_linear():
         out = F.linear(hidden, mean + spread * torch.outer(row, column))
         return out.square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(70, 6)
+    return trained(loss_of, weight, mean, spread), torch.randn(70, 6)
 
 
 @FAMILY.add("bilinear", "einsum")
 def bilinear_and_factorisation_machine():
     bilinear = nn.Bilinear(5, 6, 4)
     linear, factors = nn.Linear(11, 1), nn.Parameter(torch.randn(11, 3) * 0.1)
-    optimizer = torch.optim.Adagrad([*bilinear.parameters(), *linear.parameters(), factors], lr=0.05)
 
     def loss_of(batch):
         left, right, target = batch
@@ -215,7 +135,11 @@ def bilinear_and_factorisation_machine():
             + bilinear(left, right).square().mean()
         )
 
-    return descending(optimizer, loss_of), (torch.randn(80, 5), torch.randn(80, 6), torch.rand(80, 1).round())
+    return trained(loss_of, bilinear, linear, factors), (
+        torch.randn(80, 5),
+        torch.randn(80, 6),
+        torch.rand(80, 1).round(),
+    )
 
 
 @FAMILY.add("lazy", "shape")
@@ -224,18 +148,15 @@ def lazy_linear_after_flatten_and_unflatten():
         nn.Unflatten(1, (4, 3)), nn.Flatten(), nn.LazyLinear(9), nn.ReLU(), nn.LazyLinear(2)
     )
     model(torch.zeros(1, 12))  # materialise
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    return descending(optimizer, lambda x: model(x).var(dim=0).sum()), torch.randn(64, 12)
+    return trained(lambda x: model(x).var(dim=0).sum(), model), torch.randn(64, 12)
 
 
 @FAMILY.add("checkpoint", "reentrant")
 def checkpoint_sequential():
     model: Any = nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(6)])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def loss_of(x):
         x = x.requires_grad_()
         return torch.utils.checkpoint.checkpoint_sequential(model, 3, x, use_reentrant=True).square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(32, 16)
+    return trained(loss_of, model), torch.randn(32, 16)

@@ -1,18 +1,15 @@
-"""How people write steps: trainers, callables, partials, hooks, accumulation, schedulers, logs, averages, compilers."""
+"""How people write steps: hooks, contexts, operators of their own, schedulers, teachers, several passes, batches that change."""
 
 from __future__ import annotations
 
-import functools
-import types
-from collections import defaultdict, namedtuple
+import copy
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family
+from programs.program import Family, descend, descending, trained
 
 FAMILY = Family("forms")
 
@@ -25,160 +22,8 @@ def labelled(count=64):
     return torch.randn(count, 6), torch.randint(0, 3, (count,))
 
 
-class Trainer:
-    """Everything in attributes, the step a bound method that calls others."""
-
-    def __init__(self, model, **options):
-        self.model = model
-        self.options = types.SimpleNamespace(**options)
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=self.options.lr)
-        self.criterion = nn.CrossEntropyLoss(label_smoothing=self.options.smoothing)
-
-    def loss(self, batch):
-        inputs, labels = batch
-        return self.criterion(self.model(inputs), labels)
-
-    def training_step(self, batch):
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(batch)
-        loss.backward()
-        if self.options.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
-        self.optimizer.step()
-        return loss.detach()
-
-
-@FAMILY.add("trainer", "bound method", "clip")
-def bound_method_of_a_trainer():
-    return Trainer(net(), lr=1e-3, smoothing=0.1, clip=1.0).training_step, labelled()
-
-
-@FAMILY.add("callable object", "dataclass")
-def callable_dataclass():
-    @dataclass
-    class Step:
-        model: nn.Module
-        optimizer: torch.optim.Optimizer
-        weights: dict[str, float] = field(default_factory=lambda: {"ce": 1.0, "l2": 1e-2})
-
-        def __call__(self, batch):
-            logits = self.model(batch[0])
-            parts = {"ce": F.cross_entropy(logits, batch[1]), "l2": logits.square().mean()}
-            loss = sum(self.weights[name] * part for name, part in parts.items())
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            return {name: part.detach() for name, part in parts.items()}
-
-    model = net()
-    return Step(model, torch.optim.SGD(model.parameters(), lr=0.1)), labelled()
-
-
-def _general_step(batch, model, optimizer, *, criterion, scale=1.0):
-    inputs, labels = batch
-    loss = criterion(model(inputs), labels) * scale
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
-@FAMILY.add("partial")
-def partial_of_a_function():
-    model = net()
-    optimizer = torch.optim.Adam(model.parameters())
-    return functools.partial(
-        _general_step, model=model, optimizer=optimizer, criterion=F.cross_entropy, scale=0.5
-    ), labelled()
-
-
-SMOOTHING, WEIGHTS, TABLE = 0.1, torch.tensor([1.0, 2.0, 0.5]), {"scale": [0.5, 2.0]}
-
-
-def _weighted(logits, labels):
-    return TABLE["scale"][0] * F.cross_entropy(logits, labels, weight=WEIGHTS, label_smoothing=SMOOTHING)
-
-
-@FAMILY.add("globals")
-def constants_and_functions_of_the_module():
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
-
-    def step(batch):
-        loss = _weighted(model(batch[0]), batch[1])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("logging", "python state")
-def counters_and_logs_after_the_step():
-    class Loop:
-        def __init__(self):
-            self.model = net()
-            self.optimizer = torch.optim.Adam(self.model.parameters())
-            self.seen = 0
-            self.history = defaultdict(list)
-
-        def step(self, batch):
-            loss = F.cross_entropy(self.model(batch[0]), batch[1])
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            self.seen += 1
-            self.history["loss"].append(loss.item())
-            return loss.detach()
-
-    return Loop().step, labelled()
-
-
-@FAMILY.add("logging", "metrics")
-def metrics_in_tensors():
-    model = net()
-    optimizer = torch.optim.Adam(model.parameters())
-    metrics = {
-        "loss": torch.zeros(()),
-        "correct": torch.zeros((), dtype=torch.long),
-        "confusion": torch.zeros(3, 3, dtype=torch.long),
-    }
-
-    def step(batch):
-        x, y = batch
-        logits = model(x)
-        loss = F.cross_entropy(logits, y)
-        optimizer.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
-        optimizer.step()
-        with torch.no_grad():
-            guess = logits.argmax(1)
-            metrics["loss"].mul_(0.9).add_(loss, alpha=0.1)
-            metrics["correct"] += (guess == y).sum()
-            metrics["confusion"] += torch.bincount(3 * y + guess, minlength=9).view(3, 3)
-        return loss.detach(), norm
-
-    return step, labelled()
-
-
-@FAMILY.add("hooks", "forward")
-def forward_hooks_that_store_features():
-    model = net()
-    features = {}
-    model[1].register_forward_hook(lambda module, args, out: features.__setitem__("hidden", out))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(batch):
-        logits = model(batch[0])
-        loss = F.cross_entropy(logits, batch[1]) + 1e-2 * features["hidden"].abs().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), lr=0.1, **options)
 
 
 @FAMILY.add("hooks", "tensor", "module")
@@ -190,34 +35,13 @@ def hooks_that_change_activations_and_gradients():
         lambda module, inner, outer: tuple(g.clamp(-0.1, 0.1) for g in inner)
     )
     model[0].weight.register_hook(lambda g: g / (g.norm() + 1e-6))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(batch):
+    def loss_of(batch):
         hidden = model(batch[0])
         hidden.register_hook(lambda g: g * 2)
-        loss = F.cross_entropy(hidden, batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.cross_entropy(hidden, batch[1])
 
-    return step, labelled()
-
-
-@FAMILY.add("compile")
-def compiled_model():
-    model = net()
-    fast = torch.compile(model, backend="eager")
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(batch):
-        loss = F.cross_entropy(fast(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
+    return descending(sgd(model), loss_of, clears_first=True), labelled()
 
 
 def _smooth_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -227,56 +51,16 @@ def _smooth_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 @FAMILY.add("compile", "jit")
 def scripted_loss():
-    model = net()
-    criterion = torch.jit.script(_smooth_loss)
-
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(batch):
-        loss = criterion(model(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
-
-
-Sample = namedtuple("Sample", ["words", "label", "extra"])
-
-
-@FAMILY.add("batch", "nested", "namedtuple")
-def nested_batch_of_every_container():
-    embed, mix = nn.Embedding(9, 6), net()
-    optimizer = torch.optim.Adam([*embed.parameters(), *mix.parameters()])
-
-    def step(batch):
-        sample, options = batch
-        x = embed(sample.words).mean(1) + sample.extra["bias"][0]
-        if options["augment"]:
-            x = x * options["scale"]
-        loss = F.cross_entropy(mix(x), sample.label, reduction=options["reduction"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach(), {"logits": [x.detach()]}
-
-    sample = Sample(
-        torch.randint(0, 9, (32, 4)), torch.randint(0, 3, (32,)), {"bias": [torch.randn(6), None]}
-    )
-    return step, (sample, {"augment": True, "scale": 0.5, "reduction": "mean"})
+    model, criterion = net(), torch.jit.script(_smooth_loss)
+    return trained(lambda batch: criterion(model(batch[0]), batch[1]), model), labelled()
 
 
 @FAMILY.add("branches", "flags", "context manager")
 def branches_on_plain_values_and_own_contexts():
     model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = sgd(model)
     settings = {"noise": 0.1, "mixed": False, "penalties": ("l1", "l2")}
-    penalties = {
-        "l1": lambda p: p.abs().sum(),
-        "l2": lambda p: p.square().sum(),
-        "max": lambda p: p.abs().max(),
-    }
+    penalties = {"l1": lambda p: p.abs().sum(), "l2": lambda p: p.square().sum(), "max": lambda p: p.max()}
 
     @contextmanager
     def training(module):
@@ -291,10 +75,8 @@ def branches_on_plain_values_and_own_contexts():
         x, y = batch
         if settings["noise"] > 0:
             x = x + settings["noise"] * torch.randn_like(x)
-        with (
-            training(model) as active,
-            torch.autocast("cpu", torch.bfloat16) if settings["mixed"] else nullcontext(),
-        ):
+        mixed = torch.autocast("cpu", torch.bfloat16) if settings["mixed"] else nullcontext()
+        with training(model) as active, mixed:
             loss = F.cross_entropy(active(x), y)
         for name in settings["penalties"]:
             loss = loss + 1e-4 * sum(penalties[name](p) for p in model.parameters() if p.ndim > 1)
@@ -311,26 +93,12 @@ def branches_on_plain_values_and_own_contexts():
 @FAMILY.add("custom op")
 def operators_of_ones_own():
     model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(batch):
-        loss = F.cross_entropy(swish(model(batch[0])), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, labelled()
+    return trained(lambda batch: F.cross_entropy(swish(model(batch[0])), batch[1]), model), labelled()
 
 
 @torch.library.custom_op("programs::swish", mutates_args=())
 def swish(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(x)
-
-
-@swish.register_fake
-def _(x):
-    return torch.empty_like(x)
 
 
 @torch.library.custom_op("programs::swish_backward", mutates_args=())
@@ -339,12 +107,123 @@ def swish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return gradient * share * (1 + x * (1 - share))
 
 
-@swish_backward.register_fake
-def _(gradient, x):
-    return torch.empty_like(x)
-
-
+swish.register_fake(torch.empty_like)
+swish_backward.register_fake(lambda gradient, x: torch.empty_like(x))
 swish.register_autograd(
     lambda ctx, gradient: swish_backward(gradient, ctx.saved_tensors[0]),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
 )
+
+
+@FAMILY.add("scheduler", "inside")
+def scheduler_stepped_inside():
+    model = net()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+
+    def step(batch):
+        loss = descend(optimizer, F.cross_entropy(model(batch[0]), batch[1]), clears_first=True)
+        scheduler.step()
+        return loss
+
+    return step, labelled()
+
+
+@FAMILY.add("average", "teacher")
+def mean_teacher_consistency():
+    student = net()
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = sgd(student, momentum=0.9)
+
+    def step(batch):
+        x, y = batch
+        noisy = student(x + 0.05 * torch.randn_like(x))
+        with torch.no_grad():
+            calm = teacher(x).softmax(1)
+        sure = (calm.amax(1) > 0.4).float()
+        loss = F.cross_entropy(noisy, y) + (sure * (noisy.softmax(1) - calm).square().sum(1)).mean()
+        descend(optimizer, loss, clears_first=True)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 0.05)
+        return loss.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("two losses", "retain_graph")
+def two_backwards_through_one_graph():
+    body, left, right = nn.Linear(6, 12), nn.Linear(12, 3), nn.Linear(12, 2)
+    optimizer = torch.optim.Adam(nn.ModuleList([body, left, right]).parameters())
+
+    def step(batch):
+        x, y = batch
+        hidden = torch.tanh(body(x))
+        first, second = F.cross_entropy(left(hidden), y), F.cross_entropy(right(hidden), y % 2)
+        optimizer.zero_grad()
+        first.backward(retain_graph=True)
+        shared = body.weight.grad.clone()
+        body.weight.grad = None
+        second.backward()
+        other = body.weight.grad
+        dot = (shared * other).sum()
+        projected = torch.where(dot < 0, other - dot / shared.square().sum() * shared, other)
+        body.weight.grad = shared + projected
+        optimizer.step()
+        return first.detach() + second.detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("refused", "closure")
+def optimizer_with_a_closure():
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def step(batch):
+        def closure():
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batch[0]), batch[1])
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    return step, labelled()
+
+
+@FAMILY.add("batch", "contrastive")
+def a_queue_of_negatives_in_the_batch():
+    encoder = net()
+    optimizer = torch.optim.Adam(encoder.parameters(), 1e-3)
+
+    def step(batch):
+        keys = F.normalize(encoder(batch["x"]), dim=1)
+        negatives = torch.cat(batch["queue"])
+        loss = F.cross_entropy(keys @ negatives.T / 0.1, torch.zeros(len(keys), dtype=torch.long))
+        descend(optimizer, loss, clears_first=True)
+        batch["queue"].append(keys.detach())
+        batch["queue"].pop(0)
+        return loss.detach()
+
+    queue = [F.normalize(torch.randn(24, 3), dim=1) for _ in range(3)]
+    return step, {"x": torch.randn(24, 6), "queue": queue}
+
+
+class Accumulates:
+    def __init__(self):
+        self.model, self.calls = net(), 0
+        self.optimizer = sgd(self.model)
+
+    def step(self, batch):
+        self.calls += 1
+        loss = F.cross_entropy(self.model(batch[0]), batch[1]) / 2
+        loss.backward()
+        if self.calls % 2 == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return loss.detach()
+
+
+@FAMILY.add("accumulation")
+def an_update_at_every_second_call():
+    return Accumulates().step, labelled()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, trained
 
 FAMILY = Family("generative")
 
@@ -19,131 +19,11 @@ def net(*sizes, last=None):
     return nn.Sequential(*layers[:-1], *([last] if last else []))
 
 
-@FAMILY.add("gan", "two optimizers")
-def adversarial_pair():
-    generator, critic = net(4, 12, 6), net(6, 12, 1)
-    for_generator = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.999))
-    for_critic = torch.optim.Adam(critic.parameters(), lr=2e-4, betas=(0.5, 0.999))
-    criterion = nn.BCEWithLogitsLoss()
-
-    def step(real):
-        noise = torch.randn(len(real), 4)
-        fake = generator(noise)
-        for_critic.zero_grad()
-        on_real, on_fake = critic(real), critic(fake.detach())
-        loss_c = criterion(on_real, torch.ones_like(on_real)) + criterion(on_fake, torch.zeros_like(on_fake))
-        loss_c.backward()
-        for_critic.step()
-        for_generator.zero_grad()
-        again = critic(fake)
-        loss_g = criterion(again, torch.ones_like(again))
-        loss_g.backward()
-        for_generator.step()
-        return loss_c.item(), loss_g.item()
-
-    return step, torch.randn(32, 6)
-
-
-@FAMILY.add("gan", "convolution", "freeze", "hinge")
-def conditional_convolutional_gan():
-    class Generator(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.label = nn.Embedding(3, 4)
-            self.layers = nn.Sequential(
-                nn.ConvTranspose2d(8, 8, 3, 1, 0),
-                nn.BatchNorm2d(8),
-                nn.ReLU(True),
-                nn.ConvTranspose2d(8, 1, 4, 2, 1),
-                nn.Tanh(),
-            )
-
-        def forward(self, noise, labels):
-            return self.layers(torch.cat([noise, self.label(labels)], 1)[..., None, None])
-
-    generator = Generator()
-    critic, project = (
-        nn.Sequential(nn.Conv2d(1, 6, 3, 2, 1), nn.LeakyReLU(0.2, inplace=True), nn.Flatten()),
-        nn.Embedding(3, 54),
-    )
-    judges = nn.ModuleList([critic, project])
-    d_optimizer, g_optimizer = (
-        torch.optim.RMSprop(judges.parameters(), lr=5e-5),
-        torch.optim.RMSprop(generator.parameters(), lr=5e-5),
-    )
-
-    def score(images, labels):
-        features = critic(images)
-        return (features * project(labels)).sum(1)
-
-    def step(images, real_label=1.0):
-        pictures, labels = images
-        judges.requires_grad_(True)
-        fake = generator(torch.randn(len(pictures), 4), labels).detach()
-        d_loss = (
-            F.relu(real_label - score(pictures, labels)).mean()
-            + F.relu(real_label + score(fake, labels)).mean()
-        )
-        descend(d_optimizer, d_loss, clears_first=True)
-        judges.requires_grad_(False)
-        g_loss = -score(generator(torch.randn(len(pictures), 4), labels), labels).mean()
-        descend(g_optimizer, g_loss, clears_first=True)
-        return {"d": d_loss.detach(), "g": g_loss.detach()}
-
-    return step, (torch.randn(6, 1, 6, 6), torch.randint(0, 3, (6,)))
-
-
-@FAMILY.add("cycle", "shared optimizer", "chain")
-def cycle_consistent_translation():
-    there, back = net(4, 10, 4), net(4, 10, 4)
-    judge_a, judge_b = net(4, 8, 1), net(4, 8, 1)
-    import itertools
-
-    for_maps = torch.optim.Adam(itertools.chain(there.parameters(), back.parameters()), lr=1e-3)
-    for_judges = torch.optim.Adam(
-        [{"params": judge_a.parameters()}, {"params": judge_b.parameters(), "lr": 2e-3}], lr=1e-3
-    )
-
-    def step(batch):
-        a, b = batch["a"], batch["b"]
-        fake_b, fake_a = there(a), back(b)
-        cycle = F.l1_loss(back(fake_b), a) + F.l1_loss(there(fake_a), b)
-        fooled = (judge_a(fake_a) - 1).square().mean() + (judge_b(fake_b) - 1).square().mean()
-        for_maps.zero_grad()
-        (fooled + 10 * cycle).backward()
-        for_maps.step()
-        judged = 0
-        for judge, real, fake in ((judge_a, a, fake_a), (judge_b, b, fake_b)):
-            judged = judged + (judge(real) - 1).square().mean() + judge(fake.detach()).square().mean()
-        descend(for_judges, judged, clears_first=True)
-        return cycle.detach(), judged.detach()
-
-    return step, {"a": torch.randn(20, 4), "b": torch.randn(20, 4)}
-
-
-@FAMILY.add("vae", "random")
-def variational_autoencoder():
-    encode, decode = net(10, 16, 6), net(3, 16, 10)
-    optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters()], lr=1e-3)
-
-    def step(x):
-        mean, log_variance = encode(x).chunk(2, 1)
-        z = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
-        reconstruction = F.binary_cross_entropy_with_logits(decode(z), x, reduction="sum")
-        divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
-        loss = (reconstruction + divergence) / len(x)
-        descend(optimizer, loss, clears_first=True)
-        return {"loss": loss.detach(), "kl": divergence.detach()}
-
-    return step, torch.rand(32, 10).round()
-
-
 @FAMILY.add("vae", "torch.distributions")
 def variational_autoencoder_with_distributions():
     from torch.distributions import Independent, Normal, kl_divergence
 
     encode, decode = net(6, 12, 6), net(3, 12, 6)
-    optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters()])
 
     def loss_of(x):
         mean, spread = encode(x).chunk(2, -1)
@@ -157,46 +37,7 @@ def variational_autoencoder_with_distributions():
         likelihood = Normal(decode(z), 0.5, validate_args=False).log_prob(x).sum(-1)
         return (kl_divergence(posterior, prior.expand(mean.shape[:1])) - likelihood).mean()
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(32, 6)
-
-
-@FAMILY.add("vae", "gumbel", "random")
-def categorical_autoencoder_by_gumbel_softmax():
-    encode, decode = net(8, 16, 12), net(12, 16, 8)
-    optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters()])
-
-    def loss_of(batch):
-        x, temperature = batch
-        logits = encode(x).view(-1, 3, 4)
-        soft = F.softmax(
-            (logits - torch.log(-torch.log(torch.rand_like(logits) + 1e-10) + 1e-10)) / temperature, -1
-        )
-        hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
-        z = hard - soft.detach() + soft
-        q = logits.softmax(-1)
-        return F.mse_loss(decode(z.flatten(1)), x) + (q * (q * 4 + 1e-9).log()).sum((1, 2)).mean()
-
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(32, 8), torch.tensor(0.8))
-
-
-@FAMILY.add("autoencoder", "noise", "sparse")
-def denoising_sparse_autoencoder():
-    encode, decode = nn.Linear(12, 20), nn.Linear(20, 12, bias=False)
-    decode.weight = nn.Parameter(encode.weight.detach().T.clone())
-    optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters()])
-
-    def step(x):
-        code = torch.sigmoid(encode(F.dropout(x, 0.3)))
-        active = code.mean(0)
-        sparse = (0.1 * torch.log(0.1 / active) + 0.9 * torch.log(0.9 / (1 - active))).sum()
-        top = code * (code >= code.topk(5, 1).values[:, -1:])
-        loss = F.mse_loss(decode(top), x) + 0.01 * sparse
-        descend(optimizer, loss, clears_first=True)
-        with torch.no_grad():
-            decode.weight.div_(decode.weight.norm(dim=0, keepdim=True))
-        return loss.detach()
-
-    return step, torch.rand(40, 12)
+    return trained(loss_of, encode, decode), torch.randn(32, 6)
 
 
 class Coupling(nn.Module):
@@ -235,28 +76,6 @@ def real_nvp():
         return loss.detach()
 
     return step, torch.randn(40, 6)
-
-
-@FAMILY.add("flow", "masked")
-def masked_autoregressive_density():
-    class Masked(nn.Linear):
-        def __init__(self, inside, outside, mask):
-            super().__init__(inside, outside)
-            self.register_buffer("mask", mask)
-
-        def forward(self, x):
-            return F.linear(x, self.weight * self.mask, self.bias)
-
-    degrees = torch.arange(12) % 4
-    first = Masked(5, 12, (degrees[:, None] >= torch.arange(5)[None]).float())
-    last = Masked(12, 10, (torch.arange(5).repeat(2)[:, None] > degrees[None]).float())
-    optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()])
-
-    def loss_of(x):
-        mean, log_scale = last(torch.relu(first(x))).chunk(2, 1)
-        return (0.5 * ((x - mean) * torch.exp(-log_scale)).square() + log_scale).sum(1).mean()
-
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(40, 5)
 
 
 class Denoiser(nn.Module):
@@ -299,19 +118,6 @@ def diffusion_with_levels_from_the_batch_and_an_average():
     return step, (torch.randn(6, 1, 8, 8), torch.randn(6, 1, 8, 8), torch.rand(6, 1, 1, 1) + 0.1)
 
 
-@FAMILY.add("flow matching", "random")
-def flow_matching():
-    field = net(5, 16, 16, 4)
-    optimizer = torch.optim.Adam(field.parameters())
-
-    def loss_of(x):
-        time, start = torch.rand(len(x), 1), torch.randn_like(x)
-        place = torch.lerp(start, x, time)
-        return (field(torch.cat([place, time], 1)) - (x - start)).square().mean()
-
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(40, 4)
-
-
 @FAMILY.add("boltzmann", "by hand", "random")
 def restricted_boltzmann_machine_without_autograd():
     weight, visible, hidden = torch.randn(8, 5) * 0.1, torch.zeros(8), torch.zeros(5)
@@ -334,7 +140,6 @@ def restricted_boltzmann_machine_without_autograd():
 def consistency_of_two_views_with_the_same_masks():
     """One network sees a view and a noisy view with the same dropout masks; what it draws otherwise goes on as before."""
     network = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Dropout(0.3), nn.Linear(24, 24), nn.Dropout(0.1))
-    optimizer = torch.optim.AdamW(network.parameters())
 
     def loss_of(batch):
         state = torch.random.get_rng_state()
@@ -345,4 +150,4 @@ def consistency_of_two_views_with_the_same_masks():
             second = network(noisy)
         return F.mse_loss(second, first.detach()) + (first * torch.rand_like(first)).square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(64, 6)
+    return trained(loss_of, network), torch.randn(64, 6)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, trained
 
 FAMILY = Family("indexing")
 
@@ -14,7 +14,6 @@ FAMILY = Family("indexing")
 @FAMILY.add("graph", "index_add")
 def graph_convolution_by_index_add():
     layers = nn.ModuleList([nn.Linear(5, 8), nn.Linear(8, 3)])
-    optimizer = torch.optim.Adam(layers.parameters())
 
     def propagate(x, edges):
         source, target = edges
@@ -27,7 +26,7 @@ def graph_convolution_by_index_add():
         logits = propagate(layers[1](x), graph["edges"])
         return F.cross_entropy(logits[graph["labelled"]], graph["y"])
 
-    return descending(optimizer, loss_of, clears_first=True), {
+    return trained(loss_of, layers), {
         "x": torch.randn(20, 5),
         "edges": torch.randint(0, 20, (2, 60)),
         "labelled": torch.arange(0, 20, 3),
@@ -38,7 +37,6 @@ def graph_convolution_by_index_add():
 @FAMILY.add("graph", "attention", "scatter_reduce")
 def graph_attention_by_scatter_softmax():
     project, score = nn.Linear(4, 6), nn.Linear(12, 1)
-    optimizer = torch.optim.SGD([*project.parameters(), *score.parameters()], lr=0.1)
 
     def loss_of(batch):
         nodes, (source, target) = batch
@@ -50,7 +48,7 @@ def graph_attention_by_scatter_softmax():
         out = torch.zeros_like(x).scatter_add(0, target[:, None].expand(-1, 6), share[:, None] * x[source])
         return (out - x).square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), (
+    return trained(loss_of, project, score), (
         torch.randn(16, 4),
         (torch.randint(0, 16, (50,)), torch.arange(50) % 16),
     )
@@ -59,7 +57,6 @@ def graph_attention_by_scatter_softmax():
 @FAMILY.add("segments", "include_self")
 def segment_reductions():
     embed = nn.Linear(4, 6)
-    optimizer = torch.optim.Adam(embed.parameters())
 
     def loss_of(batch):
         x, segment = batch
@@ -78,35 +75,12 @@ def segment_reductions():
         )
         return found.square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(30, 4), torch.arange(30) // 6)
-
-
-@FAMILY.add("points", "max")
-def point_net():
-    local, head = (
-        nn.Sequential(nn.Conv1d(3, 8, 1), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 12, 1)),
-        nn.Linear(12, 4),
-    )
-    align = nn.Linear(3, 9)
-    optimizer = torch.optim.Adam([*local.parameters(), *head.parameters(), *align.parameters()])
-
-    def loss_of(batch):
-        points, labels = batch
-        turn = align(points.amax(1)).view(-1, 3, 3) + torch.eye(3)
-        pooled = local((points @ turn).mT).max(dim=2).values
-        straight = torch.linalg.matrix_norm(turn @ turn.mT - torch.eye(3)).mean()
-        return F.cross_entropy(head(pooled), labels) + 1e-3 * straight
-
-    return descending(optimizer, loss_of, clears_first=True), (
-        torch.randn(6, 24, 3),
-        torch.randint(0, 4, (6,)),
-    )
+    return trained(loss_of, embed), (torch.randn(30, 4), torch.arange(30) // 6)
 
 
 @FAMILY.add("points", "neighbours", "topk")
 def edge_convolution_on_nearest_neighbours():
     edge = nn.Sequential(nn.Linear(6, 10), nn.LeakyReLU(0.2), nn.Linear(10, 5))
-    optimizer = torch.optim.AdamW(edge.parameters())
 
     def loss_of(points):
         near = torch.cdist(points, points).topk(5, largest=False).indices[..., 1:]
@@ -116,13 +90,12 @@ def edge_convolution_on_nearest_neighbours():
         out = edge(torch.cat([middle, neighbours - middle], -1)).amax(2)
         return out.logsumexp(1).square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 16, 3)
+    return trained(loss_of, edge), torch.randn(4, 16, 3)
 
 
 @FAMILY.add("index_put", "accumulate")
 def writing_through_indices():
     layer = nn.Linear(6, 6)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
     def loss_of(batch):
         x, rows, columns = batch
@@ -135,7 +108,7 @@ def writing_through_indices():
         canvas[..., -1] *= 0.5
         return canvas.square().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), (
+    return trained(loss_of, layer), (
         torch.randn(8, 6),
         torch.tensor([7, 3, 5]),
         torch.tensor([0, 0, 1, 9, 1, 9]),
@@ -145,7 +118,6 @@ def writing_through_indices():
 @FAMILY.add("views", "inplace", "as_strided")
 def aliases_of_every_kind():
     first, second = nn.Linear(8, 8), nn.Linear(4, 4)
-    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.05)
 
     def loss_of(x):
         h = first(x)
@@ -160,13 +132,12 @@ def aliases_of_every_kind():
         z.diagonal()[:4].neg_()
         return z.square().mean() + y.unfold(1, 4, 4).mean() + torch.movedim(windows, 0, 2).amax()
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(24, 8)
+    return trained(loss_of, first, second), torch.randn(24, 8)
 
 
 @FAMILY.add("masked", "where", "scatter")
 def masks_and_fills():
     layer, mask_token = nn.Linear(6, 6), nn.Parameter(torch.zeros(6))
-    optimizer = torch.optim.Adam([*layer.parameters(), mask_token])
 
     def loss_of(batch):
         x, hidden = batch
@@ -177,7 +148,7 @@ def masks_and_fills():
         out2 = torch.zeros_like(out).masked_scatter(hidden.unsqueeze(-1).expand_as(out), out)
         return (wrong * hidden).sum() / hidden.sum() + out2.abs().mean()
 
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(4, 12, 6), torch.rand(4, 12) > 0.5)
+    return trained(loss_of, layer, mask_token), (torch.randn(4, 12, 6), torch.rand(4, 12) > 0.5)
 
 
 @FAMILY.add("sort", "cumulative", "search")
@@ -231,49 +202,3 @@ def vector_quantised_autoencoder():
         }
 
     return step, torch.randn(40, 8)
-
-
-@FAMILY.add("slots", "loop", "attention")
-def slot_attention():
-    key_value, query, update = nn.Linear(6, 12), nn.Linear(6, 6), nn.GRUCell(6, 6)
-    mean = nn.Parameter(torch.zeros(6))
-    optimizer = torch.optim.Adam([*key_value.parameters(), *query.parameters(), *update.parameters(), mean])
-
-    def loss_of(x):
-        k, v = key_value(x).chunk(2, -1)
-        slots = mean + 0.1 * torch.randn(len(x), 4, 6)
-        for _ in range(3):
-            share = torch.einsum("bnd,bsd->bns", k, query(F.layer_norm(slots, (6,)))).softmax(-1)
-            share = share / share.sum(1, keepdim=True)
-            slots = update(torch.einsum("bns,bnd->bsd", share, v).flatten(0, 1), slots.flatten(0, 1)).view_as(
-                slots
-            )
-        return slots.var(1).mean() - torch.logdet(slots @ slots.mT + torch.eye(4)).mean() * 1e-3
-
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 15, 6)
-
-
-@FAMILY.add("recommender", "many tables")
-def deep_recommender():
-    tables = nn.ModuleDict({f"field_{i}": nn.Embedding(size, 4) for i, size in enumerate((7, 11, 5, 13))})
-    bottom, top = nn.Linear(3, 4), nn.Sequential(nn.Linear(14, 8), nn.ReLU(), nn.Linear(8, 1))
-    optimizer = torch.optim.Adagrad(
-        [*tables.parameters(), *bottom.parameters(), *top.parameters()], lr=0.05, lr_decay=1e-3
-    )
-    above = torch.triu_indices(5, 5, 1)
-
-    def loss_of(batch):
-        dense = F.relu(bottom(batch["dense"]))
-        fields = [tables[name](batch["sparse"][name]) for name in tables]
-        stacked = torch.stack([dense, *fields], 1)
-        products = (stacked @ stacked.mT)[:, above[0], above[1]]
-        return F.binary_cross_entropy_with_logits(
-            top(torch.cat([dense, products], 1)).squeeze(1), batch["click"]
-        )
-
-    sparse = {f"field_{i}": torch.randint(0, size, (48,)) for i, size in enumerate((7, 11, 5, 13))}
-    return descending(optimizer, loss_of, clears_first=True), {
-        "dense": torch.randn(48, 3),
-        "sparse": sparse,
-        "click": torch.rand(48).round(),
-    }

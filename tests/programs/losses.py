@@ -8,19 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descending
+from programs.program import Family, trained
 
 FAMILY = Family("losses")
 
 
 def small_net(inside=6, outside=4):
     return nn.Sequential(nn.Linear(inside, 10), nn.Tanh(), nn.Linear(10, outside))
-
-
-def trained(model, loss_of, **options):
-    optimizer = torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
-
-    return descending(optimizer, lambda batch: loss_of(*batch), clears_first=True)
 
 
 @FAMILY.add("classification")
@@ -40,7 +34,7 @@ def every_form_of_cross_entropy():
         )
 
     batch = (torch.randn(64, 6), torch.randint(0, 5, (64,)), torch.rand(64, 5).softmax(1))
-    return trained(model, loss_of), batch
+    return trained(lambda batch: loss_of(*batch), model), batch
 
 
 @FAMILY.add("binary")
@@ -58,7 +52,7 @@ def every_binary_loss():
             + F.relu(1 - logits * (2 * y - 1)).square().mean()
         )
 
-    return trained(model, loss_of), (torch.randn(64, 6), torch.rand(64, 3).round())
+    return trained(lambda batch: loss_of(*batch), model), (torch.randn(64, 6), torch.rand(64, 3).round())
 
 
 @FAMILY.add("regression")
@@ -81,7 +75,7 @@ def every_regression_loss():
             - torch.corrcoef(torch.stack([mean[:, 0], y[:, 0]]))[0, 1]
         )
 
-    return trained(model, loss_of, lr=0.01), (torch.randn(64, 6), torch.randn(64, 2))
+    return trained(lambda batch: loss_of(*batch), model), (torch.randn(64, 6), torch.randn(64, 2))
 
 
 @FAMILY.add("distributions")
@@ -99,7 +93,7 @@ def divergences_between_distributions():
         wasserstein = (log_p.exp().cumsum(1) - log_q.exp().cumsum(1)).abs().sum(1).mean()
         return F.kl_div(log_p, log_q.exp(), reduction="batchmean") + js / 2 + wasserstein
 
-    return trained(student, loss_of), (torch.randn(64, 6),)
+    return trained(lambda batch: loss_of(*batch), student), (torch.randn(64, 6),)
 
 
 @FAMILY.add("metric", "siamese")
@@ -120,27 +114,12 @@ def metric_losses_of_siamese_twins():
             + contrastive
         )
 
-    return trained(model, loss_of), (
+    return trained(lambda batch: loss_of(*batch), model), (
         torch.randn(40, 6),
         torch.randn(40, 6),
         torch.randn(40, 6),
         torch.rand(40).round(),
     )
-
-
-@FAMILY.add("contrastive")
-def info_nce_with_a_learned_temperature():
-    left, right = small_net(), small_net(5)
-    temperature = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-    model = nn.ModuleList([left, right, nn.ParameterList([temperature])])
-
-    def loss_of(images, texts):
-        a, b = F.normalize(left(images), dim=-1), F.normalize(right(texts), dim=-1)
-        logits = temperature.exp().clamp(max=100) * a @ b.T
-        labels = torch.arange(len(logits), device=logits.device)
-        return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels)) / 2
-
-    return trained(model, loss_of), (torch.randn(24, 6), torch.randn(24, 5))
 
 
 @FAMILY.add("self-supervised", "redundancy")
@@ -159,7 +138,7 @@ def barlow_twins_and_vicreg():
         covariance = sum(off_diagonal(torch.cov(z.T)).square().sum() / 4 for z in (a, b))
         return barlow + F.mse_loss(a, b) + spread + covariance
 
-    return trained(model, loss_of), (torch.randn(40, 6), torch.randn(40, 6))
+    return trained(lambda batch: loss_of(*batch), model), (torch.randn(40, 6), torch.randn(40, 6))
 
 
 @FAMILY.add("margin", "face")
@@ -174,26 +153,10 @@ def additive_angular_margin():
             16 * torch.where(hot, torch.cos(torch.acos(cosine) + 0.3), cosine), y
         ) + F.multi_margin_loss(cosine, y)
 
-    return trained(nn.ModuleList([model, nn.ParameterList([centers])]), loss_of), (
+    return trained(lambda batch: loss_of(*batch), nn.ModuleList([model, nn.ParameterList([centers])])), (
         torch.randn(40, 6),
         torch.randint(0, 5, (40,)),
     )
-
-
-@FAMILY.add("optimal transport", "loop")
-def sinkhorn_distance():
-    model = small_net(2, 2)
-
-    def loss_of(x, y):
-        cost = torch.cdist(model(x), y, p=2).square()
-        f, g = torch.zeros(len(x)), torch.zeros(len(y))
-        for _ in range(6):
-            f = -0.1 * torch.logsumexp((g - cost) / 0.1 - math.log(len(y)), 1)
-            g = -0.1 * torch.logsumexp((f[:, None] - cost) / 0.1 - math.log(len(x)), 0)
-        share = torch.exp((f[:, None] + g - cost) / 0.1) / cost.numel()
-        return (share * cost).sum()
-
-    return trained(model, loss_of), (torch.randn(14, 2), torch.randn(16, 2))
 
 
 @FAMILY.add("survival", "cumulative")
@@ -206,27 +169,10 @@ def cox_partial_likelihood():
         happened = event[torch.argsort(time, descending=True)]
         return -((risk - risk.logcumsumexp(0)) * happened).sum() / happened.sum()
 
-    return trained(model, loss_of), (torch.randn(40, 6), torch.rand(40), torch.rand(40).round())
-
-
-@FAMILY.add("boxes", "iou")
-def generalised_box_overlap():
-    model = small_net(outside=4)
-
-    def loss_of(x, wanted):
-        center, size = model(x).split(2, 1)
-        size = F.softplus(size)
-        low, high = center - size / 2, center + size / 2
-        other_low, other_high = wanted.split(2, 1)
-        overlap = (torch.minimum(high, other_high) - torch.maximum(low, other_low)).clamp(min=0).prod(1)
-        union = (high - low).prod(1) + (other_high - other_low).prod(1) - overlap
-        hull = (torch.maximum(high, other_high) - torch.minimum(low, other_low)).prod(1)
-        return (1 - overlap / union + (hull - union) / hull).mean()
-
-    corners = torch.randn(40, 2)
-    return trained(model, loss_of), (
+    return trained(lambda batch: loss_of(*batch), model), (
         torch.randn(40, 6),
-        torch.cat([corners, corners + torch.rand(40, 2) + 0.1], 1),
+        torch.rand(40),
+        torch.rand(40).round(),
     )
 
 
@@ -240,7 +186,7 @@ def hard_example_mining():
         median = each.detach().median()
         return hardest.mean() + torch.where(each > median, each, each * 0.1).mean() + each.quantile(0.9)
 
-    return trained(model, loss_of), (torch.randn(48, 6), torch.randint(0, 2, (48,)))
+    return trained(lambda batch: loss_of(*batch), model), (torch.randn(48, 6), torch.randint(0, 2, (48,)))
 
 
 @FAMILY.add("ctc", "mean", "lengths as lists")
@@ -254,4 +200,9 @@ def ctc_of_scanned_lines():
         return criterion(scores, text, [(width + 1) // 2 for width in widths], counts)
 
     text = torch.randint(0, 6, (11,))
-    return trained(columns, loss_of), (torch.randn(3, 6, 20), text, [20, 15, 4], [4, 3, 4])
+    return trained(lambda batch: loss_of(*batch), columns), (
+        torch.randn(3, 6, 20),
+        text,
+        [20, 15, 4],
+        [4, 3, 4],
+    )

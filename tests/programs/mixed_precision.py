@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.amp import custom_bwd, custom_fwd
 
-from programs.program import Factory, Family, descending
+from programs.program import Factory, Family, trained
 
 FAMILY = Family("mixed_precision")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -31,14 +31,6 @@ def _of(make: Callable[[torch.dtype], Any], dtype: torch.dtype) -> Factory:
     return lambda: make(dtype)
 
 
-def trained(loss_of, *modules, rate=1e-2, momentum=0.0):
-    """A step of gradient descent on a loss."""
-    parameters = [parameter for module in modules for parameter in module.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=rate, momentum=momentum)
-
-    return descending(optimizer, loss_of)
-
-
 @both("shared weights", "embedding")
 def tied_embedding(dtype):
     table, mix = nn.Embedding(30, 16), nn.Linear(16, 16)
@@ -50,7 +42,7 @@ def tied_embedding(dtype):
             again = F.linear(mix(h), table.weight)
             return F.cross_entropy((logits + again).flatten(0, 1), tokens[:, 1:].flatten())
 
-    return trained(loss_of, table, mix, rate=0.1), torch.randint(0, 30, (8, 9))
+    return trained(loss_of, table, mix), torch.randint(0, 30, (8, 9))
 
 
 @both("nested")

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from programs.program import Family, descending
+from programs.program import Family, trained
 
 FAMILY = Family("normalised")
 
@@ -35,11 +35,10 @@ class Norms(nn.Module):
 @FAMILY.add("norm")
 def residual_norms():
     model = Norms()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
-
-    return descending(
-        optimizer, lambda batch: F.mse_loss(model(batch["x"]), batch["y"]), clears_first=True
-    ), {"x": torch.randn(48, 12), "y": torch.randn(48, 12)}
+    return trained(lambda batch: F.mse_loss(model(batch["x"]), batch["y"]), model), {
+        "x": torch.randn(48, 12),
+        "y": torch.randn(48, 12),
+    }
 
 
 @FAMILY.add("norm", "frozen")
@@ -67,9 +66,7 @@ def weight_norm():
         nn.Tanh(),
         parametrizations.weight_norm(nn.Linear(8, 2), dim=None),
     )
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    return descending(optimizer, lambda x: model(x).square().mean(), clears_first=True), torch.randn(80, 6)
+    return trained(lambda x: model(x).square().mean(), model), torch.randn(80, 6)
 
 
 @FAMILY.add("parametrization", "buffers")
@@ -79,11 +76,7 @@ def spectral_norm():
         nn.LeakyReLU(0.2),
         parametrizations.spectral_norm(nn.Linear(8, 1)),
     )
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    return descending(optimizer, lambda x: F.softplus(-model(x)).mean(), clears_first=True), torch.randn(
-        80, 6
-    )
+    return trained(lambda x: F.softplus(-model(x)).mean(), model), torch.randn(80, 6)
 
 
 class Symmetric(nn.Module):
@@ -95,13 +88,12 @@ class Symmetric(nn.Module):
 def symmetric_weight():
     layer = nn.Linear(8, 8)
     parametrize.register_parametrization(layer, "weight", Symmetric())
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
     def loss_of(x):
         with parametrize.cached():
             return (layer(layer(x)) - x).square().mean()
 
-    return descending(optimizer, loss_of), torch.randn(50, 8)
+    return trained(loss_of, layer), torch.randn(50, 8)
 
 
 @FAMILY.add("parametrization", "linalg", "data dependent bytes")
@@ -109,6 +101,4 @@ def orthogonal_weight_by_matrix_exp():
     model = nn.Sequential(
         parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map="matrix_exp"), nn.Tanh(), nn.Linear(6, 2)
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    return descending(optimizer, lambda x: model(x).square().mean()), torch.randn(80, 6)
+    return trained(lambda x: model(x).square().mean(), model), torch.randn(80, 6)

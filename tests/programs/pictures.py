@@ -6,14 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descending
+from programs.program import Family, trained
 
 FAMILY = Family("pictures")
-
-
-def train(model, optimizer, loss_of):
-
-    return descending(optimizer, lambda batch: loss_of(model, batch))
 
 
 class UNet(nn.Module):
@@ -56,7 +51,7 @@ def unet_with_dice_loss():
         dice = 1 - (2 * overlap + 1) / (share.sum((1, 2)) + mask.sum((1, 2)) + 1)
         return F.cross_entropy(logits, mask.long()) + dice.mean()
 
-    return train(model, torch.optim.AdamW(model.parameters()), dice), (
+    return trained(lambda batch: dice(model, batch), model), (
         torch.randn(2, 1, 16, 16),
         torch.rand(2, 16, 16).round(),
     )
@@ -84,11 +79,7 @@ def atrous_pyramid_with_ignored_pixels():
     labels = torch.randint(0, 4, (3, 12, 12))
     labels[0, :4] = 255
     return (
-        train(
-            model,
-            torch.optim.SGD(model.parameters(), 0.1),
-            lambda m, b: F.cross_entropy(m(b[0]), b[1], ignore_index=255),
-        ),
+        trained(lambda b: F.cross_entropy(model(b[0]), b[1], ignore_index=255), model),
         (torch.randn(3, 3, 12, 12), labels),
     )
 
@@ -107,7 +98,7 @@ def super_resolution():
         rough = F.interpolate(small, scale_factor=3, mode="bicubic", align_corners=False)
         return ((model(small) + rough - large).square() + 1e-6).sqrt().mean()
 
-    return train(model, torch.optim.Adam(model.parameters(), betas=(0.5, 0.99)), charbonnier), (
+    return trained(lambda batch: charbonnier(model, batch), model), (
         torch.rand(4, 1, 6, 6),
         torch.rand(4, 1, 18, 18),
     )
@@ -119,30 +110,25 @@ def spatial_transformer():
     nn.init.zeros_(locate[1].weight)
     with torch.no_grad():
         locate[1].bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
-    optimizer = torch.optim.SGD([*locate.parameters(), *head.parameters()], lr=0.01)
 
     def loss_of(batch):
         x, y = batch
         grid = F.affine_grid(locate(x).view(-1, 2, 3), x.shape, align_corners=False)
         return F.cross_entropy(head(F.grid_sample(x, grid, align_corners=False).flatten(1)), y)
 
-    return descending(optimizer, loss_of, clears_first=True), (
-        torch.randn(6, 1, 8, 8),
-        torch.randint(0, 3, (6,)),
-    )
+    return trained(loss_of, locate, head), (torch.randn(6, 1, 8, 8), torch.randint(0, 3, (6,)))
 
 
 @FAMILY.add("pool", "unpool")
 def segnet_with_unpooling():
     down, up = nn.Conv2d(2, 6, 3, padding=1), nn.Conv2d(6, 2, 3, padding=1)
-    optimizer = torch.optim.Adam([*down.parameters(), *up.parameters()], lr=1e-3)
     pool, unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
     def loss_of(x):
         hidden, where = pool(F.relu(down(x)))
         return F.binary_cross_entropy_with_logits(up(unpool(hidden, where)), x.sigmoid())
 
-    return descending(optimizer, loss_of, clears_first=True), torch.randn(4, 2, 8, 8)
+    return trained(loss_of, down, up), torch.randn(4, 2, 8, 8)
 
 
 @FAMILY.add("style transfer", "hooks", "input gradient")
@@ -185,46 +171,3 @@ def style_transfer_by_gram_matrices():
         return loss.detach()
 
     return step, (torch.rand(1, 3, 12, 12), torch.rand(1, 3, 12, 12))
-
-
-@FAMILY.add("deep supervision", "multi task")
-def deeply_supervised_multi_task():
-    class Shared(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stages = nn.ModuleList(
-                [nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, 2, 1), nn.Conv2d(6, 6, 3, 2, 1)]
-            )
-            self.depth = nn.ModuleList(nn.Conv2d(6, 1, 1) for _ in self.stages)
-            self.label = nn.Linear(6, 4)
-            self.log_variance = nn.Parameter(torch.zeros(2))
-
-        def forward(self, x):
-            depths = []
-            for stage, head in zip(self.stages, self.depth, strict=True):
-                x = F.relu(stage(x))
-                depths.append(F.interpolate(head(x), (8, 8)))
-            return depths, self.label(x.amax((2, 3)))
-
-    model = Shared()
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(batch):
-        depths, logits = model(batch["image"])
-        losses = torch.stack(
-            [
-                sum(F.huber_loss(d, batch["depth"]) for d in depths),
-                F.nll_loss(logits.log_softmax(1), batch["label"]),
-            ]
-        )
-        total = (losses * torch.exp(-model.log_variance) + model.log_variance).sum()
-        optimizer.zero_grad(set_to_none=True)
-        total.backward()
-        optimizer.step()
-        return {"total": total.detach(), "each": losses.detach()}
-
-    return step, {
-        "image": torch.randn(4, 3, 8, 8),
-        "depth": torch.rand(4, 1, 8, 8),
-        "label": torch.randint(0, 4, (4,)),
-    }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
+_ADAM = partial(torch.optim.Adam, lr=1e-2)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ def descending(
         return descend(optimizer, loss_of(batch), clears_first=clears_first)
 
     return step
+
+
+def trained(loss_of: Callable[[Any], Any], *parts: Any, by: Any = _ADAM) -> Any:
+    """A step that descends a loss, by the parameters of some modules and some parameters."""
+    parameters = [p for part in parts for p in (part.parameters() if hasattr(part, "parameters") else [part])]
+    return descending(by(parameters), loss_of, clears_first=True)
 
 
 class Family:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import logging
 import random
 import types
 from collections import deque
@@ -31,6 +32,7 @@ _WITHOUT_STATE: Final = (
     type,
     types.ModuleType,
     types.BuiltinFunctionType,
+    logging.Logger,
     torch.autocast,
     torch._ops.OpOverload,
     torch.library.CustomOpDef,
@@ -99,7 +101,7 @@ class Snapshot:
         self.leaves[path] = dense.detach().clone()
         if path.startswith("results"):
             return ()
-        self.leaves[f"{path}.requires_grad"] = tensor.requires_grad
+        self.leaves[f"{path} to autograd"] = tensor.requires_grad, tensor.is_leaf
         parts = [(f"{path}.grad", tensor.grad)] if tensor.is_leaf else []
         return [*parts, *_named(path, vars(tensor))]
 
@@ -165,8 +167,8 @@ def _function_parts(path: str, function: types.FunctionType) -> Iterable[tuple[s
 
 
 def _is_ours(function: Callable[..., Any]) -> bool:
-    """Whether it is a function of the programs: the globals of libraries are no state of a step."""
-    return (function.__module__ or "").partition(".")[0] == "programs"
+    """Whether it is a function of the tests: the globals of libraries are no state of a step."""
+    return (function.__module__ or "").partition(".")[0] in {"programs", "frontends", "tests"}
 
 
 def _generator_state(found: Any) -> Any:

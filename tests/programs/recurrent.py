@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, descending
+from programs.program import Family, descend, trained
 
 FAMILY = Family("recurrent")
 
@@ -36,7 +36,6 @@ def bidirectional_lstm_tagger():
     embed = nn.Embedding(19, 6)
     lstm = nn.LSTM(6, 7, num_layers=2, bidirectional=True, dropout=0.2, proj_size=4, batch_first=True)
     head = nn.Linear(8, 5)
-    optimizer = torch.optim.Adam([*embed.parameters(), *lstm.parameters(), *head.parameters()])
 
     def loss_of(batch):
         words, tags = batch
@@ -44,7 +43,7 @@ def bidirectional_lstm_tagger():
 
     tags = torch.randint(0, 5, (4, 6))
     tags[:, 4:] = -100
-    return descending(optimizer, loss_of, clears_first=True), (torch.randint(0, 19, (4, 6)), tags)
+    return trained(loss_of, embed, lstm, head), (torch.randint(0, 19, (4, 6)), tags)
 
 
 @FAMILY.add("gru", "state")
@@ -66,7 +65,6 @@ def gru_with_a_carried_state():
 @FAMILY.add("lstm", "cell", "loop")
 def lstm_cell_loop():
     cell, head = nn.LSTMCell(3, 8), nn.Linear(8, 3)
-    optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()])
 
     def loss_of(series):
         h, c = torch.zeros(series.shape[1], 8), torch.zeros(series.shape[1], 8)
@@ -76,13 +74,12 @@ def lstm_cell_loop():
             losses.append((head(h) - following).abs().mean())
         return torch.stack(losses).mean()
 
-    return descending(optimizer, loss_of), torch.randn(7, 6, 3)
+    return trained(loss_of, cell, head), torch.randn(7, 6, 3)
 
 
 @FAMILY.add("rnn", "packed")
 def packed_sequences():
     rnn, head = nn.GRU(3, 6, batch_first=True), nn.Linear(6, 2)
-    optimizer = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
     lengths = torch.tensor([6, 4, 2])
 
     def loss_of(batch):
@@ -91,113 +88,18 @@ def packed_sequences():
         _, last = rnn(packed)
         return F.cross_entropy(head(last[0]), labels)
 
-    return descending(optimizer, loss_of), (torch.randn(3, 6, 3), torch.randint(0, 2, (3,)))
-
-
-@FAMILY.add("gru", "attention", "teacher forcing")
-def sequence_to_sequence_with_attention():
-    class Translator(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.source, self.target = nn.Embedding(13, 6), nn.Embedding(11, 6)
-            self.encode, self.cell = nn.GRU(6, 8, batch_first=True), nn.GRUCell(14, 8)
-            self.query, self.key, self.score, self.out = (
-                nn.Linear(8, 8),
-                nn.Linear(8, 8),
-                nn.Linear(8, 1, bias=False),
-                nn.Linear(16, 11),
-            )
-
-        def forward(self, source, target):
-            states, last = self.encode(self.source(source))
-            hidden, logits = last[0], []
-            for word in self.target(target[:, :-1]).unbind(1):
-                weights = self.score(torch.tanh(self.query(hidden).unsqueeze(1) + self.key(states))).softmax(
-                    1
-                )
-                context = (weights * states).sum(1)
-                hidden = self.cell(torch.cat([word, context], 1), hidden)
-                logits.append(self.out(torch.cat([hidden, context], 1)))
-            return torch.stack(logits, 1)
-
-    model = Translator()
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-
-    def loss_of(batch):
-        return F.cross_entropy(model(*batch).transpose(1, 2), batch[1][:, 1:], label_smoothing=0.1)
-
-    return descending(optimizer, loss_of, clears_first=True), (
-        torch.randint(0, 13, (4, 5)),
-        torch.randint(0, 11, (4, 6)),
-    )
+    return trained(loss_of, rnn, head), (torch.randn(3, 6, 3), torch.randint(0, 2, (3,)))
 
 
 @FAMILY.add("ctc", "tuple lengths")
 def ctc_with_lengths_in_tuples():
     head = nn.Linear(5, 6)
-    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
 
     def loss_of(batch):
         features, transcript = batch
         return F.ctc_loss(head(features).log_softmax(-1), transcript, (10, 9, 8), (3, 3, 2), reduction="sum")
 
-    return descending(optimizer, loss_of, clears_first=True), (
-        torch.randn(10, 3, 5),
-        torch.randint(1, 6, (3, 3)),
-    )
-
-
-@FAMILY.add("dynamic programming", "soft-dtw")
-def soft_dynamic_time_warping():
-    warp = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(warp.parameters(), lr=0.05)
-
-    def loss_of(batch):
-        left, right = batch
-        cost = torch.cdist(warp(left), right).square()
-        rows = [[None] * (cost.shape[2] + 1) for _ in range(cost.shape[1] + 1)]
-        far = cost.new_full((len(cost),), 1e4)
-        rows[0] = [cost.new_zeros(len(cost)), *[far] * cost.shape[2]]
-        for i in range(1, cost.shape[1] + 1):
-            rows[i][0] = far
-            for j in range(1, cost.shape[2] + 1):
-                before = torch.stack([rows[i - 1][j - 1], rows[i - 1][j], rows[i][j - 1]])
-                rows[i][j] = cost[:, i - 1, j - 1] - torch.logsumexp(-before, 0)
-        return rows[-1][-1].mean()
-
-    return descending(optimizer, loss_of, clears_first=True), (torch.randn(4, 4, 2), torch.randn(4, 4, 2))
-
-
-@FAMILY.add("state space", "scan")
-def selective_state_space():
-    class Selective(nn.Module):
-        def __init__(self, width=6, states=4):
-            super().__init__()
-            self.enter, self.leave = nn.Linear(width, 2 * width), nn.Linear(width, width)
-            self.select = nn.Linear(width, 2 * states + width)
-            self.conv = nn.Conv1d(width, width, 3, padding=2, groups=width)
-            self.log_a, self.skip = (
-                nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1)),
-                nn.Parameter(torch.ones(width)),
-            )
-
-        def forward(self, x):
-            u, gate = self.enter(x).chunk(2, -1)
-            u = F.silu(self.conv(u.mT)[..., : x.shape[1]].mT)
-            b, c, delta = self.select(u).split([4, 4, 6], -1)
-            delta = F.softplus(delta)
-            decay = torch.exp(-delta.unsqueeze(-1) * self.log_a.exp())
-            drive = delta.unsqueeze(-1) * b.unsqueeze(2) * u.unsqueeze(-1)
-            state, found = torch.zeros_like(drive[:, 0]), []
-            for i in range(x.shape[1]):
-                state = decay[:, i] * state + drive[:, i]
-                found.append((state * c[:, i, None]).sum(-1))
-            return self.leave((torch.stack(found, 1) + self.skip * u) * F.silu(gate))
-
-    model = Selective()
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    return descending(optimizer, lambda x: F.mse_loss(model(x[:, :-1]), x[:, 1:])), torch.randn(4, 8, 6)
+    return trained(loss_of, head), (torch.randn(10, 3, 5), torch.randint(1, 6, (3, 3)))
 
 
 @FAMILY.add("truncated", "several backwards")
@@ -225,7 +127,6 @@ def truncated_back_propagation_through_time():
 def bag_of_words():
     bags = nn.ModuleList([nn.EmbeddingBag(30, 8, mode=mode) for mode in ("sum", "mean", "max")])
     head = nn.Linear(24, 3)
-    optimizer = torch.optim.Adagrad([*bags.parameters(), *head.parameters()])
     offsets = torch.tensor([0, 3, 7, 12])
 
     def loss_of(batch):
@@ -233,17 +134,13 @@ def bag_of_words():
         found = torch.cat([bag(words, offsets) for bag in bags], 1)
         return F.cross_entropy(head(found), labels)
 
-    return descending(optimizer, loss_of, clears_first=True), (
-        torch.randint(0, 30, (20,)),
-        torch.randint(0, 3, (4,)),
-    )
+    return trained(loss_of, bags, head), (torch.randint(0, 30, (20,)), torch.randint(0, 3, (4,)))
 
 
 @FAMILY.add("embedding", "renormalised")
 def skip_gram_with_negative_samples():
     center = nn.Embedding(25, 6, max_norm=1.0)
     context = nn.Embedding(25, 6, padding_idx=0, scale_grad_by_freq=True)
-    optimizer = torch.optim.SGD([*center.parameters(), *context.parameters()], lr=0.5)
 
     def loss_of(batch):
         middle, positive = batch
@@ -253,10 +150,7 @@ def skip_gram_with_negative_samples():
         bad = torch.bmm(context(negative), v.unsqueeze(2)).squeeze(2)
         return -(F.logsigmoid(good) + F.logsigmoid(-bad).sum(1)).mean()
 
-    return descending(optimizer, loss_of, clears_first=True), (
-        torch.randint(0, 25, (16,)),
-        torch.randint(1, 25, (16,)),
-    )
+    return trained(loss_of, center, context), (torch.randint(0, 25, (16,)), torch.randint(1, 25, (16,)))
 
 
 @FAMILY.add("embedding", "sparse gradient")

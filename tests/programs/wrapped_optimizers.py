@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections import defaultdict
 from functools import partial
 
@@ -11,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn, optim
 
-from programs.program import Family, descending
+from programs.program import Family, trained
 
 FAMILY = Family("wrapped optimizers")
 
@@ -26,14 +24,6 @@ def labelled(count=64):
 
 def loss_of(model, batch):
     return F.cross_entropy(model(batch[0]), batch[1])
-
-
-def trained(wrap):
-    """A usual step with an optimizer that `wrap` makes of the parameters."""
-    model = net()
-    optimizer = wrap(list(model.parameters()))
-
-    return descending(optimizer, lambda batch: loss_of(model, batch), clears_first=True), labelled()
 
 
 class Lookahead(optim.Optimizer):
@@ -103,30 +93,6 @@ class SharpnessAware(optim.Optimizer):
             for p in group["params"]
         ]
         return torch.stack(parts).norm()
-
-
-class Averaging(optim.Optimizer):
-    """Keeps averages of the weights beside the optimizer inside: exponential ones, or equal ones by a count."""
-
-    def __init__(self, base, decay=None):
-        self.base, self.decay = base, decay
-        self.param_groups, self.state, self.defaults = base.param_groups, base.state, base.defaults
-        self.averages = [p.detach().clone() for group in base.param_groups for p in group["params"]]
-        self.count = torch.zeros((), dtype=torch.int64)
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        self.base.step(closure)
-        self.count += 1
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        for average, p in zip(self.averages, parameters, strict=True):
-            if self.decay is None:
-                average.add_((p - average) / self.count)
-            else:
-                average.mul_(self.decay).add_(p, alpha=1 - self.decay)
-
-    def zero_grad(self, set_to_none=True):
-        self.base.zero_grad(set_to_none)
 
 
 class Accumulating:
@@ -262,32 +228,10 @@ class Quantised(optim.Optimizer):
                 p.add_(momentum, alpha=-group["lr"])
 
 
-class ByHand:
-    """A dict of optimizers by part of the model, each stepped under its name."""
-
-    def __init__(self, model):
-        kinds = {"0": partial(optim.SGD, lr=0.1, momentum=0.9), "2": partial(optim.AdamW, lr=1e-2)}
-        self.parts = {name: kind(model.get_submodule(name).parameters()) for name, kind in kinds.items()}
-
-    def step(self):
-        for optimizer in self.parts.values():
-            optimizer.step()
-
-    def zero_grad(self):
-        for optimizer in self.parts.values():
-            optimizer.zero_grad()
-
-
 _WRAPS = {
-    "lookahead_around_sgd": lambda p: Lookahead(optim.SGD(p, 0.1, momentum=0.9)),
-    "lookahead_around_adam": lambda p: Lookahead(optim.Adam(p, 1e-2), 0.8),
-    "lookahead_around_lookahead": lambda p: Lookahead(Lookahead(optim.SGD(p, 0.1)), 0.3),
-    "exponential_averages_inside_an_optimizer": lambda p: Averaging(optim.AdamW(p, 1e-2), 0.9),
-    "equal_averages_inside_an_optimizer": lambda p: Averaging(optim.SGD(p, 0.1, momentum=0.9)),
-    "averages_of_lookahead": lambda p: Averaging(Lookahead(optim.RMSprop(p, 1e-2)), 0.95),
+    "lookahead_around_lookahead": lambda p: Lookahead(Lookahead(optim.Adam(p, 1e-2), 0.8), 0.3),
     "chain_of_centring_clipping_and_adam": lambda p: Chain(Centred(p), Clipped(p, 1.0), optim.Adam(p, 1e-2)),
     "trust_ratios_around_sgd": lambda p: Trust(optim.SGD(p, 0.5, momentum=0.9, weight_decay=1e-3)),
-    "forwarding_by_getattr": lambda p: Forwarding(optim.AdamW(p, 1e-2)),
     "forwarding_twice": lambda p: Forwarding(Forwarding(optim.SGD(p, 0.1, nesterov=True, momentum=0.9))),
     "momentum_in_codes_of_eight_bits": Quantised,
     "quantised_inside_of_lookahead": lambda p: Lookahead(Quantised(p)),
@@ -295,25 +239,15 @@ _WRAPS = {
         optim.SGD([q for q in p if q.ndim > 1], 0.1), optim.Adam([q for q in p if q.ndim == 1], 1e-2)
     ),
 }
-for _name, _wrap in _WRAPS.items():
-    FAMILY.put(_name, partial(trained, _wrap), "wrapped")
 
 
-@FAMILY.add("wrapped", "sam")
-def sharpness_aware_in_two_steps():
+def _wrapped(wrap):
     model = net()
-    optimizer = SharpnessAware(model.parameters(), optim.SGD, lr=0.1, momentum=0.9)
+    return trained(lambda batch: loss_of(model, batch), model, by=wrap), labelled()
 
-    def step(batch):
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.ascend()
-        loss_of(model, batch).backward()
-        optimizer.descend()
-        optimizer.zero_grad()
-        return loss.detach()
 
-    return step, labelled()
+for _name, _wrap in _WRAPS.items():
+    FAMILY.put(_name, partial(_wrapped, _wrap), "wrapped")
 
 
 @FAMILY.add("wrapped", "sam", "closure")
@@ -349,83 +283,6 @@ def gradients_accumulated_by_a_wrapper():
             total += loss.detach() / 2
         optimizer.step()
         return total
-
-    return step, labelled()
-
-
-@FAMILY.add("wrapped", "dict")
-def optimizers_in_a_dict_of_an_object():
-    model = net()
-    by_hand = ByHand(model)
-
-    return descending(by_hand, lambda batch: loss_of(model, batch), clears_first=True), labelled()
-
-
-@FAMILY.add("wrapped", "dataclass")
-def optimizer_of_a_dataclass_with_an_average():
-    @dataclasses.dataclass
-    class Trainer:
-        model: nn.Module
-        average: nn.Module
-        optimizers: list[optim.Optimizer]
-
-        def fit(self, batch):
-            loss = loss_of(self.model, batch)
-            for optimizer in self.optimizers:
-                optimizer.zero_grad()
-            loss.backward()
-            for optimizer in self.optimizers:
-                optimizer.step()
-            with torch.no_grad():
-                for mean, p in zip(self.average.parameters(), self.model.parameters(), strict=True):
-                    mean.lerp_(p, 0.1)
-            return {"loss": loss.detach()}
-
-    model = net()
-    body, head = model[0], model[2]
-    optimizers = [Lookahead(optim.SGD(body.parameters(), 0.1)), Forwarding(optim.Adam(head.parameters()))]
-    return Trainer(model, copy.deepcopy(model).requires_grad_(False), optimizers).fit, labelled()
-
-
-@FAMILY.add("wrapped", "scaler")
-def scaler_around_a_forwarding_optimizer():
-    model = net()
-    optimizer = Forwarding(optim.AdamW(model.parameters(), 1e-2))
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
-
-    def step(batch):
-        optimizer.zero_grad()
-        loss = loss_of(model, batch)
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        return loss.detach()
-
-    return step, labelled()
-
-
-@FAMILY.add("wrapped", "scaler")
-def scaler_held_by_a_wrapper_with_lookahead():
-    class Scaled:
-        def __init__(self, optimizer):
-            self.optimizer = optimizer
-            self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**6, growth_interval=2)
-
-        def __call__(self, loss):
-            self.optimizer.zero_grad()
-            self.scaler.scale(loss).backward()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-
-    model = net()
-    update = Scaled(Lookahead(optim.SGD(model.parameters(), 0.1, momentum=0.9)))
-
-    def step(batch):
-        loss = loss_of(model, batch)
-        update(loss)
-        return loss.detach()
 
     return step, labelled()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
 from frontends import steps
-from step_checks import assert_like_eager
+from step_checks import assert_like_eager, together_made
 
 
 def small(norm):
@@ -32,9 +31,8 @@ def twice(features):
     return nn.Sequential(shared, nn.Tanh(), shared)
 
 
-@pytest.mark.parametrize("norm", [counted, without_weights, twice])
-def test_statistics_are_averages_over_all_batches(norm):
-    run = assert_like_eager(small(norm), calls=5)
+def test_statistics_are_averages_over_all_batches():
+    run = assert_like_eager(together_made(*map(small, (counted, without_weights, twice))), calls=5)
     assert run.counts.replans == 0
 
 

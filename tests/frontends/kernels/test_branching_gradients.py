@@ -139,8 +139,13 @@ def test_a_gradient_that_would_differ_in_its_last_bits_is_refused_at_its_line(na
     assert error.next_step
 
 
+def test_the_others_have_the_bits_of_eager():
+    assert_same_bits(lambda: stepping(lambda h, v: sum(loss(h, v) for loss in SAME_BITS.values())), steps=1)
+
+
+@pytest.mark.slow
 @together("name", SAME_BITS)
-def test_the_others_have_the_bits_of_eager(name):
+def test_each_of_them_has_the_bits_of_eager(name):
     assert_same_bits(lambda: stepping(SAME_BITS[name]), steps=1)
 
 

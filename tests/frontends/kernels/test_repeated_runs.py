@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import Counter
 
@@ -14,7 +15,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from programs.catalogue import one
 from programs.program import descending
-from step_checks import assert_same_bits, verify
+from step_checks import assert_same_bits, joined, verify
 from together import together
 
 # Each of them was wrong without a word where a checkpointed call was taken as a plain one.
@@ -51,23 +52,29 @@ def factory_of(name):
     return one("checkpointed", name).factory
 
 
-def captured(name):
+@functools.cache
+def captured(*names):
     torch.manual_seed(0)
-    step, batch = factory_of(name)()
+    step, batch = joined(*map(factory_of, names))()
     return capture_step(step, (batch,)).steady
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-@together("name", WRITE_OR_DEPEND_ON_STATE)
-def test_what_the_second_run_does_is_done(name):
-    assert_same_bits(factory_of(name))
+def test_what_the_second_run_does_is_done():
+    assert_same_bits(joined(*map(factory_of, WRITE_OR_DEPEND_ON_STATE)), steps=2)
 
 
-@together("name", COMPUTE_THE_SAME)
-def test_what_the_second_run_computes_again_is_there_once(name):
-    program = captured(name)
+def test_what_the_second_run_computes_again_is_there_once():
+    program = captured(*COMPUTE_THE_SAME)
     assert program.checkpoints
     assert not any("stay" in note for note in program.rewrites)
+    assert_same_bits(joined(*map(factory_of, COMPUTE_THE_SAME)), steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@together("name", (*WRITE_OR_DEPEND_ON_STATE, *COMPUTE_THE_SAME))
+def test_each_of_them_has_the_bits_of_eager(name):
     assert_same_bits(factory_of(name))
 
 
@@ -217,6 +224,7 @@ def test_a_draw_for_other_operands_is_refused():
 
 def test_capture_leaves_the_checkpoints_of_torch_as_they_were():
     before = dict(vars(torch.utils.checkpoint))
+    captured.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         captured("batch_norm_1d_reentrant")

@@ -13,7 +13,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace import step_trace
 from neaptide.runtime.steps.planned_step import PlannedStep
-from step_checks import as_variant, assert_same_bits, planned
+from step_checks import as_variant, assert_like_eager, assert_same_bits, planned
 
 DONE = 0
 
@@ -147,35 +147,8 @@ class Loop:
         self.shown.append(f"{self.n}: {loss.item():.4f}")
         return loss
 
-    def left(self):
-        kept = [
-            {k: n for k, n in self.optimizer.param_groups[0].items() if k in {"lr", "weight_decay"}},
-            {"n": self.scheduled.n, "rate": self.scheduled.rate},
-            vars(self.average),
-            vars(self.totals),
-            self.numbers,
-            self.shown,
-            self.n,
-            DONE,
-            type(self).calls,
-        ]
-        return plain([*kept, self.model.state_dict()])
 
-
-def plain(item):
-    """Python state as data that compares, types included."""
-    if isinstance(item, torch.Tensor):
-        return item.tolist()
-    if isinstance(item, dict):
-        return {key: plain(content) for key, content in item.items()}
-    if isinstance(item, (list, tuple)):
-        return [plain(content) for content in item]
-    return type(item).__name__, item
-
-
-STEPS = [name for name in vars(Loop) if name[0] != "_" and name not in {"calls", "descend", "left"}]
-
-
+STEPS = [name for name in vars(Loop) if name[0] != "_" and name not in {"calls", "descend"}]
 SELDOM = {
     "a_global_and_a_class",
     "in_a_function_that_trains",
@@ -186,27 +159,22 @@ SELDOM = {
 }
 
 
+def counting(name, kind=None):
+    def make():
+        global DONE  # noqa: PLW0603
+        DONE = Loop.calls = 0
+        loop = (kind or Loop)()
+        return getattr(loop, name), loop
+
+    return make
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SELDOM else ()) for name in STEPS]
 )
 def test_four_calls_leave_what_eager_leaves(name):
-    global DONE
-    found = []
-    for is_planned in (False, True):
-        loop, DONE, Loop.calls = Loop(), 0, 0
-        torch.manual_seed(1)
-        batches = [batch() for _ in range(4)]
-        before = loop.left()
-        run = (
-            planned(getattr(loop, name), batches[0], on_mismatch="error")
-            if is_planned
-            else getattr(loop, name)
-        )
-        assert loop.left() == before, "a capture changes nothing"
-        found.append(([plain(run(x)) for x in batches], loop.left()))
-        if is_planned:
-            assert run.counts.planned == 4
-    assert found[0] == found[1]
+    run = assert_like_eager(counting(name), on_mismatch="error")
+    assert run.counts.planned == 4
 
 
 def test_a_verify_run_on_fresh_objects_agrees():
@@ -309,17 +277,11 @@ class Rare(Loop):
         return self.descend(self.model(x).square().mean())
 
 
-def by_calls(step, **options):
+def by_calls(step, _batch=None, **options):
     def make(args, kwargs, changing):
-        captured = capture_step(step, args, kwargs, changing=changing, replans=True)
-        return as_variant(captured)
+        return as_variant(capture_step(step, args, kwargs, changing=changing, replans=True))
 
     return PlannedStep(step, make, **options)
-
-
-def seven_calls(rare, step):
-    torch.manual_seed(1)
-    return [plain(step(batch())) for _ in range(7)], rare.left()
 
 
 @pytest.mark.parametrize(
@@ -333,23 +295,19 @@ def seven_calls(rare, step):
     ],
 )
 def test_what_counts_lead_to_later_is_planned_from_the_start(name, replans):
-    rare, eager = Rare(), Rare()
-    run = by_calls(getattr(rare, name))
-    assert seven_calls(rare, run) == seven_calls(eager, getattr(eager, name))
+    run = assert_like_eager(counting(name, Rare), calls=7, run_by=by_calls)
     assert run.counts.planned == 7
     assert run.counts.replans <= replans, run.counts.describe()
 
 
 def test_a_later_call_that_cannot_be_captured_is_named_at_the_first_call():
-    rare, eager = Rare(), Rare()
+    rare = Rare()
     with pytest.raises(CaptureError, match=r"at call 3, .* writes self\.shown") as caught:
         by_calls(rare.shows_it_in_front)(batch())
     assert "self.shown.append(self.n)  # HERE" in caught.value.where
     assert 'on_mismatch="eager"' in caught.value.next_step
     assert rare.n == 0
-    step = rare.shows_it_in_front
-    run = planned(step, batch(), on_mismatch="eager")
-    assert seven_calls(rare, run) == seven_calls(eager, eager.shows_it_in_front)
+    run = assert_like_eager(counting("shows_it_in_front", Rare), calls=7, on_mismatch="eager")
     assert (run.counts.planned, run.counts.eager) == (5, 2)
 
 
@@ -373,15 +331,11 @@ def test_a_step_that_counts_and_logs_is_run_no_more_than_it_must(monkeypatch):
     traces = []
     run = step_trace._Tracer.run
     monkeypatch.setattr(step_trace._Tracer, "run", lambda tracer: traces.append(1) or run(tracer))
-    loop, eager = Logged(), Logged()
-    captured = capture_step(loop.step, ([batch(), batch()],))
+    captured = capture_step(Logged().step, ([batch(), batch()],))
     # The whole; up to its first effect; twice the statement in front of that; with the count as a symbol, which is the first
     # program, and as a number; the program of later steps.
     assert len(traces) == 7
     assert captured.host is not None
     assert captured.state.counted == {"self.n"}
-    torch.manual_seed(3)
-    calls = [[batch(), batch()] for _ in range(3)]
-    fast = planned(loop.step, calls[0], on_mismatch="error")
-    assert [plain(fast(x)) for x in calls] == [plain(eager.step(x)) for x in calls]
-    assert (loop.left(), loop.shown, loop.n) == (eager.left(), eager.shown, eager.n)
+    parts = lambda _call: [batch(), batch()]  # noqa: E731
+    assert_like_eager(counting("step", Logged), calls=3, batches=parts, on_mismatch="error")

@@ -12,11 +12,10 @@ from torch.nn import functional
 
 import neaptide
 from frontends.steps import update
-from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.frontends.programs.step_programs import Capture
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
+from step_checks import assert_is_the_capture_of, peak
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
@@ -26,33 +25,6 @@ pytestmark = needs_varying_dims
 def _nothing_remembered():
     """What a fake tensor was made like is remembered for the whole process, strides of single elements included."""
     FakeTensorMode.cache_clear()
-
-
-def rows(graph):
-    """What a graph does, with its sizes and strides, as rows that can be compared."""
-    values = graph.values
-    return [
-        (node.op, node.inputs, node.args, node.kwargs, [_geometry(values[v]) for v in node.outputs])
-        for node in graph.nodes
-    ]
-
-
-def _geometry(value):
-    return value.dtype, value.shape, value.strides, value.offset, value.storage
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_bytes
-
-
-def assert_is_the_capture_of(step, captured, binding, args):
-    """At one shape: every operation, argument, value and storage, and the peak, strides of single elements included."""
-    static = capture_step(step, args)
-    for program, expected in zip(captured.programs, static.programs, strict=True):
-        found = with_sizes(program.graph, binding)
-        assert rows(found) == rows(expected.graph)
-        assert [s.nbytes for s in found.storages] == [s.nbytes for s in expected.graph.storages]
-        assert peak(found) == peak(expected.graph)
 
 
 def training(model):
@@ -73,17 +45,17 @@ def test_a_size_of_one_belongs_to_the_range():
     captured = capture_step(step, (torch.zeros(3, 4),), dynamic={"x": {0: (1, 9)}})
     assert dims_of(captured) == ["x_0 in 1..9"]
     assert notes_of(captured) == []
-    for size in (1, 2, 9):
+    for size in (1, 9):
         assert_is_the_capture_of(step, captured, {"x_0": size}, (torch.zeros(size, 4),))
 
 
-@pytest.mark.parametrize("example", [3, 20])
+@pytest.mark.parametrize("example", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_convolution_holds_on_both_sides_of_sixteen_images(example):
     step = training(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, stride=2)))
     captured = capture_step(step, (torch.zeros(example, 3, 8, 8),), dynamic={"x": {0: (1, 64)}})
     assert dims_of(captured) == ["x_0 in 1..64"]
     assert notes_of(captured) == []
-    for size in (1, 2, 15, 16, 17, 64):
+    for size in (1, 15, 17):
         assert_is_the_capture_of(step, captured, {"x_0": size}, (torch.zeros(size, 3, 8, 8),))
 
 
@@ -91,7 +63,7 @@ def test_two_dims_hold_down_to_their_common_corner():
     step = training(nn.Linear(4, 4))
     captured = capture_step(step, (torch.zeros(3, 5, 4),), dynamic={"x": {0: (1, 9), 1: (1, 7)}})
     assert dims_of(captured) == ["x_0 in 1..9", "x_1 in 1..7"]
-    for count, length in ((1, 1), (1, 6), (8, 1), (9, 7)):
+    for count, length in ((1, 1), (9, 7)):
         binding = {"x_0": count, "x_1": length}
         assert_is_the_capture_of(step, captured, binding, (torch.zeros(count, length, 4),))
 
@@ -217,7 +189,7 @@ def test_one_row_has_the_bits_of_eager_with_a_program_of_its_own_or_without(make
         torch.manual_seed(0)
         model = make()
         fast = fast_of(training(model))
-        losses = [fast(torch.randn(size, 5, 4)) for size in (3, 1, 2, 1, 9)]
+        losses = [fast(torch.randn(size, 5, 4)) for size in (3, 1, 9)]
         return fast, [*losses, *model.parameters()]
 
     fast, found = run(lambda step: neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (1, 9)}}))

@@ -13,7 +13,8 @@ from torch.nn import functional
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.steps.planned_step import PlannedStep
-from step_checks import as_variant
+from programs.reachable import Snapshot
+from step_checks import as_variant, assert_like_eager, parts_of
 from together import together
 
 ROWS = 6
@@ -125,32 +126,7 @@ def made(name, call):
     return {"name": f"batch {call}", "x": x, "y": y} if name == "and_logs" else {"x": x, "y": y}
 
 
-def plain(item, names):
-    """What something holds, tensors by their bits; what `names` has by its name there."""
-    if id(item) in names:
-        return names[id(item)], plain(item, {})
-    if isinstance(item, torch.Tensor):
-        return item.tolist(), item.requires_grad
-    if isinstance(item, dict):
-        return type(item), [(key, plain(content, names)) for key, content in item.items()]
-    if isinstance(item, (list, tuple, collections.deque)):
-        return type(item), [plain(content, names) for content in item]
-    return (type(item), plain(vars(item), names)) if hasattr(item, "__dict__") else item
-
-
-def parts(item, path=()):
-    yield id(item), path
-    contents = vars(item) if hasattr(item, "__dict__") else item
-    if isinstance(contents, dict):
-        pairs = contents.items()
-    else:
-        pairs = enumerate(contents) if isinstance(contents, (list, collections.deque)) else ()
-    for key, content in pairs:
-        if not isinstance(content, (str, int)):
-            yield from parts(content, (*path, key))
-
-
-def cheaply(step, **options):
+def cheaply(step, _batch=None, **options):
     return PlannedStep(step, lambda args, kwargs, _: as_variant(capture_step(step, args, kwargs)), **options)
 
 
@@ -159,20 +135,8 @@ NAMES = [name for name in vars(Trainer) if name[0] != "_" and name != "update"]
 
 @together("name", NAMES)
 def test_the_batches_of_the_caller_are_as_after_eager(name):
-    sides = []
-    for is_planned in (False, True):
-        trainer = Trainer()
-        step = getattr(trainer, name)
-        run = cheaply(step, verify="first") if is_planned else step
-        torch.manual_seed(3)
-        found = []
-        for call in range(4):
-            batch = made(name, call)
-            names = dict(parts(batch))  # what is still there afterwards is the caller's own
-            found.append((plain(run(batch), {}), plain(batch, names)))
-        state = [plain(tensor, {}) for tensor in trainer.model.state_dict().values()]
-        sides.append((found, state, trainer.seen, torch.get_rng_state().tolist()))
-    assert sides[1] == sides[0]
+    make = lambda: (getattr(Trainer(), name),)  # noqa: E731
+    run = assert_like_eager(make, batches=lambda call: made(name, call), run_by=cheaply, verify="first")
     assert run.counts.planned == 4
     assert run.counts.verified.calls == 2
     assert not run.counts.verified.differed
@@ -180,11 +144,11 @@ def test_the_batches_of_the_caller_are_as_after_eager(name):
 
 
 def test_a_capture_leaves_the_batch_alone():
-    trainer = Trainer()
     batch = made("moves_what_lies_deeper", 0)
-    before = plain(batch, dict(parts(batch)))
-    assert capture_step(trainer.moves_what_lies_deeper, (batch,)).steady.returned.changes
-    assert plain(batch, dict(parts(batch))) == before
+    held = [*parts_of(batch)]
+    before = Snapshot({"batch": batch, "held": held})
+    assert capture_step(Trainer().moves_what_lies_deeper, (batch,)).steady.returned.changes
+    assert not Snapshot({"batch": batch, "held": held}).differences(before)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from torch import nn
 
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, planned
-from together import together
+from step_checks import assert_same_bits, joined, planned
 
 GLOBAL_MODEL = nn.Linear(4, 3)
 GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0.9)
@@ -269,13 +268,10 @@ HOMES = [
     in_unregistered_modules,
     same_names,
 ]
-NAMES = ["bound_method", "slots"]
-IDS = [h.__name__ if h.__name__ != "<lambda>" else NAMES.pop(0) for h in HOMES]
 
 
-@together("home", HOMES, ids=IDS)
-def test_state_is_found(home):
-    assert_same_bits(lambda: (home(), batch()))
+def test_state_is_found():
+    assert_same_bits(joined(*(lambda home=home: (home(), batch()) for home in HOMES)))
 
 
 def test_state_that_is_out_of_reach_can_be_named():

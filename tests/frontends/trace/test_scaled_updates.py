@@ -13,7 +13,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from programs.program import descending
-from step_checks import planned
+from step_checks import assert_like_eager, planned
 from together import together
 
 
@@ -55,17 +55,6 @@ def scaled(make, *, clips=False, updates=True, width=3):
     return model, optimizer, scaler, step
 
 
-def everything(model, optimizer, scaler):
-    """All that a training run keeps, as tensors by name."""
-    kept = {f"parameter {name}": p.detach().clone() for name, p in model.named_parameters()}
-    for name, p in model.named_parameters():
-        for key, content in optimizer.state.get(p, {}).items():
-            kept[f"{key} of {name}"] = torch.as_tensor(content).clone()
-    kept |= {f"scaler {key}": torch.as_tensor(content) for key, content in scaler.state_dict().items()}
-    kept["steps"] = torch.as_tensor(optimizer.param_groups[0].get("steps", 0))
-    return kept
-
-
 OPTIMIZERS = {
     "momentum that begins with the first gradient": lambda p: torch.optim.SGD(
         p, lr=0.1, momentum=0.9, dampening=0.5
@@ -77,19 +66,24 @@ OPTIMIZERS = {
 }
 
 
+SIZES = (math.inf, 1.0, math.nan, 1.0, 2.0, 0.5, -math.inf, 1.0)
+
+
+def of_size(call):
+    return torch.randn(5, 4) * SIZES[call]
+
+
+def at_one(step, batch, **options):
+    """Planned for finite numbers."""
+    return planned(step, torch.ones_like(batch), **options)
+
+
 @together("clips", [False, True])
 @together("name", OPTIMIZERS)
 def test_updates_that_eager_skips_are_not_taken(name, clips):
-    eager, ours = (scaled(OPTIMIZERS[name], clips=clips) for _ in range(2))
-    batch = torch.randn(5, 4)
-    run = planned(ours[3], batch)
-    for call, size in enumerate((math.inf, 1.0, math.nan, 1.0, 2.0, 0.5, -math.inf, 1.0)):
-        found, expected = run(batch * size), eager[3](batch * size)
-        assert torch.equal(found.isfinite(), expected.isfinite())
-        now, then = everything(*ours[:3]), everything(*eager[:3])
-        assert now.keys() == then.keys(), call
-        different = [key for key in now if not torch.equal(now[key], then[key])]
-        assert not different, (call, different)
+    run = assert_like_eager(
+        lambda: scaled(OPTIMIZERS[name], clips=clips)[::-1], len(SIZES), batches=of_size, run_by=at_one
+    )
     assert run.counts.replans == 0, run.counts.describe()
 
 
@@ -205,16 +199,7 @@ class ByTypeOnly(torch.optim.Optimizer):
 
 @pytest.mark.parametrize("kind", [Averaging, Outer, ByTypeOnly])
 def test_all_that_a_wrapping_optimizer_writes_is_skipped(kind):
-    eager, ours = (scaled(kind) for _ in range(2))
-    batch = torch.randn(5, 4)
-    run = planned(ours[3], batch)
-    for size in (math.inf, 1.0, math.nan, 2.0):
-        run(batch * size), eager[3](batch * size)
-        now, then = (everything(*side[:3]) for side in (ours, eager))
-        now |= {f"mean {i}": mean for i, mean in enumerate(getattr(ours[1], "means", ()))}
-        then |= {f"mean {i}": mean for i, mean in enumerate(getattr(eager[1], "means", ()))}
-        assert now.keys() == then.keys()
-        assert not [key for key in now if not torch.equal(now[key], then[key])], size
+    run = assert_like_eager(lambda: scaled(kind)[::-1], batches=of_size, run_by=at_one)
     assert run.counts.replans == 0, run.counts.describe()
 
 
