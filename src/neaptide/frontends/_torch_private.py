@@ -33,6 +33,46 @@ def resolve(module: str, name: str) -> Any:
         ) from error
 
 
+FAKE_TENSOR: Any = resolve("torch._subclasses.fake_tensor", "FakeTensor")
+# A node of autograd that runs Python: the backward of an `autograd.Function`.
+PYTHON_NODE: Any = resolve("torch._C", "_FunctionBase")
+# Marks a dispatch mode as the one that traces: all arithmetic on symbolic numbers is reported to it.
+TRACING_MODE_KEY: Any = resolve("torch._C", "_TorchDispatchModeKey").PROXY
+# What torch raises for fake operands of an operation whose result has a size that only the data knows.
+UnknownSizeError: Any = resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException")
+# The number that the next autograd node gets.
+next_sequence: Callable[[], int] = resolve("torch.autograd", "_get_sequence_nr")
+# Whether a tensor is a wrapper of others (a DTensor, say) and has no bytes of its own.
+holds_other_tensors: Callable[[torch.Tensor], bool] = resolve(
+    "torch.utils._python_dispatch", "is_traceable_wrapper_subclass"
+)
+# Operations inside run on real tensors, unseen by a trace that is going on.
+no_modes: Callable[[], contextlib.AbstractContextManager[Any]] = resolve(
+    "torch.utils._python_dispatch", "_disable_current_modes"
+)
+# The dispatch modes that are active, innermost last.
+dispatch_modes: Callable[[], list[Any]] = resolve(
+    "torch.utils._python_dispatch", "_get_current_dispatch_mode_stack"
+)
+
+
+def data_dependent_errors() -> tuple[type[Exception], ...]:
+    """What tracing raises when Python asks for a number that only the data knows."""
+    shapes = (
+        "torch.fx.experimental.symbolic_shapes"  # with sympy, which a session without a trace does not need
+    )
+    return (
+        resolve(shapes, "GuardOnDataDependentSymNode"),
+        resolve("torch._subclasses.fake_tensor", "DataDependentOutputException"),
+        UnknownSizeError,
+    )
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
+    return isinstance(tensor, FAKE_TENSOR)
+
+
 def new_fake_mode() -> Any:
     """A fake mode with a shape environment in which `.item()` gives a symbolic number.
 
@@ -43,33 +83,21 @@ def new_fake_mode() -> Any:
     return mode(shape_env=shape_env(allow_scalar_outputs=True), allow_non_fake_inputs=False)
 
 
-def is_fake(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is fake: it has a shape and a storage identity, but no bytes."""
-    fake = resolve("torch._subclasses.fake_tensor", "FakeTensor")
-    return isinstance(tensor, fake)
-
-
 def new_fake(
     mode: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """A fake tensor on bytes of its own, made without a dispatch."""
-    fake = resolve("torch._subclasses.fake_tensor", "FakeTensor")
     with resolve("torch._subclasses.fake_tensor", "in_kernel_invocation_manager")(mode):
         empty = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-    made: torch.Tensor = fake(mode, empty, device)
+    made: torch.Tensor = FAKE_TENSOR(mode, empty, device)
     return made
 
 
 def literal_bytes(tensor: torch.Tensor) -> bytes:
     """The contents of a real tensor, also while a step is traced."""
-    with resolve("torch.utils._python_dispatch", "_disable_current_modes")():
+    with no_modes():
         content: bytes = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
         return content
-
-
-def is_python_node(node: Any) -> bool:
-    """Whether a node of autograd runs Python: the backward of an `autograd.Function`."""
-    return isinstance(node, resolve("torch._C", "_FunctionBase"))
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
@@ -82,21 +110,6 @@ def forget_elements(tensor: torch.Tensor) -> None:
     if is_fake(tensor) and tensor.constant is not None:  # type: ignore[attr-defined]
         converter = tensor.fake_mode.fake_tensor_converter  # type: ignore[attr-defined]
         converter.invalidate_constant_aliases(tensor.constant)  # type: ignore[attr-defined]
-
-
-def is_fake_type(kind: type) -> bool:
-    """Whether a tensor class is that of fake tensors."""
-    return kind is resolve("torch._subclasses.fake_tensor", "FakeTensor")
-
-
-def tracing_mode_key() -> Any:
-    """Marks a dispatch mode as the one that traces: all arithmetic on symbolic numbers is reported to it."""
-    return resolve("torch._C", "_TorchDispatchModeKey").PROXY
-
-
-def next_sequence() -> int:
-    """The number that the next autograd node gets."""
-    return int(resolve("torch.autograd", "_get_sequence_nr")())
 
 
 def sequence_of(node: Any) -> int:
@@ -114,16 +127,6 @@ def autograd_nodes(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
         following = {further for further, _ in node.next_functions if further is not None} - seen
         seen |= following
         waiting.extend(following)
-
-
-def is_opaque_collective(operation: Any) -> bool:
-    """Whether an operation takes a process group as an object, which no program can carry."""
-    return bool(operation.namespace == "c10d")
-
-
-def holds_other_tensors(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a wrapper of others (a DTensor, say) and has no bytes of its own."""
-    return bool(resolve("torch.utils._python_dispatch", "is_traceable_wrapper_subclass")(tensor))
 
 
 def new_symbolic_float(operands: tuple[Any, ...]) -> torch.SymFloat:
@@ -146,18 +149,13 @@ def known_number(symbol: Any) -> float | None:
 
 def would_be_decomposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether autograd, had it been asked, would have run an operation as several others."""
-    if function.overloadpacket in _ASKED_OF_FAKES or not _is_composite(function):
+    if function.overloadpacket in _ASKED_OF_FAKES or not function._can_decompose():
         return False
     asked = resolve("torch.utils._python_dispatch", "autograd_would_have_decomposed")
     return bool(asked(function, pytree.tree_leaves((args, kwargs))))
 
 
 _ASKED_OF_FAKES = (torch.ops.aten.size, torch.ops.aten.stride, torch.ops.aten.storage_offset)
-
-
-@functools.cache
-def _is_composite(function: Any) -> bool:
-    return bool(function._can_decompose())
 
 
 @functools.cache
@@ -184,21 +182,6 @@ def no_structured_log() -> Iterator[None]:
         yield
     finally:
         log.handlers = handlers
-
-
-def data_dependent_errors() -> tuple[type[Exception], ...]:
-    """What tracing raises when Python asks for a number that only the data knows."""
-    return (
-        resolve("torch.fx.experimental.symbolic_shapes", "GuardOnDataDependentSymNode"),
-        resolve("torch._subclasses.fake_tensor", "DataDependentOutputException"),
-        resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException"),
-    )
-
-
-def size_that_data_decides(operation: Any) -> Exception:
-    """What torch raises for fake operands of an operation whose result has a size that only the data knows."""
-    error: Exception = resolve("torch._subclasses.fake_tensor", "DynamicOutputShapeException")(operation)
-    return error
 
 
 @contextlib.contextmanager
@@ -261,7 +244,7 @@ def hook_dicts(modules: Iterable[Any], optimizers: Iterable[Any]) -> list[dict[i
     """The dicts of all hooks; of modules their attribute dicts are taken. A tenth of a microsecond for each."""
     of_modules = chain.from_iterable(map(_module_hook_dicts, modules))
     of_optimizers = chain.from_iterable(optimizer_hooks(optimizer).values() for optimizer in optimizers)
-    return [*of_modules, *of_optimizers, *global_hooks().values()]
+    return [*of_modules, *of_optimizers, *GLOBAL_HOOKS.values()]
 
 
 def entry_dicts(modules: Iterable[Any]) -> Iterator[dict[str, Any]]:
@@ -285,11 +268,6 @@ def optimizer_hooks(optimizer: torch.optim.Optimizer) -> dict[str, dict[int, Cal
     return {method: attributes[name] for method, name in _OPTIMIZER_HOOKS.items() if name in attributes}
 
 
-def global_hooks() -> dict[str, dict[int, Callable[..., Any]]]:
-    """Hooks that all modules or all optimizers run, by the function that registers them."""
-    return _global_hooks
-
-
 def is_step_counter(function: Any) -> bool:
     """Whether this stands in for `optimizer.step` only to tell a learning-rate scheduler that it was called."""
     code = getattr(function, "__code__", None)
@@ -303,7 +281,7 @@ def is_note_of_steps(item: Any, attribute: str) -> bool:
 
 def active_modes() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Modes that see torch's functions, and modes that see its operations, outermost first."""
-    return tuple(_function_modes()), tuple(_dispatch_modes())
+    return tuple(_function_modes()), tuple(dispatch_modes())
 
 
 def are_modes_active() -> bool:
@@ -329,8 +307,8 @@ def saved_tensor_hooks() -> tuple[Callable[..., Any], ...] | None:
 
 
 _MODULE, _OPTIMIZER = "torch.nn.modules.module", "torch.optim.optimizer"
-# Dicts that torch writes and never replaces.
-_global_hooks: dict[str, dict[int, Callable[..., Any]]] = {
+# Hooks that all modules or all optimizers run, by the function that registers them, in dicts that torch never replaces.
+GLOBAL_HOOKS: dict[str, dict[int, Callable[..., Any]]] = {
     "register_module_forward_pre_hook": resolve(_MODULE, "_global_forward_pre_hooks"),
     "register_module_forward_hook": resolve(_MODULE, "_global_forward_hooks"),
     "register_module_full_backward_pre_hook": resolve(_MODULE, "_global_backward_pre_hooks"),
@@ -339,16 +317,10 @@ _global_hooks: dict[str, dict[int, Callable[..., Any]]] = {
     "register_optimizer_step_post_hook": resolve(_OPTIMIZER, "_global_optimizer_post_hooks"),
 }
 _function_modes = resolve("torch.overrides", "_get_current_function_mode_stack")
-_dispatch_modes = resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")
 _count_function_modes = resolve("torch._C", "_len_torch_function_stack")
 _count_dispatch_modes = resolve("torch._C", "_len_torch_dispatch_stack")
 _transform = resolve("torch._C._functorch", "peek_interpreter_stack")
 _saved_hooks = resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
-
-
-def has_own_groups(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer keeps parameter groups and state itself, and does not just hand on to another one."""
-    return {"param_groups", "state"} <= vars(optimizer).keys()
 
 
 # Attributes that torch gives each optimizer.
@@ -395,30 +367,11 @@ def chooses_foreach(parameters: list[torch.Tensor], *, differentiable: bool) -> 
     return bool(chosen[1])
 
 
-def register_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
-    """Register a gradient hook."""
-    tensor.register_hook(hook)  # type: ignore[no-untyped-call]
-
-
 def is_about_fakes(error: Exception) -> bool:
     """Whether an error says that a real tensor met the fake tensors of a trace."""
     unsupported = resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")
     text = str(error)
     return isinstance(error, unsupported) or "non-Fake Tensor" in text or "FakeTensor" in text
-
-
-def no_modes() -> contextlib.AbstractContextManager[Any]:
-    """Operations inside run on real tensors, unseen by a trace that is going on."""
-    modes: contextlib.AbstractContextManager[Any] = resolve(
-        "torch.utils._python_dispatch", "_disable_current_modes"
-    )()
-    return modes
-
-
-def dispatch_modes() -> list[Any]:
-    """The dispatch modes that are active, innermost last."""
-    modes: list[Any] = resolve("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")()
-    return modes
 
 
 # -- kernels: which there are, which are chosen, and how one is run while a step is traced

@@ -46,7 +46,6 @@ class CaptureOptions(TypedDict, total=False):
         name: of the graph, for reports.
         changing: names of Python numbers, as `Signature.changed_numbers` gives them, that become inputs of the
             program. One that decides a branch, a shape or a type cannot; then all stay guards.
-        watched: whether impure Python is looked for; off only to measure what that costs.
         dynamic: by the name of an argument, or a path such as `batch.input_ids`, dims that may vary, with their
             ranges: `{"batch": {0: (1, 64), 1: (16, 4096)}}`, or `torch.export.Dim`s where dims are one size.
         checkpoints: `keep`: functions under `torch.utils.checkpoint` leave the state that eager leaves. `undo`: they run
@@ -61,7 +60,6 @@ class CaptureOptions(TypedDict, total=False):
     state: Any
     name: str
     changing: frozenset[str]
-    watched: bool
     dynamic: Dynamic | None
     checkpoints: str
     like: CapturedStep | None
@@ -82,10 +80,6 @@ def capture_step(
         args: a batch as in training; only shapes, strides, dtypes and devices matter.
         kwargs: further arguments.
         **how: see `CaptureOptions`.
-
-    Raises:
-        UsageError: `dynamic` does not fit the arguments, or this torch cannot trace it.
-        CaptureError: the step is no straight-line program of tensors; names the user's line.
     """
     began = time.perf_counter()
     check_modes()
@@ -101,7 +95,6 @@ def capture_step(
     name = how.get("name") or getattr(step, "__qualname__", type(step).__name__)
     request = StepRequest(
         *(args, given, how.get("state"), str(name), how.get("changing", frozenset())),
-        is_watched=how.get("watched", True),
         undoes_checkpoints=how.get("checkpoints") == "undo",
         dims=dims,
         replans=how.get("replans", False),
@@ -145,9 +138,6 @@ def rebind_step(
     """The same capture for other objects of the same make: another model from the same factory, say.
 
     Nothing is traced again; names, shapes, flags and hyper-parameters must all agree.
-
-    Raises:
-        PlanMismatch: naming what differs.
     """
     try:
         host = None if captured.host is None else cut_again(captured.host, step)
@@ -182,11 +172,7 @@ def rebind_step(
 
 
 def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> CapturedStep:
-    """The whole step; or up to its host code; or the same with numbers that it counts in as inputs and outputs.
-
-    Raises:
-        CaptureError: none of these can be.
-    """
+    """The whole step; or up to its host code; or the same with numbers that it counts in as inputs and outputs."""
     try:
         return _captured(Capture(step, request))
     except CaptureError as refusal:
@@ -220,11 +206,7 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
 def _captured_before_host_code(
     step: Callable[..., Any], request: StepRequest, refusal: CaptureError, cut: Callable[[], HostCode]
 ) -> CapturedStep:
-    """The step up to the first statement that has an effect on the host, which runs behind it from there on.
-
-    Raises:
-        CaptureError: the first refusal, with the reason why the step cannot be cut.
-    """
+    """The step up to the first statement that has an effect on the host, which runs behind it from there on."""
     try:
         host = cut()
     except LookupError as reason:
@@ -236,11 +218,7 @@ def _captured_before_host_code(
 
 
 def _captured_head(step: Callable[..., Any], host: HostCode, request: StepRequest) -> CapturedStep:
-    """A step of which only the head is captured.
-
-    Raises:
-        CaptureError: the head cannot be captured, or not handed on to what runs behind it.
-    """
+    """A step of which only the head is captured."""
     stepped: set[int] = set()
     traced = host.watched_head(stepped, host.head_state(request.extra, request.unread))
     request = replace(request, clears_gradients=host.clears_gradients)
@@ -330,11 +308,7 @@ def _set_unused_aside(found: StepState, names: set[str]) -> None:
 
 
 def _captured_after_writes(capture: Capture, refusal: StateWrittenError) -> CapturedStep:
-    """The step as it is once it has written plain data that it would write again at every call.
-
-    Raises:
-        CaptureError: with that data in place it still writes, or computes something else.
-    """
+    """The step as it is once it has written plain data that it would write again at every call."""
     if refusal.trace is None or not all(write.can_be_done for write in refusal.writes):
         raise refusal
     writes = FirstWrites.of(refusal.writes, capture.state)

@@ -46,9 +46,6 @@ def find_dims(
 
     `dynamic` gives, by the name of an argument or a path such as `batch.input_ids`, each dim with its range. All tensors
     below the path have it, and it is one size; dims that are one size across paths are given one `torch.export.Dim`.
-
-    Raises:
-        UsageError: a name, dim or range that does not fit the arguments.
     """
     if not isinstance(dynamic, Mapping):
         raise UsageError(
@@ -151,11 +148,7 @@ def _dim_of(path: str, axis: Any, asked: Any, below: Mapping[str, tuple[int, tor
 
 
 def asked_range(path: str, axis: Any, asked: Any) -> tuple[str, int, int | None]:
-    """What a dim is called, its smallest and its largest size, as `dynamic=` says.
-
-    Raises:
-        UsageError: it is neither a range nor a `torch.export.Dim`.
-    """
+    """What a dim is called, its smallest and its largest size, as `dynamic=` says."""
     if isinstance(asked, torch.export.Dim):
         high = asked.max if isinstance(asked.max, int) else None
         return asked.__name__, int(asked.min), high

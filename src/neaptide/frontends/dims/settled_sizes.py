@@ -27,14 +27,7 @@ class Assumption:
 
 
 class Settling:
-    """Finds out for which sizes a trace holds.
-
-    Args:
-        dims: that were asked for.
-        symbols: by symbol of the trace, its dim.
-        known: by dim, what the trace found it to be: its own symbol, a number, a formula of others.
-        example: by dim, its size in the trace.
-    """
+    """Finds out for which sizes a trace holds."""
 
     def __init__(
         self,

@@ -49,11 +49,7 @@ class TracedDims:
         return position in self._of_leaf
 
     def twin(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake tensor for such a leaf.
-
-        Raises:
-            CaptureError: its strides do not follow from its shape.
-        """
+        """A fake tensor for such a leaf."""
         names, axes = self._of_leaf[position], axes_inwards(tensor)
         shape = [
             self._sizes[names[axis]] if axis in names else size for axis, size in enumerate(tensor.shape)

@@ -71,12 +71,7 @@ _FAKE = "FakeTensor"
 
 
 def answered_as_eager(is_known: Callable[[torch.Tensor], bool], branches: list[str]) -> Iterator[Replacement]:
-    """Stand-ins for the libraries' questions.
-
-    Args:
-        is_known: whether the numbers of a tensor of the trace are known.
-        branches: gets a sentence for each line that takes its branch for traces.
-    """
+    """Stand-ins for the libraries' questions; `branches` gets a sentence for each line that takes its branch for traces."""
     make = functools.partial(_stand_in, is_known, branches)
     for module, name in _questions(tuple(map(id, sys.modules.values()))):
         yield module, name, make

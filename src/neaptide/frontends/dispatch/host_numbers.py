@@ -33,14 +33,7 @@ Function = Callable[..., Any]
 
 
 class HostNumbers:
-    """The numbers of one trace.
-
-    Args:
-        recorder: of the trace.
-        numbers: by key, the value of the inputs that the host holds.
-        slots: the key of each input, in the order of the placeholders.
-        batch: by key, the tensors among the arguments.
-    """
+    """The numbers of one trace."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, notes: Notes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         # Symbolic numbers report to this mode, and user's modes run before.
-        self._mode_key = private.tracing_mode_key()
+        self._mode_key = private.TRACING_MODE_KEY
         self._notes = notes
         self.recording = Recording()
         self._of_tensor = WeakTensorKeyDictionary()
@@ -95,7 +95,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].device
         if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
             raise no_operation(func, _location(calling_line()))
-        if private.is_opaque_collective(func):
+        if func.namespace == "c10d":
             raise CaptureError(
                 f"the step talks to other processes by {func}",
                 where=_location(calling_line()),
@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 next_step="use torch.distributed.all_reduce without async_op, or a function of "
                 "torch.distributed._functional_collectives",
             )
-        if any(kind not in _PLAIN_TENSORS and not private.is_fake_type(kind) for kind in types):
+        if any(kind not in _PLAIN_TENSORS and kind is not private.FAKE_TENSOR for kind in types):
             return NotImplemented  # a tensor class with a meaning of its own: its parts come here one by one
         if private.would_be_decomposed(func, args, kwargs):  # in inference mode autograd does not do it
             with self:

@@ -77,7 +77,7 @@ class CodeFacts(Facts):
                 yield from _hook_facts(owner.name, private.module_hooks(owner.item))
             elif isinstance(owner.item, torch.optim.Optimizer):
                 yield from _hook_facts(owner.name, private.optimizer_hooks(owner.item))
-        yield from _hook_facts("torch", private.global_hooks())
+        yield from _hook_facts("torch", private.GLOBAL_HOOKS)
 
     def _shadows(self) -> Iterator[Fact]:
         """The type of each owner, and attributes that it has not had and that the step may read instead of others."""

@@ -139,11 +139,7 @@ class SignatureReader:
         self._agreed: Signature | None = None
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
-        """All facts of a call with these arguments, as things stand now.
-
-        Raises:
-            CaptureError: an argument that is neither made of tensors nor a plain value.
-        """
+        """All facts of a call with these arguments, as things stand now."""
         self._tensors.arm()
         return Signature(
             self._batch(args, kwargs),

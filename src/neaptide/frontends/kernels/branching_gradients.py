@@ -138,11 +138,7 @@ def gradients_of_eager(
 
 
 def take_eagers_gradients(recording: Recording, notes: Notes) -> None:
-    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records).
-
-    Raises:
-        CaptureError: a gradient for which eager takes another formula; names the line of its forward operation.
-    """
+    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records)."""
     for number, name in notes.branched.items():
         branch = BRANCHING[name]
         records = [record for record in recording.records if record.sequence == number]

@@ -63,7 +63,7 @@ def _ctc_loss(
     torch has no answer for fake tensors. Where nobody has said how long the longest target is, only the data knows.
     """
     if not _longest_targets:
-        raise private.size_that_data_decides("aten._ctc_loss")
+        raise private.UnknownSizeError("aten._ctc_loss")
     count, width = len(input_lengths), 2 * _longest_targets[-1] + 1
     return log_probs.new_empty((count,)), log_probs.new_empty((count, log_probs.shape[0], width))
 

@@ -39,9 +39,6 @@ def without_repetitions(graph: Graph, runs: Runs, observed: Collection[int]) -> 
     """A program in which no recomputation computes what its first run computed. O(size of the graph x rounds).
 
     `observed` are storages that must stay.
-
-    Raises:
-        CaptureError: a recomputation draws the numbers of its first run for another operation.
     """
     found = _Repetitions(graph, runs, observed)
     found.settle()

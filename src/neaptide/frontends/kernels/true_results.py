@@ -46,11 +46,7 @@ _known: dict[Any, _Results] = {}  # by kind of call, for as long as the process 
 
 
 def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a fake kernel returned, put right where the real one gives something else. O(arguments of the call).
-
-    Raises:
-        CaptureError: it cannot be put right.
-    """
+    """What a fake kernel returned, put right where the real one gives something else. O(arguments of the call)."""
     row = _row_to_try(func)
     if row is None:
         return found

@@ -100,7 +100,6 @@ class StepRequest:
         unread: what the step is taken not to read.
         counted: names of Python numbers of the state that the step itself writes.
         clears_gradients: host code behind the program clears the gradients.
-        is_watched: whether impure Python is looked for.
         undoes_checkpoints: functions that the user checkpoints run once, as plain code.
         is_known: an earlier capture shows that it does the same each time, so it is not run again to see.
         dims: of the arguments, that may vary.
@@ -115,7 +114,6 @@ class StepRequest:
     unread: UnreadNames = ALL_READ
     counted: frozenset[str] = frozenset()
     clears_gradients: bool = False
-    is_watched: bool = True
     undoes_checkpoints: bool = False
     is_known: bool = False
     dims: tuple[DynamicDim, ...] = ()
@@ -177,11 +175,7 @@ class CapturedStep:
         return (self.steady, *self.first)
 
     def read_signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
-        """The facts of a call with these arguments, as things stand once the step has done its first writes.
-
-        Raises:
-            CaptureError: an argument that is neither made of tensors nor a plain value.
-        """
+        """The facts of a call with these arguments, as things stand once the step has done its first writes."""
         facts = self.first_writes.odd_facts()
         with self.first_writes.done() if self.first_writes else nullcontext():
             signature = self.reader.read(args, kwargs)

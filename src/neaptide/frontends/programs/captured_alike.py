@@ -34,11 +34,6 @@ def captured_alike(capture: Recapture, like: CapturedStep, request: StepRequest)
 
     Two traces agree then, so the step is not run once more to see whether it does the same each time, and values that
     differ between both calls are proved not to be read by the same trace. None where the programs are others.
-
-    Args:
-        capture: makes a capture, cut into two parts where the earlier one is.
-        like: the earlier one.
-        request: what is asked for.
     """
     try:
         now = like.read_signature(request.args, request.kwargs)

@@ -53,11 +53,7 @@ MAX_CONSTANT = 10_000  # elements; a larger literal tensor is data and belongs i
 
 
 def read_trace(trace: Trace, rewrites: Iterable[str], *, name: str) -> CapturedProgram:
-    """Build the program of a trace; `rewrites` says in words what was changed in it. O(nodes).
-
-    Raises:
-        CaptureError: a literal tensor that is too large, or a result of a kind that cannot be carried.
-    """
+    """Build the program of a trace; `rewrites` says in words what was changed in it. O(nodes)."""
     return _Reader(trace, name).read(rewrites)
 
 

@@ -27,10 +27,6 @@ def kept_bytes(step: StepState, head: StepState) -> dict[str, int]:
     """Bytes, by device, of the storages that a whole step works on and its head does not.
 
     Numbered entries of one element are left out: a list that keeps losses grows, and the program stays.
-
-    Args:
-        step: what the whole step works on.
-        head: what its program works on.
     """
     inside = {key for key, _, _ in _storages(head)}
     found = {key: (device, nbytes) for key, device, nbytes in _storages(step) if key not in inside}

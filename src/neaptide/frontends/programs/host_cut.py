@@ -50,22 +50,14 @@ class _FirstEffect(BaseException):
 
 @dataclass(frozen=True)
 class OnTheWay:
-    """A step up to its first effect on the host, as one trace of it statement by statement shows.
-
-    Attributes:
-        counts: names of the numbers that it writes before it does anything else on the host.
-    """
+    """A step up to its first effect on the host, in front of which it writes the numbers in `counts`."""
 
     counts: frozenset[str]
     _cuts: Mapping[bool, Callable[[], HostCode]]  # by whether counts are no effects
     _why_not: str = "no statement of the step itself is host code"
 
     def cut(self, *, but_counts: bool = False) -> HostCode:
-        """The step, cut in front of its first effect; with `but_counts`, numbers that it counts in are none.
-
-        Raises:
-            LookupError: it cannot be cut; the text says why.
-        """
+        """The step, cut in front of its first effect; with `but_counts`, numbers that it counts in are none."""
         if but_counts not in self._cuts:
             raise LookupError(self._why_not)
         return self._cuts[but_counts]()
@@ -120,11 +112,7 @@ def on_the_way(step: Callable[..., Any], request: StepRequest, entry: EntryPatte
 
 
 def cut_again(host: HostCode, step: Callable[..., Any]) -> HostCode:
-    """The same cut of another step of the same make.
-
-    Raises:
-        LookupError: it cannot be cut; the text says why.
-    """
+    """The same cut of another step of the same make."""
     function, rebuild = _unwrapped(step)
     source = StepSource(function)
     if host.at >= source.length:
@@ -184,7 +172,7 @@ class _Effects:
             is_known = isinstance(write.after, torch.Tensor) or write.name in self._counted
             if not is_known and not (but_counts and write.is_count):
                 return True
-        return self._watch.has_drawn() or any(
+        return any(
             now.keys() != then.keys() or any(now[k] is not then[k] for k in then)
             for now, then in self._groups
         )

@@ -26,9 +26,6 @@ def joined_programs(capture: Capture) -> Programs:
 
     Where a range ends before it was asked to, the step is traced with the next size. Where that gives other programs,
     the range stays, and the note says where they differ first.
-
-    Raises:
-        CaptureError: the step is no straight-line program at the sizes of the call.
     """
     programs, changing = capture.programs()
     for dim in capture.request.dims:

@@ -46,13 +46,7 @@ Programs = tuple[list[CapturedProgram], frozenset[str]]
 
 
 class LaterCallError(HostEffectError):
-    """A later call of the step, to which its own counts lead, cannot be captured.
-
-    Attributes:
-        refusal: of that call.
-        call: number of it, 1 for the call that is captured.
-        entry: what that call finds.
-    """
+    """A later call of the step, to which its own counts lead, cannot be captured."""
 
     def __init__(self, refusal: CaptureError, call: int, entry: EntryPattern) -> None:
         super().__init__(
@@ -70,12 +64,7 @@ def state_of(step: Callable[..., Any], host: HostCode | None, extra: Any, unread
 
 
 class Capture:
-    """A step that is being captured: what was asked for, what a trace calls, and the objects it works on.
-
-    Attributes:
-        host: the cut in front of host code; None where the whole step is captured.
-        called: what a trace calls: the step, or the head of it.
-    """
+    """A step that is being captured: what was asked for, what a trace calls, and the objects it works on."""
 
     def __init__(
         self,
@@ -86,7 +75,7 @@ class Capture:
     ) -> None:
         self.step, self.request, self.host, self.called = step, request, host, called or step
         self.state = state_of(step, host, request.extra, request.unread)
-        self.state.counted, self.state.is_watched = request.counted, request.is_watched
+        self.state.counted = request.counted
         self.state.undoes_checkpoints = request.undoes_checkpoints
         self._begun: Trace | None = None  # a trace of the first program that was made on the way to it
 
@@ -119,11 +108,7 @@ class Capture:
     # -- all programs
 
     def programs(self) -> Programs:
-        """The programs of the step; numbers that were asked to change are inputs as far as that makes no others of them.
-
-        Raises:
-            CaptureError: the step is no straight-line program, or never leaves what it found.
-        """
+        """The programs of the step; numbers that were asked to change are inputs as far as that makes no others of them."""
         programs, written = self._programs(frozenset())
         wanted = names_of_one(self.state, self.request.changing) - written
         if not wanted:
@@ -204,7 +189,7 @@ class Capture:
                 runs += [index] * LOOK_AHEAD
             runs.append(index)
         else:
-            if self.state.is_watched and not request.is_known:
+            if not request.is_known:
                 refuse_changes(self.call, traces, changing)
             steady = max(set(runs), key=lambda index: (runs.count(index), index))
             return [p for index, p in enumerate(programs) if index != steady] + [programs[steady]], changing
@@ -263,11 +248,7 @@ class Capture:
     # -- numbers that the step counts in
 
     def _check_types_unasked(self, program: CapturedProgram, plain: CapturedProgram) -> None:
-        """Compare a program whose optimizer counts in symbols with its trace of plain numbers. O(size).
-
-        Raises:
-            CaptureError: they are two programs.
-        """
+        """Compare a program whose optimizer counts in symbols with its trace of plain numbers. O(size)."""
         contents = {setting.slot_key(label): setting.content for label, setting in self._groups()}
         known: Mapping[tuple[Any, ...], Any] = {**contents, **program.entry.numbers}
         values = program.graph.values
@@ -288,9 +269,6 @@ class Capture:
 
         They are inputs and outputs of the program: `self.seen += len(x)` in front of a backward pass, say. Two traces, in
         which the numbers in `changing` are inputs.
-
-        Raises:
-            CaptureError: they are two programs.
         """
         state, counted = self.state, self.state.counted
         if counted != names_of_one(state, counted):

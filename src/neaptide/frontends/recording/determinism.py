@@ -66,9 +66,6 @@ class Listing:
         return f"{source.location}: {source.code}"
 
 
-NO_LISTING = Listing((), (), ())
-
-
 def list_run(recording: Recording, names: Iterable[str], result: Any) -> Listing:
     """List what was recorded of a run with inputs of these names, before it is edited. O(records)."""
     inputs = iter(names)

@@ -101,11 +101,7 @@ def _copied(numbers: Sequence[Any]) -> list[Any]:
 class KnownValues:
     """What the values of a trace are, as far as they follow from the numbers that the host holds.
 
-    Args:
-        recording: of the trace; it may still grow.
-        numbers: by key, of the inputs that the host holds; they are not written.
-        slots: the key of each input, in order.
-        given: by key, further inputs on which decisions may depend; no values are worked out from them here.
+    On inputs in `given` decisions may depend; no values are worked out from them here.
     """
 
     def __init__(

@@ -20,9 +20,6 @@ def traced_size(number: Any) -> Any:
     """A number of a trace: a plain one, or an expression where sizes decide it. O(terms).
 
     What only the data knows, and what is no integer, stays as it is.
-
-    Raises:
-        CaptureError: an integer of sizes that no size expression can hold.
     """
     if not isinstance(number, torch.SymInt) or not private.is_backed(number):
         return number
@@ -46,11 +43,7 @@ def is_of_data(number: Any) -> bool:
 
 
 def size_of_formula(formula: Any) -> SizeExpr:
-    """A sympy expression of integers as a size expression.
-
-    Raises:
-        CaptureError: it holds a function that size expressions do not know.
-    """
+    """A sympy expression of integers as a size expression."""
     if formula.is_Integer:
         return SizeExpr.const(int(formula))
     if formula.is_Symbol:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain, count
 
 import torch
 
@@ -23,17 +24,12 @@ def name_modules(state: StepState, found: list[tuple[str, torch.nn.Module]]) -> 
     inner = {id(m) for _, root in found for m in root.modules() if m is not root}
     for name, module in found:
         if id(module) not in inner:
-            label = label_of(name)
-            state.modules[label if label not in state.modules else name] = module
+            names = chain((label_of(name), name), (f"{name}_{number}" for number in count(len(state.modules))))
+            state.modules[next(name for name in names if name not in state.modules)] = module
 
 
 def name_tensors(state: StepState, slots: dict[int, TensorSlot], note: Note) -> None:
-    """Note the tensors that modules and optimizers hold, with their roles, and give each slot a name of its own.
-
-    Args:
-        slots: those noted so far, by the identity of their tensors; `note` adds to them.
-        note: takes a tensor, its name, its role and its place.
-    """
+    """Note the tensors that modules and optimizers hold, with their roles, and give each slot a name of its own."""
     for label, module in state.modules.items():
         _module_tensors(state, module, "" if len(state.modules) == 1 else f"{label}.", note)
     for label, optimizer in state.optimizers.items():

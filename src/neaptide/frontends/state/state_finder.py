@@ -88,7 +88,7 @@ def find_state(
     finder.look_at(step, "step")
     if extra is not None:
         finder.look_at(extra, "state")
-    for kind, hooks in private.global_hooks().items():
+    for kind, hooks in private.GLOBAL_HOOKS.items():
         for hook in hooks.values():
             finder.look_at(hook, kind)
     return finder.finish()
@@ -393,7 +393,7 @@ class _Finder:
             self._class(type(module))
 
     def _optimizer(self, item: torch.optim.Optimizer, name: str) -> None:
-        if not private.has_own_groups(item):  # one by type, that hands on to another one
+        if not {"param_groups", "state"} <= vars(item).keys():  # one by type, that hands on to another one
             self.state.wrappers.append(item)
             self._plain_object(item, name)
             return

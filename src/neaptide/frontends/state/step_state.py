@@ -78,7 +78,6 @@ class StepState:
         flagged: names of the tensors whose `requires_grad` the step leaves changed at some call; None before a capture.
         caches: functions that keep what they returned (`functools.lru_cache`), by name.
         key_twins: what stands for tensors that are keys of dicts, by `id`, during a trace.
-        is_watched: whether impure Python is looked for in traces.
         undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """
 
@@ -115,7 +114,6 @@ class StepState:
     flagged: frozenset[str] | None = None
     caches: list[tuple[str, Any]] = field(default_factory=list)
     key_twins: dict[int, Any] = field(default_factory=dict)
-    is_watched: bool = True
     undoes_checkpoints: bool = False
 
     def kept_state(self) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from neaptide.frontends.recording.determinism import NO_LISTING, Listing
+from neaptide.frontends.recording.determinism import Listing
 from neaptide.frontends.recording.host_part import HostPart
 from neaptide.frontends.recording.recording import Recording
 from neaptide.frontends.recording.size_facts import NO_SIZES, SizeFacts
@@ -74,13 +74,13 @@ class Trace(TracedCall):
     """A traced call with the operations that were dispatched.
 
     Attributes:
-        listing: what was recorded, to be compared with another run; empty where impure Python is not looked for.
+        listing: what was recorded, to be compared with another run.
         branches: lines of libraries that took their branch for traces, in words.
         undoes_checkpoints: functions that the user checkpoints ran once.
     """
 
     recording: Recording
-    listing: Listing = NO_LISTING
+    listing: Listing
     branches: tuple[str, ...] = ()
     undoes_checkpoints: bool = False
 

@@ -27,9 +27,6 @@ class LightPasses:
 
     Gradients come to exist without being computed. A pass in which Python of the user's may run is not left out: one
     with an `autograd.Function` on its way, with hooks, or with a class of optimizer that is the user's own.
-
-    Attributes:
-        left_out: the phases of which something was left out.
     """
 
     def __init__(self, state: StepState, notes: Notes) -> None:
@@ -90,7 +87,7 @@ class LightPasses:
         tensors = [t for t in pytree.tree_leaves(roots) if isinstance(t, torch.Tensor)]
         found = [t for t in tensors if t.grad_fn is None and t.requires_grad]
         for node in private.autograd_nodes(tensors):
-            if private.is_python_node(node):
+            if isinstance(node, private.PYTHON_NODE):
                 return None
             if hasattr(node, "variable"):
                 found.append(node.variable)

@@ -23,9 +23,6 @@ def refuse_changes(call: StepCall, traces: Sequence[Trace], changing: frozenset[
     """Compare the traces of a step, or rehearse it where no two are of the same.
 
     A rehearsal costs a fraction of a trace. Nothing is refused before two rehearsals differ, which are alike in all.
-
-    Raises:
-        CaptureError: at the line that calls the first operation that differs.
     """
     first, entry = traces[-1].listing, traces[-1].entry
     if all(map(has_plain_update, call.state.optimizers.values())) and any(

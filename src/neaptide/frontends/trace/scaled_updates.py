@@ -109,11 +109,7 @@ class ScaledUpdates:
         return list({id(t): t for t in (*tensors, *gradients, *state)}.values())
 
     def check_writes(self) -> None:
-        """Refuse what the step writes of a scaled optimizer outside of its update: of what it wrote, nothing is taken.
-
-        Raises:
-            CaptureError: naming it.
-        """
+        """Refuse what the step writes of a scaled optimizer outside of its update: of what it wrote, nothing is taken."""
         found = self._optimizers.entry_contents
         left = dict(self._optimizers.contents())
         for label, (before, after) in self._around.items():

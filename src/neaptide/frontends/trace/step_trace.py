@@ -27,7 +27,7 @@ from neaptide.frontends.kernels.branching_gradients import take_eagers_gradients
 from neaptide.frontends.objects.batch_objects import Unseen, flatten
 from neaptide.frontends.objects.places import MISSING, Place, all_replaced, read
 from neaptide.frontends.objects.unread import StandIns
-from neaptide.frontends.recording.determinism import NO_LISTING, Listing, list_run
+from neaptide.frontends.recording.determinism import Listing, list_run
 from neaptide.frontends.recording.host_part import UNKNOWN, HostPart
 from neaptide.frontends.recording.line_notes import noted_flags
 from neaptide.frontends.recording.recording import Notes, Recording
@@ -81,9 +81,6 @@ def trace_step(
         entry: gradients and optimizer state that exist when it begins.
         changing: names of Python numbers (arguments as `batch[3]`, or places of the state) that become inputs.
         plain: Python numbers of the optimizer's state and groups stay plain numbers, whatever the step writes.
-
-    Raises:
-        CaptureError: naming the user's line, when the step cannot become one straight-line program.
     """
     return _Tracer(call, entry, changing, plain=plain).run()
 
@@ -94,9 +91,6 @@ def rehearse_step(
     """What a step does, as `trace_step` would list it, and the phases of which something was left out.
 
     Left out are the passes that run no code of the user's.
-
-    Raises:
-        CaptureError: this time the step does what cannot be captured.
     """
     tracer = _Tracer(call, entry, changing, is_light=True)
     return tracer.run().listing, frozenset(tracer.left_out)
@@ -166,9 +160,6 @@ class _Tracer:
     def _as_trace(self, recording: Recording) -> Trace:
         self.scaled.settle()
         slots, outputs = self.inputs.slots, self.outputs
-        listing = NO_LISTING
-        if self.state.is_watched:
-            listing = list_run(recording, [slot.name for slot in slots], self.result)
         without_bytes = {slot.name for slot, tensor in self.originals if tensor.device.type == "meta"}
         # Where other tensors have bytes, the step never reads the elements of those without.
         skeletons = without_bytes if len(without_bytes) < len(self.originals) else set()
@@ -183,18 +174,13 @@ class _Tracer:
             written=outputs.written,
             decisions=self.decisions,
             sizes=self.inputs.sizes.settled(),
-            listing=listing,
+            listing=list_run(recording, [slot.name for slot in slots], self.result),
             branches=tuple(dict.fromkeys(self.branches)),
             undoes_checkpoints=self.state.undoes_checkpoints,
         )
 
     def _check_stand_ins(self, error: BaseException | None) -> None:
-        """Say what was read that the step was taken not to read.
-
-        Raises:
-            CaptureError: an attribute of the batch without a value that can be guarded.
-            ReadError: something else.
-        """
+        """Say what was read that the step was taken not to read."""
         for position in sorted(self.stand_ins.read.arguments):
             if isinstance(leaf := self.leaves[position], Unseen):
                 name = user_names(self.spec)[argument_name(position)]

@@ -31,15 +31,7 @@ _NUMBERS: dict[type, TensorSpec] = {
 
 
 class FakeInputs:
-    """A fake twin of everything that a step reads, beside the slot that it fills.
-
-    Attributes:
-        mode: in which the twins are made.
-        slots: one for each input.
-        fakes: the twins, in the same order.
-        known: by slot key, numbers that the host knows when the step begins.
-        sizes: the symbols of the dims that may vary.
-    """
+    """A fake twin of everything that a step reads, beside the slot that it fills."""
 
     def __init__(
         self,
@@ -50,11 +42,7 @@ class FakeInputs:
         leaves: Sequence[Any],
         dims: Sequence[DynamicDim],
     ) -> None:
-        """Twins of all inputs: `leaves` are those of the arguments, `numbers` the places among what changes, with contents.
-
-        Raises:
-            CaptureError: a tensor has no fake twin, or a hook that its twin cannot have.
-        """
+        """Twins of all inputs: `leaves` are those of the arguments, `numbers` the places among what changes, with contents."""
         self.mode = private.new_fake_mode()
         self.sizes = TracedDims(self.mode, dims)
         self.slots: list[InputSlot] = []
@@ -156,4 +144,4 @@ def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:
             next_step="remove the hook: neaptide places each update right after its gradient where that pays",
         )
     for hook in gradient_hooks:
-        private.register_hook(fake, hook)
+        fake.register_hook(hook)  # type: ignore[no-untyped-call]

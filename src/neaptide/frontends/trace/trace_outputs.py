@@ -35,12 +35,7 @@ class LeftOnceError(CaptureError):
 
 
 class TraceOutputs:
-    """Outputs of a traced step, collected when it has returned; see `Returned` and `TracedCall`.
-
-    Attributes:
-        values: what the program returns, in the order of `slots`.
-        flags: `requires_grad` of the tensors of the step, by name.
-    """
+    """Outputs of a traced step, collected when it has returned; see `Returned` and `TracedCall`."""
 
     def __init__(self, state: StepState, notes: Notes, stand_ins: StandIns) -> None:
         self._state, self._notes, self._stand_ins = state, notes, stand_ins
@@ -79,11 +74,7 @@ class TraceOutputs:
             self.written[slot] = content
 
     def add_result(self, result: Any, watch: ArgumentWatch, twins: Mapping[str, torch.Tensor]) -> None:
-        """Note what the step returned, and what it left in containers among its arguments; `twins` go by name.
-
-        Raises:
-            CaptureError: a result has a gradient of its own, or a change cannot be done at each call.
-        """
+        """Note what the step returned, and what it left in containers among its arguments; `twins` go by name."""
         own: Own = {id(p.get()): ("object", p.name) for p in self._state.objects if read(p) is not MISSING}
         own |= self._stand_ins.keys
         own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
@@ -117,11 +108,7 @@ class TraceOutputs:
     def add_gradients(
         self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], twins: Twins
     ) -> dict[str, TensorSpec]:
-        """Note the gradients and flags that the step leaves; returns the gradients by name of the tensor.
-
-        Raises:
-            CaptureError: a gradient belongs to what was computed outside the step.
-        """
+        """Note the gradients and flags that the step leaves; returns the gradients by name of the tensor."""
         gradients: dict[str, TensorSpec] = {}
         kept = set()
         for slot, original in originals:
@@ -144,11 +131,7 @@ class TraceOutputs:
         return gradients
 
     def add_arguments(self, leaves: Sequence[Any], twins: Twins) -> None:
-        """Note the arguments whose `requires_grad` the step leaves changed.
-
-        Raises:
-            CaptureError: the step computes a gradient of the caller's batch.
-        """
+        """Note the arguments whose `requires_grad` the step leaves changed."""
         for position, leaf in enumerate(leaves):
             twin = twins.get(("batch", position))
             if twin is None:
@@ -167,11 +150,7 @@ class TraceOutputs:
                 )
 
     def add_numbers(self, swapped: Sequence[tuple[Place, Any]]) -> None:
-        """Note the numbers that the step leaves in places that it may write, given with the symbols that were there.
-
-        Raises:
-            CaptureError: something else than a number is there.
-        """
+        """Note the numbers that the step leaves in places that it may write, given with the symbols that were there."""
         for place, symbol in swapped:
             content = read(place)
             if place.name not in self._state.counted or content is symbol:
@@ -186,11 +165,7 @@ class TraceOutputs:
             self.write(OutputSlot("number", place.name, (place.name,)), content)
 
     def add_left(self, twins: Twins) -> None:
-        """Note the tensors that the step leaves in places of the user's.
-
-        Raises:
-            LeftOnceError: there is none in such a place, or the one that was there.
-        """
+        """Note the tensors that the step leaves in places of the user's."""
         for position, place in enumerate(self._state.left):
             content = read(place)
             if not isinstance(content, torch.Tensor) or content is twins.get(("tensor", place.name)):

@@ -47,7 +47,6 @@ class IdentityKeys:
         self._filled: list[Any] = []
         self._asking = [(namespace, key) for namespace, key in state.lacking if key in _BY_ADDRESS]
         self._twins: dict[int, torch.Tensor] = {}
-        self._is_watched = state.is_watched
         self._key_twins = state.key_twins
         self._known: dict[int, torch.Tensor] = {}
 
@@ -97,7 +96,7 @@ class IdentityKeys:
         def ask(item: Any) -> int:
             return function(self._known.get(id(item), item))
 
-        return identity_stand_in(ask, by_address) if self._is_watched else ask
+        return identity_stand_in(ask, by_address)
 
 
 def _exchange(table: dict[Any, Any], by_id: Mapping[int, torch.Tensor]) -> None:

@@ -55,18 +55,18 @@ class ObjectWatch:
     def __init__(self, state: StepState) -> None:
         self.arrays: list[Any] = []
         self.watched: list[Watched] = []
-        if not state.is_watched:
-            return
         numpy = sys.modules.get("numpy")
-        # Those of `random` and `numpy.random`, which every trace compares.
-        elsewhere = {id(random.random.__self__)}  # type: ignore[attr-defined]
-        if numpy is not None:
-            elsewhere |= {id(numpy.random.rand.__self__), id(numpy.random.get_bit_generator())}
         # Operations on fake tensors draw nothing from torch's default generator, so only the user's code does.
-        default = ("torch's default generator", torch.default_generator)
-        for name, item in (*reachable_objects(state), default):
-            if id(item) in elsewhere:
-                continue
+        shared = {
+            "torch's default generator": torch.default_generator,
+            "the module random": random.random.__self__,
+        }  # type: ignore[attr-defined]
+        known = {id(generator) for generator in shared.values()}
+        if numpy is not None:
+            shared["numpy.random"] = numpy.random.rand.__self__
+            known |= {id(numpy.random.rand.__self__), id(numpy.random.get_bit_generator())}
+        reached = (pair for pair in reachable_objects(state) if id(pair[1]) not in known)
+        for name, item in (*shared.items(), *reached):
             if numpy is not None and isinstance(item, numpy.ndarray):
                 self.arrays.append(item)
             else:

@@ -6,10 +6,8 @@ the user's objects back as they were and names the line. Plain data that is repl
 
 from __future__ import annotations
 
-import random
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,9 +117,6 @@ class StateWatch:
         self._tuples = [(place, place.get()) for place in roots.values()]
         self._contents = [(name, holder, copied(holder)) for name, holder in state.containers]
         self._ordered = {id(holder) for _, holder in state.sized if isinstance(holder, dict)}
-        self._random = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self._numpy: Any = numpy.random.get_state() if numpy is not None else None
 
     def restore(self) -> list[Write]:
         """Puts everything back; returns what had been written, each once.
@@ -138,10 +133,10 @@ class StateWatch:
                 place.set(before)
         for _, holder, before in self._contents:
             refill(holder, before)
-        return [*written, *map(Write, self._put_random_back())]
+        return written
 
     def written(self) -> list[Write]:
-        """What has been written so far, each once; leaves everything as it is, and passes random numbers over."""
+        """What has been written so far, each once; leaves everything as it is."""
         found: dict[tuple[int, Any], Write] = {}
         for index, place, before in self._places:
             after = read(place)
@@ -168,26 +163,6 @@ class StateWatch:
         is_moved = not changed and id(holder) in self._ordered and list(before) != list(after)
         return [_MOVED] if is_moved else changed
 
-    def _drawn(self) -> Iterator[str]:
-        """Which of Python's and numpy's random numbers have been drawn so far."""
-        if random.getstate() != self._random:
-            yield "Python"
-        now: Any = None if self._numpy is None else sys.modules["numpy"].random.get_state()
-        if now is not None and (now[2] != self._numpy[2] or (now[1] != self._numpy[1]).any()):
-            yield "numpy"
-
-    def has_drawn(self) -> bool:
-        """Whether Python's or numpy's random numbers have been drawn so far."""
-        return any(self._drawn())
-
-    def _put_random_back(self) -> Iterator[str]:
-        for source in list(self._drawn()):
-            if source == "Python":
-                random.setstate(self._random)
-            else:
-                sys.modules["numpy"].random.set_state(self._numpy)
-            yield f"random ({source}'s random numbers)"
-
     def refuse(self, writes: Sequence[Write], trace: Trace | None = None) -> StateWrittenError:
         """The error for state that the step wrote."""
         names = [write.name for write in writes]
@@ -200,9 +175,7 @@ class StateWatch:
             f"the step writes {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}",
             where=next((line for line in lines if line), None),
             why="Python state that is written during the trace would not be written when the program runs",
-            next_step="draw with torch (torch.rand) and choose with torch.where, or draw outside the step and pass it"
-            if names[0].startswith("random (")
-            else "keep it in a tensor or buffer, or update it outside the step"
+            next_step="keep it in a tensor or buffer, or update it outside the step"
             + (
                 ", or call the step once before it is planned, where its first call alone does this"
                 * is_first
