@@ -34,24 +34,6 @@ def gaussian_process_marginal_likelihood():
     return trained(loss_of, embed, noise, scale), (torch.randn(16, 3), torch.randn(16))
 
 
-@FAMILY.add("linalg", "solve", "lstsq")
-def differentiable_ridge_regression():
-    embed, penalty = tanh_net(4, 8, 5), nn.Parameter(torch.tensor(0.1))
-
-    def loss_of(batch):
-        support, target, query, wanted = batch
-        a = embed(support)
-        weights = torch.linalg.solve(a.mT @ a + penalty.square() * torch.eye(5), a.mT @ target)
-        return F.mse_loss(embed(query) @ weights, wanted)
-
-    return trained(loss_of, embed, penalty), (
-        torch.randn(3, 12, 4),
-        torch.randn(3, 12, 2),
-        torch.randn(3, 20, 4),
-        torch.randn(3, 20, 2),
-    )
-
-
 @FAMILY.add("linalg", "qr", "svd", "eigh", "det")
 def decompositions():
     layer = nn.Linear(5, 5)
@@ -112,25 +94,6 @@ def fourier_neural_operator():
         return F.mse_loss(project(h), y)
 
     return trained(loss_of, lift, project, weights, bypass), (torch.randn(4, 1, 24), torch.randn(4, 1, 24))
-
-
-@FAMILY.add("complex", "fft", "norm")
-def complex_network_and_fourier_mixing():
-    real, imaginary = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
-    phase = nn.Parameter(torch.zeros(6))
-
-    def loss_of(x):
-        z = torch.complex(real(x), imaginary(x)) * torch.exp(1j * phase)
-        z = z / (1 + z.abs())
-        mixed = torch.fft.fft2(z, norm="ortho")
-        return (
-            mixed.real.square().mean()
-            + mixed.imag.abs().mean()
-            + (z * z.conj()).real.mean()
-            + torch.angle(z).cos().mean()
-        )
-
-    return trained(loss_of, real, imaginary, phase), torch.randn(4, 8, 6)
 
 
 @FAMILY.add("spectrogram", "stft")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -73,12 +71,6 @@ class Causal(nn.Module):
         return self.out(join(F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout)))
 
 
-@FAMILY.add("sdpa", "causal", "tied")
-def causal_language_model():
-    model = Decoder(Causal(), Causal(), tied=True)
-    return language_model(model, torch.optim.AdamW(model.parameters(), lr=3e-4)), tokens()
-
-
 @FAMILY.add("mask", "padding")
 def padded_encoder_classifier():
     embed = nn.Embedding(VOCABULARY, WIDTH, padding_idx=0)
@@ -112,8 +104,7 @@ def multihead_with_averaged_weights():
         x, weights = first(x, x, x)
         out, _ = second(x, key, value, average_attn_weights=False)
         entropy = -(weights * (weights + 1e-9).log()).sum(-1).mean()
-        loss = out.square().mean() - entropy_weight * entropy
-        return descend(optimizer, loss, clears_first=True)
+        return descend(optimizer, out.square().mean() - entropy_weight * entropy, clears_first=True)
 
     return step, (torch.randn(9, 4, WIDTH), torch.randn(7, 4, 8), torch.randn(7, 4, 10))
 
@@ -150,43 +141,6 @@ def torch_transformer_decoder():
     return trained(loss_of, decoder, embed, head), (torch.randn(4, 6, WIDTH), tokens())
 
 
-class Rotary(nn.Module):
-    """Rotary positions, one key and value head for all queries, queries and keys normalised."""
-
-    def __init__(self):
-        super().__init__()
-        self.size = WIDTH // HEADS
-        self.q, self.kv, self.out = (
-            nn.Linear(WIDTH, WIDTH, bias=False),
-            nn.Linear(WIDTH, 2 * self.size, bias=False),
-            nn.Linear(WIDTH, WIDTH, bias=False),
-        )
-        self.q_norm, self.k_norm = nn.RMSNorm(self.size), nn.RMSNorm(self.size)
-        inverse = 1.0 / 10000 ** (torch.arange(0, self.size, 2) / self.size)
-        self.register_buffer("angles", torch.outer(torch.arange(LENGTH), inverse), persistent=False)
-
-    def rotate(self, x):
-        angles = self.angles[: x.shape[-2]]
-        cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
-        left, right = x.chunk(2, -1)
-        return x * cos + torch.cat([-right, left], -1) * sin
-
-    def forward(self, x):
-        q = self.rotate(self.q_norm(split(self.q(x))))
-        k, v = self.kv(x).unsqueeze(1).chunk(2, -1)
-        k = self.rotate(self.k_norm(k))
-        shape = (x.shape[0], HEADS, x.shape[1], self.size)
-        return self.out(
-            join(F.scaled_dot_product_attention(q, k.expand(shape), v.expand(shape), is_causal=True))
-        )
-
-
-@FAMILY.add("rotary", "multi-query")
-def rotary_multi_query():
-    model = Decoder(Rotary(), Rotary(), position=False)
-    return language_model(model, torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95))), tokens()
-
-
 class RotaryComplex(nn.Module):
     def __init__(self):
         super().__init__()
@@ -212,31 +166,6 @@ class RotaryComplex(nn.Module):
 def rotary_by_complex_numbers():
     model = Decoder(RotaryComplex(), position=False)
     return language_model(model, torch.optim.AdamW(model.parameters())), tokens()
-
-
-class RelativeBias(nn.Module):
-    """T5's buckets."""
-
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.bias = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Embedding(8, HEADS)
-
-    def forward(self, x):
-        q, k, v = (split(part) for part in self.qkv(x).chunk(3, -1))
-        place = torch.arange(x.shape[1])
-        far = (place[:, None] - place[None]).clamp(min=0)
-        large = 4 + (torch.log(far.float().clamp(min=1) / 4) / math.log(4) * 4).long()
-        bucket = torch.where(far < 4, far, large.clamp(max=7))
-        mask = torch.full((x.shape[1], x.shape[1]), torch.finfo(x.dtype).min).triu(1)
-        return join(
-            F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(bucket).permute(2, 0, 1) + mask)
-        )
-
-
-@FAMILY.add("relative", "mask", "embedding")
-def relative_position_buckets():
-    model = Decoder(RelativeBias(), position=False)
-    return language_model(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)), tokens()
 
 
 class Linear(nn.Module):

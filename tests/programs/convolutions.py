@@ -52,40 +52,6 @@ def grouped_bottlenecks():
     return trained(lambda batch: classify(model, batch), model), pictures()
 
 
-class Dense(nn.Module):
-    def __init__(self, channels, growth, layers):
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(
-                nn.BatchNorm2d(channels + i * growth),
-                nn.ReLU(),
-                nn.Conv2d(channels + i * growth, growth, 3, padding=1),
-            )
-            for i in range(layers)
-        )
-
-    def forward(self, x):
-        features = [x]
-        for layer in self.layers:
-            features.append(layer(torch.cat(features, 1)))
-        return torch.cat(features, 1)
-
-
-@FAMILY.add("densenet", "concat")
-def dense_blocks():
-    model = nn.Sequential(
-        nn.Conv2d(3, 6, 3),
-        Dense(6, 4, 4),
-        nn.Conv2d(22, 8, 1),
-        nn.AvgPool2d(2),
-        Dense(8, 4, 3),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(20, 5),
-    )
-    return trained(lambda batch: classify(model, batch), model), pictures(4)
-
-
 @FAMILY.add("1d", "causal", "gated")
 def wavenet():
     class Layer(nn.Module):
@@ -171,37 +137,6 @@ def channels_last_group_norm():
 
     batch = torch.randn(4, 4, 10, 10).to(memory_format=torch.channels_last)
     return trained(lambda batch: loss_of(model, batch), model), batch
-
-
-class ConvNext(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
-        self.norm = nn.LayerNorm(channels, eps=1e-6)
-        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
-        self.gamma = nn.Parameter(1e-2 * torch.ones(channels))
-
-    def forward(self, x):
-        y = self.depthwise(x).permute(0, 2, 3, 1)
-        y = self.gamma * self.down(F.gelu(self.up(self.norm(y))))
-        return x + y.permute(0, 3, 1, 2)
-
-
-@FAMILY.add("convnext", "permute")
-def convnext_blocks():
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 2, 2),
-        ConvNext(8),
-        ConvNext(8),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(8, 5),
-    )
-
-    def smooth(model, batch):
-        return F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1)
-
-    return trained(lambda batch: smooth(model, batch), model), pictures(4)
 
 
 @FAMILY.add("involution", "unfold")

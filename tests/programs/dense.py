@@ -81,31 +81,6 @@ def every_dropout():
     return step, torch.randn(3, 2, 6, 6)
 
 
-@FAMILY.add("random", "noise")
-def gaussian_noise_and_mixup_on_tensors():
-    model = nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 4))
-
-    def loss_of(batch):
-        x, y, share = batch["x"], batch["y"], batch["share"]
-        x = x + 0.1 * torch.randn_like(x)
-        other = torch.randperm(x.shape[0])
-        mixed = share * x + (1 - share) * x[other]
-        logits = model(mixed)
-        return share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[other])
-
-    return trained(loss_of, model), {
-        "x": torch.randn(64, 8),
-        "y": torch.randint(0, 4, (64,)),
-        "share": torch.tensor(0.7),
-    }
-
-
-@FAMILY.add("dtype")
-def double_precision():
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).double()
-    return trained(lambda x: model(x).exp().mean().log(), model), torch.randn(90, 8, dtype=torch.float64)
-
-
 @FAMILY.add("init")
 def maxout_with_noisy_linear():
     weight = nn.Parameter(torch.empty(3, 8, 6))

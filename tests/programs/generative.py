@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from programs.program import Family, descend, trained
+from programs.program import Family, trained
 
 FAMILY = Family("generative")
 
@@ -76,46 +76,6 @@ def real_nvp():
         return loss.detach()
 
     return step, torch.randn(40, 6)
-
-
-class Denoiser(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.time = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 8))
-        self.enter, self.middle, self.leave = (
-            nn.Conv2d(1, 8, 3, padding=1),
-            nn.Conv2d(8, 8, 3, padding=1),
-            nn.Conv2d(8, 1, 3, padding=1),
-        )
-        self.norm = nn.GroupNorm(2, 8)
-
-    def forward(self, x, t):
-        frequency = torch.exp(-math.log(1000) * torch.arange(4) / 4)
-        angle = t[:, None].float() * frequency
-        when = self.time(torch.cat([angle.sin(), angle.cos()], 1))
-        h = F.silu(self.norm(self.enter(x))) + when[:, :, None, None]
-        return self.leave(F.silu(self.middle(h)) + h)
-
-
-@FAMILY.add("diffusion", "exponential average")
-def diffusion_with_levels_from_the_batch_and_an_average():
-    model, average = Denoiser(), Denoiser().requires_grad_(False)
-    average.load_state_dict(model.state_dict())
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-4)
-
-    def step(batch):
-        x, noise, sigma = batch
-        scale = 1 / (sigma**2 + 0.25).sqrt()
-        found = model((x + sigma * noise) * scale, sigma.flatten().log() / 4)
-        target = (x * sigma - noise * 0.25) * scale
-        loss = ((found - target).square().mean((1, 2, 3)) / sigma.flatten()).mean()
-        descend(optimizer, loss, clears_first=True)
-        with torch.no_grad():
-            for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
-                slow.lerp_(fast, 0.01)
-        return loss.detach()
-
-    return step, (torch.randn(6, 1, 8, 8), torch.randn(6, 1, 8, 8), torch.rand(6, 1, 1, 1) + 0.1)
 
 
 @FAMILY.add("boltzmann", "by hand", "random")

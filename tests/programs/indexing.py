@@ -78,21 +78,6 @@ def segment_reductions():
     return trained(loss_of, embed), (torch.randn(30, 4), torch.arange(30) // 6)
 
 
-@FAMILY.add("points", "neighbours", "topk")
-def edge_convolution_on_nearest_neighbours():
-    edge = nn.Sequential(nn.Linear(6, 10), nn.LeakyReLU(0.2), nn.Linear(10, 5))
-
-    def loss_of(points):
-        near = torch.cdist(points, points).topk(5, largest=False).indices[..., 1:]
-        rows = torch.arange(len(points))[:, None, None]
-        neighbours = points[rows, near]
-        middle = points.unsqueeze(2).expand_as(neighbours)
-        out = edge(torch.cat([middle, neighbours - middle], -1)).amax(2)
-        return out.logsumexp(1).square().mean()
-
-    return trained(loss_of, edge), torch.randn(4, 16, 3)
-
-
 @FAMILY.add("index_put", "accumulate")
 def writing_through_indices():
     layer = nn.Linear(6, 6)
@@ -178,27 +163,3 @@ def sorts_scans_and_searches():
         )
 
     return step, torch.randn(24, 6)
-
-
-@FAMILY.add("quantiser", "straight-through", "argmin")
-def vector_quantised_autoencoder():
-    encode, decode = nn.Linear(8, 4), nn.Linear(4, 8)
-    book = nn.Embedding(10, 4)
-    optimizer = torch.optim.Adam([*encode.parameters(), *decode.parameters(), *book.parameters()])
-
-    def step(x):
-        z = encode(x)
-        nearest = torch.cdist(z, book.weight).argmin(1)
-        code = book(nearest)
-        straight = z + (code - z).detach()
-        loss = (
-            F.mse_loss(decode(straight), x)
-            + F.mse_loss(code, z.detach())
-            + 0.25 * F.mse_loss(z, code.detach())
-        )
-        return {
-            "loss": descend(optimizer, loss, clears_first=True),
-            "used": torch.bincount(nearest, minlength=10),
-        }
-
-    return step, torch.randn(40, 8)

@@ -141,24 +141,6 @@ def barlow_twins_and_vicreg():
     return trained(lambda batch: loss_of(*batch), model), (torch.randn(40, 6), torch.randn(40, 6))
 
 
-@FAMILY.add("margin", "face")
-def additive_angular_margin():
-    model = small_net()
-    centers = nn.Parameter(torch.randn(5, 4))
-
-    def loss_of(x, y):
-        cosine = F.linear(F.normalize(model(x)), F.normalize(centers)).clamp(-1 + 1e-6, 1 - 1e-6)
-        hot = F.one_hot(y, 5).bool()
-        return F.cross_entropy(
-            16 * torch.where(hot, torch.cos(torch.acos(cosine) + 0.3), cosine), y
-        ) + F.multi_margin_loss(cosine, y)
-
-    return trained(lambda batch: loss_of(*batch), nn.ModuleList([model, nn.ParameterList([centers])])), (
-        torch.randn(40, 6),
-        torch.randint(0, 5, (40,)),
-    )
-
-
 @FAMILY.add("survival", "cumulative")
 def cox_partial_likelihood():
     model = small_net(outside=1)

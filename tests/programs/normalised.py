@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 
 from programs.program import Family, trained
 
@@ -77,23 +77,6 @@ def spectral_norm():
         parametrizations.spectral_norm(nn.Linear(8, 1)),
     )
     return trained(lambda x: F.softplus(-model(x)).mean(), model), torch.randn(80, 6)
-
-
-class Symmetric(nn.Module):
-    def forward(self, weight):
-        return weight.triu() + weight.triu(1).transpose(-1, -2)
-
-
-@FAMILY.add("parametrization")
-def symmetric_weight():
-    layer = nn.Linear(8, 8)
-    parametrize.register_parametrization(layer, "weight", Symmetric())
-
-    def loss_of(x):
-        with parametrize.cached():
-            return (layer(layer(x)) - x).square().mean()
-
-    return trained(loss_of, layer), torch.randn(50, 8)
 
 
 @FAMILY.add("parametrization", "linalg", "data dependent bytes")

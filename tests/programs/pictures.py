@@ -57,33 +57,6 @@ def unet_with_dice_loss():
     )
 
 
-@FAMILY.add("dilated", "segmentation")
-def atrous_pyramid_with_ignored_pixels():
-    class Pyramid(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
-            self.branches = nn.ModuleList(
-                nn.Conv2d(8, 6, 3, padding=rate, dilation=rate) for rate in (1, 2, 3)
-            )
-            self.pooled, self.head = nn.Conv2d(8, 6, 1), nn.Conv2d(24, 4, 1)
-
-        def forward(self, x):
-            size = x.shape[-2:]
-            x = F.relu(self.stem(x))
-            around = F.interpolate(self.pooled(F.adaptive_avg_pool2d(x, 1)), x.shape[-2:], mode="nearest")
-            x = torch.cat([*(branch(x) for branch in self.branches), around], 1)
-            return F.interpolate(self.head(F.relu(x)), size, mode="bilinear", align_corners=False)
-
-    model = Pyramid()
-    labels = torch.randint(0, 4, (3, 12, 12))
-    labels[0, :4] = 255
-    return (
-        trained(lambda b: F.cross_entropy(model(b[0]), b[1], ignore_index=255), model),
-        (torch.randn(3, 3, 12, 12), labels),
-    )
-
-
 @FAMILY.add("superresolution", "pixel shuffle")
 def super_resolution():
     model = nn.Sequential(

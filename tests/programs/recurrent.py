@@ -13,24 +13,6 @@ from programs.program import Family, descend, trained
 FAMILY = Family("recurrent")
 
 
-@FAMILY.add("rnn")
-def elman_regression():
-    rnn, head = nn.RNN(3, 8, nonlinearity="relu", batch_first=True), nn.Linear(8, 1)
-    optimizer = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.01)
-
-    def step(batch):
-        series, target = batch
-        _, last = rnn(series)
-        loss = F.mse_loss(head(last[-1]), target)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(rnn.parameters(), 1.0)
-        optimizer.step()
-        return loss.detach()
-
-    return step, (torch.randn(10, 8, 3), torch.randn(10, 1))
-
-
 @FAMILY.add("lstm", "bidirectional", "projection", "dropout")
 def bidirectional_lstm_tagger():
     embed = nn.Embedding(19, 6)

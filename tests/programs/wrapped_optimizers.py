@@ -119,39 +119,6 @@ class Accumulating:
             buffer.zero_()
 
 
-class Chain:
-    """Transformations of gradients, and the update at the end, one after the other."""
-
-    def __init__(self, *links):
-        self.links = links
-
-    def step(self):
-        for link in self.links:
-            link.step()
-
-    def zero_grad(self):
-        self.links[-1].zero_grad()
-
-
-class Centred:
-    def __init__(self, params):
-        self.params = params
-
-    @torch.no_grad()
-    def step(self):
-        for p in self.params:
-            if p.ndim > 1:
-                p.grad.sub_(p.grad.mean(dim=1, keepdim=True))
-
-
-class Clipped:
-    def __init__(self, params, most):
-        self.params, self.most = params, most
-
-    def step(self):
-        nn.utils.clip_grad_norm_(self.params, self.most)
-
-
 class Trust(optim.Optimizer):
     """Scales each gradient by the layer's trust ratio, then lets the optimizer inside update (LARS)."""
 
@@ -180,30 +147,6 @@ class Trust(optim.Optimizer):
         self.base.zero_grad(set_to_none)
 
 
-class Forwarding(optim.Optimizer):
-    """One by type only: all that it has not is the other's."""
-
-    def __init__(self, base):
-        self.__dict__["base"] = base
-
-    def __getattr__(self, name):
-        return getattr(self.__dict__["base"], name)
-
-    @property
-    def param_groups(self):
-        return self.base.param_groups
-
-    @property
-    def state(self):
-        return self.base.state
-
-    def step(self, closure=None):
-        return self.base.step(closure)
-
-    def zero_grad(self, set_to_none=True):
-        return self.base.zero_grad(set_to_none=set_to_none)
-
-
 class Quantised(optim.Optimizer):
     """Momentum in codes of eight bits, found in a table that the optimizer keeps as an attribute."""
 
@@ -230,14 +173,8 @@ class Quantised(optim.Optimizer):
 
 _WRAPS = {
     "lookahead_around_lookahead": lambda p: Lookahead(Lookahead(optim.Adam(p, 1e-2), 0.8), 0.3),
-    "chain_of_centring_clipping_and_adam": lambda p: Chain(Centred(p), Clipped(p, 1.0), optim.Adam(p, 1e-2)),
     "trust_ratios_around_sgd": lambda p: Trust(optim.SGD(p, 0.5, momentum=0.9, weight_decay=1e-3)),
-    "forwarding_twice": lambda p: Forwarding(Forwarding(optim.SGD(p, 0.1, nesterov=True, momentum=0.9))),
-    "momentum_in_codes_of_eight_bits": Quantised,
     "quantised_inside_of_lookahead": lambda p: Lookahead(Quantised(p)),
-    "one_for_matrices_one_for_the_rest": lambda p: Chain(
-        optim.SGD([q for q in p if q.ndim > 1], 0.1), optim.Adam([q for q in p if q.ndim == 1], 1e-2)
-    ),
 }
 
 
@@ -283,22 +220,5 @@ def gradients_accumulated_by_a_wrapper():
             total += loss.detach() / 2
         optimizer.step()
         return total
-
-    return step, labelled()
-
-
-@FAMILY.add("wrapped", "scheduler")
-def scheduler_of_a_forwarding_optimizer():
-    model = net()
-    optimizer = Forwarding(optim.SGD(model.parameters(), 0.1))
-    scheduler = optim.lr_scheduler.LambdaLR(optimizer.base, lambda count: 0.9**count)
-
-    def step(batch):
-        optimizer.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
-        return loss.detach()
 
     return step, labelled()

@@ -34,8 +34,6 @@ def resolve(module: str, name: str) -> Any:
 
 
 FAKE_TENSOR: Any = resolve("torch._subclasses.fake_tensor", "FakeTensor")
-# A node of autograd that runs Python: the backward of an `autograd.Function`.
-PYTHON_NODE: Any = resolve("torch._C", "_FunctionBase")
 # Marks a dispatch mode as the one that traces: all arithmetic on symbolic numbers is reported to it.
 TRACING_MODE_KEY: Any = resolve("torch._C", "_TorchDispatchModeKey").PROXY
 # What torch raises for fake operands of an operation whose result has a size that only the data knows.
@@ -284,11 +282,6 @@ def active_modes() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return tuple(_function_modes()), tuple(dispatch_modes())
 
 
-def are_modes_active() -> bool:
-    """Whether there is any such mode; costs a tenth of a microsecond."""
-    return bool(_count_function_modes() or _count_dispatch_modes())
-
-
 def device_of_mode(mode: Any) -> torch.device | None:
     """The device of a mode that only sets the default device; None for other modes."""
     context = resolve("torch.utils._device", "DeviceContext")
@@ -317,8 +310,6 @@ GLOBAL_HOOKS: dict[str, dict[int, Callable[..., Any]]] = {
     "register_optimizer_step_post_hook": resolve(_OPTIMIZER, "_global_optimizer_post_hooks"),
 }
 _function_modes = resolve("torch.overrides", "_get_current_function_mode_stack")
-_count_function_modes = resolve("torch._C", "_len_torch_function_stack")
-_count_dispatch_modes = resolve("torch._C", "_len_torch_dispatch_stack")
 _transform = resolve("torch._C._functorch", "peek_interpreter_stack")
 _saved_hooks = resolve("torch._C._autograd", "_top_saved_tensors_default_hooks")
 

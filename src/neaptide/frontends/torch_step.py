@@ -28,10 +28,9 @@ from neaptide.frontends.programs.joined_ranges import joined_programs
 from neaptide.frontends.programs.same_program import is_plain_program
 from neaptide.frontends.programs.step_programs import Capture, LaterCallError, Programs, counted_in, state_of
 from neaptide.frontends.recording._torch_sizes import keeps_sizes
-from neaptide.frontends.state.attachment import refuse_open_results
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.trace.trace_outputs import LeftOnceError
+from neaptide.frontends.trace.trace_outputs import LeftOnceError, refuse_open_results
 from neaptide.frontends.watch.first_writes import FirstWrites
 from neaptide.frontends.watch.trace_watch import LeftTensor, StateWrittenError
 

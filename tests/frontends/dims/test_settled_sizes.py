@@ -9,7 +9,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from neaptide.frontends.dims.dynamic_dims import DynamicDim
-from neaptide.frontends.dims.settled_sizes import Assumption, Settling
+from neaptide.frontends.dims.traced_dims import Assumption, Settling
 from together import together
 
 A, B = sympy.symbols("s0 s1", positive=True, integer=True)

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from frontends import checks
-from frontends.steps import batch, net, sgd, simple
+from frontends.steps import batch, net, sgd, simple, update
 from neaptide.errors import CaptureError
-from neaptide.frontends.source.raising_branches import answer_that_goes_on
+from neaptide.frontends.dispatch.answers import answer_that_goes_on
 from neaptide.frontends.torch_step import capture_step
 from programs.program import descending
 from step_checks import assert_same_bits, planned
@@ -78,11 +78,7 @@ def test_a_truth_that_hangs_on_a_mask_which_is_overwritten_is_no_constant(overwr
         if overwritten:
             mask[0].copy_(x[0, :3])
         scale = 2.0 if (mask == 1).all() else 3.0
-        loss = (model(x) * scale).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update((model(x) * scale).square().mean(), optimizer)
 
     if overwritten:
         with pytest.raises(CaptureError, match="depends on the data"):

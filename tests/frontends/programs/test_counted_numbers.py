@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from frontends.steps import batch, net, sgd
+from frontends.steps import batch, net, sgd, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace import step_trace
@@ -67,10 +67,7 @@ class Loop:
         self.n = 0
 
     def descend(self, loss):
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+        return update(loss, self.optimizer)
 
     def a_meter(self, x):
         loss = self.model(x).square().mean()
@@ -225,10 +222,7 @@ def test_a_plain_optimizer_counts_as_well():
         nonlocal count
         loss = model(x).square().mean()
         count += len(x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return update(loss, optimizer)
 
     run = planned(step, batch(), on_mismatch="error")
     for _ in range(3):

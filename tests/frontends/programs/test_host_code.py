@@ -9,7 +9,7 @@ import torch
 
 from frontends.programs import host_steps
 from frontends.programs.host_steps import REASONS, STEPS, Trainer
-from frontends.steps import batch, net
+from frontends.steps import batch, net, update
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from step_checks import assert_like_eager, assert_same_bits, planned
@@ -51,11 +51,7 @@ class Cycled:
         self.chained = torch.optim.lr_scheduler.ChainedScheduler(self.schedulers)
 
     def update(self, x):
-        loss = self.model(x).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
+        return update(self.model(x).square().mean(), self.optimizer)
 
     def one(self, x):
         loss = self.update(x)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from frontends.steps import update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.steps.planned_step import PlannedStep
@@ -30,11 +31,7 @@ class Trainer:
         self.seen = []
 
     def update(self, x, y):
-        loss = functional.cross_entropy(self.model(x), y)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+        return update(functional.cross_entropy(self.model(x), y), self.optimizer)
 
     def takes_out(self, batch):
         y = batch.pop("y")

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from neaptide import compile_step
 from neaptide.errors import CaptureError, StepMismatch
-from neaptide.frontends.state.attachment import OpenResultError
 from neaptide.frontends.torch_step import capture_step
+from neaptide.frontends.trace.trace_outputs import OpenResultError
 from step_checks import planned
 from together import together
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from frontends.steps import update
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from step_checks import assert_same_bits, joined, planned
@@ -23,13 +24,6 @@ Pair = namedtuple("Pair", ["left", "right"])
 
 def batch():
     return torch.randn(5, 4)
-
-
-def update(loss, optimizer):
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.detach()
 
 
 def fresh(**options):

@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from frontends.steps import batch, net, sgd
+from frontends.steps import batch, net, sgd, update
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from neaptide.runtime.steps.planned_step import PlannedStep
@@ -27,11 +27,7 @@ class Lazy:
         vars(self).update(entries)
 
     def update(self, out):
-        loss = out.square().mean()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
+        return update(out.square().mean(), self.optimizer)
 
     def decides(self, x):
         if self.config.kind is None:

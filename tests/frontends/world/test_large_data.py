@@ -21,11 +21,7 @@ class Holder:
 
     def step(self, batch, read=False):
         number = float(self.data[3]) if read else 1.0
-        loss = self.model(batch).square().mean() * number
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
+        return steps.update(self.model(batch).square().mean() * number, self.optimizer)
 
 
 DATA = {

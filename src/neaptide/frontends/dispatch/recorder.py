@@ -13,8 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
-from neaptide.frontends.kernels.fake_kernels import FAKE_KERNELS
-from neaptide.frontends.kernels.true_results import with_true_results
+from neaptide.frontends.kernels.true_results import FAKE_KERNELS, with_true_results
 from neaptide.frontends.recording.line_notes import calling_line
 from neaptide.frontends.recording.recording import Line, Notes, Record, Recording, TensorFacts, stem_of
 from neaptide.frontends.recording.trace_values import qualified

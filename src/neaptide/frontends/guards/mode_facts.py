@@ -23,7 +23,6 @@ _READERS = {
     "anomaly detection": torch.is_anomaly_enabled,
     **private.kernel_choices(),
 }
-_CALLS = tuple(_READERS.values())
 
 
 def modes() -> tuple[Fact, ...]:
@@ -39,17 +38,6 @@ def modes() -> tuple[Fact, ...]:
         ("modes of operations", tuple(map(Same, _changing(dispatch_modes)))),
         ("transforms of torch.func", private.is_inside_transform()),
         ("hooks of saved tensors", tuple(map(Same, private.saved_tensor_hooks() or ()))),
-    )
-
-
-def fast_modes() -> Any:
-    """The same as something to compare: in the usual case, without any mode, half a microsecond."""
-    return (
-        [call() for call in _CALLS],
-        _autocast("cpu"),
-        _autocast("cuda"),
-        private.saved_tensor_hooks(),
-        modes()[-5:] if private.are_modes_active() or private.is_inside_transform() else None,
     )
 
 

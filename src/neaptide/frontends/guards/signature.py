@@ -12,7 +12,7 @@ import torch
 from neaptide.errors import CaptureError
 from neaptide.frontends.guards.code_facts import CodeFacts
 from neaptide.frontends.guards.fact_words import difference, replaced, user_names
-from neaptide.frontends.guards.mode_facts import fast_modes, modes
+from neaptide.frontends.guards.mode_facts import modes
 from neaptide.frontends.guards.place_facts import Fact, PlaceFacts
 from neaptide.frontends.guards.size_guard import SizeGuard
 from neaptide.frontends.guards.tensor_facts import GroupFacts, TensorFacts, geometry, hooks_of, storage_of
@@ -135,7 +135,6 @@ class SignatureReader:
         self._code = CodeFacts(state)
         self._groups = GroupFacts(state, self._tensors, changing)
         self._parts = (self._tensors, self._places, self._code, self._groups)
-        self._modes: Any = None
         self._agreed: Signature | None = None
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
@@ -156,7 +155,7 @@ class SignatureReader:
         if (
             self._agreed is signature
             and all(part.unchanged() for part in self._parts)
-            and fast_modes() == self._modes
+            and modes() == signature.modes
         ):
             return self._batch(args, kwargs) == signature.batch
         if self.read(args, kwargs) != signature:
@@ -165,7 +164,6 @@ class SignatureReader:
         self._agreed = signature
         for part in self._parts:
             part.arm()
-        self._modes = fast_modes()
         return True
 
     def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Fact, ...]:

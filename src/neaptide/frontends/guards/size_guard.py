@@ -12,7 +12,7 @@ from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim, axes_inwa
 from neaptide.frontends.guards.place_facts import Fact
 from neaptide.frontends.guards.tensor_facts import Geometry, geometry
 from neaptide.frontends.objects.batch_objects import leaves_of
-from neaptide.frontends.recording.size_facts import SizeFacts
+from neaptide.frontends.recording.traced_sizes import SizeFacts
 from neaptide.symbolic.size_expr import SizeExpr
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
@@ -28,12 +29,50 @@ from neaptide.frontends.objects.places import Place
 from neaptide.frontends.objects.unread import ALL_READ, UnreadNames, is_unread
 from neaptide.frontends.objects.values import is_plain
 from neaptide.frontends.source.split_source import Cut
-from neaptide.frontends.source.users_code import class_file, codes_in, is_library_file, names_in
-from neaptide.frontends.state.schedulers import keys_written_by, schedulers_in, stored_keys
+from neaptide.frontends.source.users_code import class_file, codes_in, functions_of, is_library_file, names_in
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import hyper_parameters
 from neaptide.frontends.state.step_state import StepState
 from neaptide.frontends.state.traced import Returned
+
+
+def schedulers_in(state: StepState) -> Iterator[LRScheduler]:
+    """The schedulers that code reaches, with those that they step themselves. O(places)."""
+    return _with_inner(place.get() for place in state.watched)
+
+
+def keys_written_by(scheduler: LRScheduler) -> frozenset[str]:
+    """Keys of dicts that the methods of a scheduler store, but for those that only its constructor does."""
+    return frozenset(
+        key
+        for base in type(scheduler).__mro__
+        for name, member in vars(base).items()
+        if name != "__init__"
+        for function in functions_of(member)
+        for key in stored_keys(function.__code__)
+    )
+
+
+def stored_keys(code: types.CodeType) -> Iterator[str]:
+    """The strings under which code stores something in a dict, as `group["betas"] = ...` does."""
+    for part in codes_in(code):
+        before: Any = None
+        for instruction in dis.get_instructions(part):
+            if instruction.opname == "STORE_SUBSCR" and isinstance(before, str):
+                yield before
+            before = instruction.argval if instruction.opname == "LOAD_CONST" else None
+
+
+def _with_inner(items: Iterable[Any]) -> Iterator[LRScheduler]:
+    for item in items:
+        if isinstance(item, LRScheduler):
+            yield item
+            for content in vars(item).values():
+                yield from _with_inner(content if isinstance(content, (list, tuple)) else [content])
+
+
+# -- the two parts of a step
+
 
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _CELLS = frozenset({"STORE_DEREF", "DELETE_DEREF"})

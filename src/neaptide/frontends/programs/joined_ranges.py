@@ -13,7 +13,7 @@ from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim, examples
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.frontends.programs.same_program import first_difference
 from neaptide.frontends.programs.step_programs import Capture, Programs
-from neaptide.frontends.recording.size_facts import SizeFacts
+from neaptide.frontends.recording.traced_sizes import SizeFacts
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.ranges import Interval, bound
 from neaptide.symbolic.size_expr import SizeExpr

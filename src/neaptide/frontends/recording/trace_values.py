@@ -9,8 +9,7 @@ import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.recording.recording import Line, Record, TensorFacts
-from neaptide.frontends.recording.size_facts import NO_SIZES, SizeFacts
-from neaptide.frontends.recording.traced_sizes import traced_size
+from neaptide.frontends.recording.traced_sizes import NO_SIZES, SizeFacts, traced_size
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import Kind

@@ -24,7 +24,9 @@ def name_modules(state: StepState, found: list[tuple[str, torch.nn.Module]]) -> 
     inner = {id(m) for _, root in found for m in root.modules() if m is not root}
     for name, module in found:
         if id(module) not in inner:
-            names = chain((label_of(name), name), (f"{name}_{number}" for number in count(len(state.modules))))
+            names = chain(
+                (label_of(name), name), (f"{name}_{number}" for number in count(len(state.modules)))
+            )
             state.modules[next(name for name in names if name not in state.modules)] = module
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from neaptide.frontends.recording.determinism import Listing
 from neaptide.frontends.recording.host_part import HostPart
 from neaptide.frontends.recording.recording import Recording
-from neaptide.frontends.recording.size_facts import NO_SIZES, SizeFacts
+from neaptide.frontends.recording.traced_sizes import NO_SIZES, SizeFacts
 from neaptide.frontends.state.argument_changes import NO_CHANGES, ArgumentChanges
 from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot
 

@@ -2,7 +2,7 @@
 
 What differs then, differs from call to call too: a number of a library's own clock, a counter in an object of C, the
 order of a set. Two programs that are traced anyway (before and after the optimizer's state exists) are compared as
-they are. Where there is one only, or they differ in the gradients that exist, the step is rehearsed.
+they are. Where there is one only, or they differ in the gradients that exist, the step is traced once more.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from neaptide.errors import CaptureError
+from neaptide.frontends import _torch_private as private
+from neaptide.frontends.source.users_code import class_file, is_library_file
 from neaptide.frontends.state.traced import Trace
-from neaptide.frontends.trace.light_passes import has_plain_update
-from neaptide.frontends.trace.step_trace import StepCall, rehearse_step
+from neaptide.frontends.trace.step_trace import StepCall, trace_step
 
 _PHASES = frozenset({"forward", "backward", "optimizer"})
 
 
 def refuse_changes(call: StepCall, traces: Sequence[Trace], changing: frozenset[str]) -> None:
-    """Compare the traces of a step, or rehearse it where no two are of the same.
+    """Compare the traces of a step with each other, or with one more where no two are of the same.
 
-    A rehearsal costs a fraction of a trace. Nothing is refused before two rehearsals differ, which are alike in all.
+    Nothing is refused before two further traces differ, which are alike in all.
     """
     first, entry = traces[-1].listing, traces[-1].entry
-    if all(map(has_plain_update, call.state.optimizers.values())) and any(
+    if all(map(_has_plain_update, call.state.optimizers.values())) and any(
         first.difference(trace.listing, _PHASES - {"optimizer"}) is None for trace in traces[:-1]
     ):
         return
-    second, left_out = rehearse_step(call, entry, changing)
-    if first.difference(second, _PHASES - left_out) is None:
+    second = trace_step(call, entry, changing).listing
+    if first.difference(second, _PHASES) is None:
         return
-    third, left_out = rehearse_step(call, entry, changing)
-    where = second.difference(third, _PHASES - left_out)
+    where = second.difference(trace_step(call, entry, changing).listing, _PHASES)
     if where is not None:
         raise CaptureError(
             "the step computes with a value that is another one at each call",
@@ -41,6 +43,12 @@ def refuse_changes(call: StepCall, traces: Sequence[Trace], changing: frozenset[
             why="run twice with the same inputs and state, it does not do the same: a program would keep one value",
             next_step="compute the value outside the step and pass it as an argument, or draw it with torch",
         )
+
+
+def _has_plain_update(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an update is a library's arithmetic alone: no class and no hook of the user's takes part."""
+    hooks = private.optimizer_hooks(optimizer).values()
+    return is_library_file(class_file(type(optimizer))) and not any(hooks)
 
 
 def _definition(step: Callable[..., Any]) -> str | None:

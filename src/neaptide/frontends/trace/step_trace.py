@@ -27,7 +27,7 @@ from neaptide.frontends.kernels.branching_gradients import take_eagers_gradients
 from neaptide.frontends.objects.batch_objects import Unseen, flatten
 from neaptide.frontends.objects.places import MISSING, Place, all_replaced, read
 from neaptide.frontends.objects.unread import StandIns
-from neaptide.frontends.recording.determinism import Listing, list_run
+from neaptide.frontends.recording.determinism import list_run
 from neaptide.frontends.recording.host_part import UNKNOWN, HostPart
 from neaptide.frontends.recording.line_notes import noted_flags
 from neaptide.frontends.recording.recording import Notes, Recording
@@ -43,7 +43,6 @@ from neaptide.frontends.state.step_slots import (
 )
 from neaptide.frontends.state.step_state import StepState
 from neaptide.frontends.state.traced import Trace
-from neaptide.frontends.trace.light_passes import LightPasses
 from neaptide.frontends.trace.scaled_updates import ScaledUpdates
 from neaptide.frontends.trace.trace_inputs import FakeInputs
 from neaptide.frontends.trace.trace_outputs import TraceOutputs
@@ -85,17 +84,6 @@ def trace_step(
     return _Tracer(call, entry, changing, plain=plain).run()
 
 
-def rehearse_step(
-    call: StepCall, entry: EntryPattern, changing: frozenset[str]
-) -> tuple[Listing, frozenset[str]]:
-    """What a step does, as `trace_step` would list it, and the phases of which something was left out.
-
-    Left out are the passes that run no code of the user's.
-    """
-    tracer = _Tracer(call, entry, changing, is_light=True)
-    return tracer.run().listing, frozenset(tracer.left_out)
-
-
 class _Tracer:
     def __init__(
         self,
@@ -104,13 +92,10 @@ class _Tracer:
         changing: frozenset[str],
         *,
         plain: bool = False,
-        is_light: bool = False,
     ) -> None:
         self.call, self.state, self.entry = call, call.state, entry
         state = call.state
         self.changing = changing | state.counted
-        self.is_light = is_light
-        self.left_out: set[str] = set()
         self.numbers = [(place, place.get()) for place in state.scalars if place.name in self.changing]
         self.unread = [(place, place.get()) for place in state.unread]
         self.swapped: list[tuple[Place, Any]] = []  # places of numbers and of `unread`, with the stand-ins
@@ -233,13 +218,9 @@ class _Tracer:
         yield all_replaced(answered_as_eager(host.is_known, self.branches))
         yield noted_modules(state.module_paths, notes)
         yield all_replaced(noted_backward(notes))
-        light = LightPasses(state, notes)  # before hooks of the trace are there
         yield self.optimizers.noted(notes)
         yield self.scaled.noted()
         yield all_replaced(host.replacements())
-        if self.is_light:
-            self.left_out = light.left_out
-            yield all_replaced(light.replacements())
         yield all_replaced(noted_flags(notes))
         yield self.missed.watched()
         yield recorder

@@ -34,7 +34,7 @@ from neaptide.frontends.source.users_code import is_library_file, is_ours, names
 from neaptide.frontends.state.step_state import StepState
 from neaptide.frontends.world import stand_ins as stand
 from neaptide.frontends.world.closed import closed_state
-from neaptide.frontends.world.opaque_numbers import ClockReading, clock_error
+from neaptide.frontends.world.stand_ins import ClockReading, clock_error
 
 
 class _Root(NamedTuple):

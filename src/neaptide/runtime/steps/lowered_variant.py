@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from neaptide.copy_engines.waiting_state import WaitingState
-from neaptide.frontends.guards.presence import Presence, fits
+from neaptide.frontends.guards.tensor_facts import Presence, fits
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.host_code import HostCode
 from neaptide.frontends.state.step_slots import present_pattern
