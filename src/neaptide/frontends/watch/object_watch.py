@@ -119,10 +119,9 @@ class ObjectWatch:
         self.watched: list[Watched] = []
         numpy = sys.modules.get("numpy")
         # Operations on fake tensors draw nothing from torch's default generator, so only the user's code does.
-        shared = {
-            "torch's default generator": torch.default_generator,
-            "the module random": random.random.__self__,
-        }  # type: ignore[attr-defined]
+        of_module: Any = random.random  # a method of the generator that all share
+        shared: dict[str, Any] = {"torch's default generator": torch.default_generator}
+        shared["the module random"] = of_module.__self__
         known = {id(generator) for generator in shared.values()}
         if numpy is not None:
             shared["numpy.random"] = numpy.random.rand.__self__
