@@ -31,7 +31,7 @@ SEED = 0
 ANSWERS = ("exact", "floor", "refused")
 FAULTS = ("different", "inexact", "unexplained", "crash", "unsteady")
 MOST_REFUSED = 0.06
-LEAST_PROGRAMS = 400
+LEAST_PROGRAMS = 250
 PER_PROCESS = 8  # importing torch takes as long as checking one
 PROGRAM_S = 300.0  # no program takes a tenth of it on a quiet core
 

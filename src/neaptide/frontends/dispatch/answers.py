@@ -162,14 +162,12 @@ def _questions(_loaded: tuple[int, ...]) -> list[tuple[types.ModuleType, str]]:
         (module, key)
         for module in list(sys.modules.values())
         if isinstance(module, types.ModuleType)
-        and _is_asking_library(getattr(module, "__file__", None) or "")
+        and "site-packages" in (file := getattr(module, "__file__", None) or "")
+        and is_library_file(file)
+        and not is_torch_file(file)
         for key, content in list(vars(module).items())
         if key.startswith("is_") and isinstance(content, types.FunctionType) and _asks(content.__code__)
     ]
-
-
-def _is_asking_library(file: str) -> bool:
-    return "site-packages" in file and is_library_file(file) and not is_torch_file(file)
 
 
 @functools.cache

@@ -119,7 +119,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         target = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
         record = self._add("call", stem_of(target), target, taken, named)
         record.result = self._follow(result, record)
-        _refuse_unknown_shapes(record)
+        for facts in record.tensors():
+            if any(type(size) is not int and is_of_data(size) for size in facts.shape):
+                raise unknown_shape(_location(record.line), stem_of(record.target))
         return result
 
     def _arguments(self, items: Sequence[Any]) -> tuple[Any, ...]:
@@ -271,9 +273,3 @@ def no_operation(function: Any, where: str | None) -> CaptureError:
 
 def _location(line: Line | None) -> str | None:
     return None if line is None else line.location
-
-
-def _refuse_unknown_shapes(record: Record) -> None:
-    for facts in record.tensors():
-        if any(type(size) is not int and is_of_data(size) for size in facts.shape):
-            raise unknown_shape(_location(record.line), stem_of(record.target))

@@ -91,12 +91,12 @@ def is_read_whole(item: Any) -> bool:
 
 def holds_bytes(item: Any) -> bool:
     """Whether a collection holds numbers, not objects: entries have no identity that lasts."""
-    return isinstance(item, (*_BYTES, array.array)) or _is_array(item)
+    return isinstance(item, (*_BYTES, array.array)) or is_array(item)
 
 
 def is_too_large(item: Any) -> bool:
     """Whether comparing it at each call would cost more than the guards of a whole model."""
-    if isinstance(item, memoryview) or _is_array(item):
+    if isinstance(item, memoryview) or is_array(item):
         return bool(item.nbytes > MAX_CONTENT_BYTES)
     if isinstance(item, (bytearray, array.array)):
         return len(item) * getattr(item, "itemsize", 1) > MAX_CONTENT_BYTES
@@ -107,7 +107,7 @@ def entries_in(item: Any) -> Iterator[Any]:
     """Entries that may be looked into: those of collections of objects."""
     if isinstance(item, Mapping):
         yield from item.values()
-    elif _is_array(item):
+    elif is_array(item):
         yield from item.ravel().tolist() if item.dtype.hasobject else ()
     elif not holds_bytes(item):
         yield from entries_of(item)
@@ -119,7 +119,7 @@ def content_of(item: Any) -> Any:
         return bytes(item)
     if isinstance(item, array.array):
         return item.typecode, item.tobytes()
-    if _is_array(item):
+    if is_array(item):
         if item.dtype.hasobject:
             return item.shape, tuple(map(fact_of, item.ravel().tolist()))
         return item.shape, item.strides, item.dtype.str, item.tobytes()
@@ -128,6 +128,7 @@ def content_of(item: Any) -> Any:
     return tuple(map(fact_of, entries_of(item)))
 
 
-def _is_array(item: Any) -> bool:
+def is_array(item: Any) -> bool:
+    """Whether something is an array of numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(item, numpy.ndarray)

@@ -98,7 +98,7 @@ def on_the_way(step: Callable[..., Any], request: StepRequest, entry: EntryPatte
                 raise _FirstEffect
             counts |= effects.counts()
         reached = number
-        now = _operations()
+        now = sum(len(m.recording.records) for m in private.dispatch_modes() if isinstance(m, Recorder))
         if now != operations or (number and source.is_clearing(number - 1)):
             quiet, operations = number, now
 
@@ -142,11 +142,6 @@ def _at(
         ):
             return early
     return made(())
-
-
-def _operations() -> int:
-    """How many operations the trace that is going on has recorded so far."""
-    return sum(len(m.recording.records) for m in private.dispatch_modes() if isinstance(m, Recorder))
 
 
 class _Effects:

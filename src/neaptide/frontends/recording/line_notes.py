@@ -1,4 +1,4 @@
-"""The line outside torch that calls each operation, and that sets a flag, while a step is traced.
+"""The line outside torch that calls each operation while a step is traced.
 
 No `TorchFunctionMode` notes it. While one is active, torch looks a function up again by its name, and so would apply
 twice what the user or a library has wrapped round it; and torch's modules leave their fast paths.
@@ -9,14 +9,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 import torch
 
-from neaptide.frontends.objects.places import Replacement
-from neaptide.frontends.recording.recording import Line, Notes
+from neaptide.frontends.recording.recording import Line
 
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")  # noqa: PTH118, PTH120, PTH100
 _OURS = __file__.rsplit("recording", 1)[0]  # all rooms of the frontends
@@ -48,30 +45,3 @@ def is_ours(depth: int = 0) -> bool:
 @functools.cache
 def _is_skipped(file: str) -> bool:
     return file.startswith((_TORCH, _OURS))
-
-
-def noted_flags(notes: Notes) -> Iterator[Replacement]:
-    """Note where `requires_grad` of a tensor is set."""
-
-    def note(tensor: torch.Tensor) -> None:
-        line = calling_line(2)
-        if line is not None:
-            notes.flag_lines[id(tensor)] = line
-
-    def flag(original: Any) -> property:
-        def set_flag(tensor: torch.Tensor, value: bool) -> None:
-            note(tensor)
-            original.__set__(tensor, value)
-
-        return property(original.__get__, set_flag)
-
-    def method(original: Any) -> Any:
-        @functools.wraps(original)
-        def requires_grad_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            note(tensor)
-            return original(tensor, *args, **kwargs)
-
-        return requires_grad_
-
-    yield torch.Tensor, "requires_grad", flag
-    yield torch.Tensor, "requires_grad_", method

@@ -21,7 +21,6 @@ import torch
 
 from neaptide.frontends import _torch_private as private
 
-
 # `int(tensor)` and `float(tensor)`: Python wants a plain number of them, which no trace has. So these calls are written
 # anew where a step is compiled from its source, and give a symbol in a trace; with real tensors they are what they were.
 

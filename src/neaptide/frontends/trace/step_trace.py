@@ -29,7 +29,6 @@ from neaptide.frontends.objects.places import MISSING, Place, all_replaced, read
 from neaptide.frontends.objects.unread import StandIns
 from neaptide.frontends.recording.determinism import list_run
 from neaptide.frontends.recording.host_part import UNKNOWN, HostPart
-from neaptide.frontends.recording.line_notes import noted_flags
 from neaptide.frontends.recording.recording import Notes, Recording
 from neaptide.frontends.source.trace_errors import explained, line_of_change, refuse_factory, unread_attribute
 from neaptide.frontends.source.users_code import find_line
@@ -104,10 +103,10 @@ class _Tracer:
         self.originals = [(slot, slot.current()) for slot in state.tensors]
         self.twins: dict[str, torch.Tensor] = {}  # by name of the slot, once they are in their places
         by_name = {slot.name: tensor for slot, tensor in self.originals}
-        self.missed = MissedState(by_name.items())
         self.keys = IdentityKeys(state, by_name)
         self.optimizers = OptimizerTwins(state, entry, self.changing, plain=plain)
         self.notes = Notes()
+        self.missed = MissedState(by_name.items(), self.notes)
         self.outputs = TraceOutputs(state, self.notes, self.stand_ins)
         self.exit = EntryPattern()
         self.decisions: HostPart | None = None
@@ -221,7 +220,6 @@ class _Tracer:
         yield self.optimizers.noted(notes)
         yield self.scaled.noted()
         yield all_replaced(host.replacements())
-        yield all_replaced(noted_flags(notes))
         yield self.missed.watched()
         yield recorder
 

@@ -18,6 +18,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.objects.containers import base_of, entry, keys_of, put
 from neaptide.frontends.objects.places import Place, replaced, root_of
 from neaptide.frontends.recording.line_notes import calling_line, is_ours
+from neaptide.frontends.recording.recording import Notes
 from neaptide.frontends.state.step_state import StepState
 from neaptide.frontends.watch.trace_watch import Write
 from neaptide.frontends.world.stand_ins import always, identity_stand_in, is_hashed_by_address
@@ -141,32 +142,36 @@ _METHODS: Final = ("requires_grad_", "register_hook", "register_post_accumulate_
 
 
 class MissedState:
-    """The tensors of the user's objects that have a twin, with their names."""
+    """The tensors of the user's objects that have a twin, with their names; notes where `requires_grad` of any is set."""
 
-    def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]] = ()) -> None:
+    def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], notes: Notes) -> None:
         self._names: Mapping[int, str] = {id(tensor): name for name, tensor in tensors}
+        self._notes = notes
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look at each reading and setting of gradients and flags while the context is open."""
         with contextlib.ExitStack() as stack:
             for name in _PROPERTIES:
-                stack.enter_context(replaced(torch.Tensor, name, self._property))
+                stack.enter_context(replaced(torch.Tensor, name, functools.partial(self._property, name)))
             for name in _METHODS:
-                stack.enter_context(replaced(torch.Tensor, name, self._checked))
+                make = functools.partial(self._checked, sets_flag=name == "requires_grad_")
+                stack.enter_context(replaced(torch.Tensor, name, make))
             yield
 
-    def _property(self, original: Any) -> property:
-        read, write = self._checked(original.__get__), self._checked(original.__set__)
-        return property(read, write, original.__delete__)
+    def _property(self, name: str, original: Any) -> property:
+        write = self._checked(original.__set__, sets_flag=name == "requires_grad")
+        return property(self._checked(original.__get__), write, original.__delete__)
 
-    def _checked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        names = self._names
+    def _checked(self, original: Callable[..., Any], *, sets_flag: bool = False) -> Callable[..., Any]:
+        names, notes = self._names, self._notes
 
         @functools.wraps(original)
         def checked(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if id(tensor) in names:
                 self._check(tensor)
+            if sets_flag and (line := calling_line()) is not None:
+                notes.flag_lines[id(tensor)] = line
             return original(tensor, *args, **kwargs)
 
         return checked

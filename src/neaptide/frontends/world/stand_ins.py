@@ -6,7 +6,6 @@ import functools
 import linecache
 import os
 import random
-import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ import torch
 
 from neaptide.cost import generator_ops  # noqa: F401 - registers the operations
 from neaptide.errors import CaptureError
+from neaptide.frontends.objects.values import is_array
 from neaptide.frontends.recording.line_notes import calling_frame
 from neaptide.frontends.source.call_site import direct_user, is_observed, is_users_frame, users_frame
 from neaptide.frontends.source.trace_errors import location, users_line
@@ -220,7 +220,7 @@ def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch
     """A function that makes tensors, refusing when the user's line, not that of a library, gives it a numpy array."""
 
     def check(args: Sequence[Any], kwargs: Any) -> None:
-        frame = calling_frame(1) if any(map(_is_numpy_array, (*args[:1], *kwargs.values()))) else None
+        frame = calling_frame(1) if any(map(is_array, (*args[:1], *kwargs.values()))) else None
         if frame is not None and is_users_frame(frame) and not is_observed(frame):
             raise outside_error(
                 "the step makes a tensor of a numpy array",
@@ -228,11 +228,6 @@ def numpy_stand_in(original: Callable[..., torch.Tensor]) -> Callable[..., torch
             )
 
     return _checked(original, check)
-
-
-def _is_numpy_array(item: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(item, numpy.ndarray)
 
 
 def frames_stand_in(original: Callable[[int], types.FrameType]) -> Callable[..., types.FrameType]:
