@@ -266,14 +266,11 @@ def optimizer_hooks(optimizer: torch.optim.Optimizer) -> dict[str, dict[int, Cal
     return {method: attributes[name] for method, name in _OPTIMIZER_HOOKS.items() if name in attributes}
 
 
-def is_step_counter(function: Any) -> bool:
-    """Whether this stands in for `optimizer.step` only to tell a learning-rate scheduler that it was called."""
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename == torch.optim.lr_scheduler.__file__
-
-
-def is_note_of_steps(item: Any, attribute: str) -> bool:
+def only_counts_steps(item: Any, attribute: str, content: Any) -> bool:
     """Whether an attribute of an optimizer tells learning-rate schedulers that `step` was called, and nothing else."""
+    if attribute == "step":
+        code = getattr(content, "__code__", None)
+        return code is not None and code.co_filename == torch.optim.lr_scheduler.__file__
     return attribute == "_opt_called" and isinstance(item, torch.optim.Optimizer)
 
 
@@ -332,22 +329,13 @@ def is_plain_scaler(scaler: torch.amp.GradScaler) -> bool:
     return all(getattr(type(scaler), name) is getattr(torch.amp.GradScaler, name) for name in methods)
 
 
-def scaler_notes(scaler: torch.amp.GradScaler) -> Any:
-    """What a gradient scaler notes for each optimizer between `unscale_` and `update`."""
-    return scaler._per_optimizer_states
-
-
-def set_scaler_notes(scaler: torch.amp.GradScaler, notes: Any) -> None:
-    """Put other notes in their place."""
-    scaler._per_optimizer_states = notes
-
-
 def start_scaler(scaler: torch.amp.GradScaler) -> None:
     """Make the scale and the growth tracker of a gradient scaler, as its first use does."""
     if scaler._scale is None:
         scaler._lazy_init_scale_growth_tracker(torch.device(scaler._device))
 
 
+SCALER_NOTES = "_per_optimizer_states"  # for each optimizer, between `unscale_` and `update`
 SCALER_TENSORS = ("_scale", "_growth_tracker")
 SCALER_SETTINGS = ("_growth_factor", "_backoff_factor", "_growth_interval", "_enabled")
 

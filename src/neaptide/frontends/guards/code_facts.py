@@ -88,7 +88,7 @@ class CodeFacts(Facts):
                 if (
                     key not in known
                     and self._may_read(owner, key)
-                    and not _only_counts(owner.item, content, key)
+                    and not private.only_counts_steps(owner.item, key, content)
                 ):
                     yield f"{owner.name}.{key}", "there"
 
@@ -163,8 +163,3 @@ def _names_in_class(kind: type) -> frozenset[str]:
 
 def _is_code(content: Any) -> bool:
     return callable(content) or hasattr(type(content), "__get__")
-
-
-def _only_counts(item: Any, content: Any, key: str) -> bool:
-    """Whether an attribute is there for schedulers only: they look whether the optimizer has stepped before them."""
-    return private.is_note_of_steps(item, key) or (key == "step" and private.is_step_counter(content))

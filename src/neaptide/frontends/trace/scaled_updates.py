@@ -52,21 +52,21 @@ class ScaledUpdates:
     def noted(self) -> Iterator[None]:
         """Let scalers select by data instead of branching; refuse one that is left between `step` and `update`."""
         scalers = self._state.scalers
-        held = {name: private.scaler_notes(scaler) for name, scaler in scalers.items()}
+        held = {name: getattr(scaler, private.SCALER_NOTES) for name, scaler in scalers.items()}
         try:
             for name, scaler in scalers.items():
                 if held[name]:
                     raise _unfinished(name, "before the step began")
-                private.set_scaler_notes(scaler, defaultdict(held[name].default_factory))
+                setattr(scaler, private.SCALER_NOTES, defaultdict(held[name].default_factory))
                 vars(scaler)["_maybe_opt_step"] = self._step
             yield
             for name, scaler in scalers.items():
-                if private.scaler_notes(scaler):
+                if getattr(scaler, private.SCALER_NOTES):
                     raise _unfinished(name, "when the step is over")
         finally:
             for name, scaler in scalers.items():
                 vars(scaler).pop("_maybe_opt_step", None)
-                private.set_scaler_notes(scaler, held[name])
+                setattr(scaler, private.SCALER_NOTES, held[name])
 
     def _step(
         self, optimizer: torch.optim.Optimizer, notes: dict[str, Any], *args: Any, **kwargs: Any

@@ -43,7 +43,7 @@ class StateCopy:
         tables = [*_tables(captured), *containers_in((args, kwargs))]
         self._tables = [(table, copied(table)) for table in tables]
         self._notes = [
-            (scaler, private.scaler_notes(scaler), dict(private.scaler_notes(scaler)))
+            (scaler, getattr(scaler, private.SCALER_NOTES), dict(getattr(scaler, private.SCALER_NOTES)))
             for scaler in state.scalers.values()
         ]
         leaves = leaves_of((args, dict(kwargs)))
@@ -65,7 +65,7 @@ class StateCopy:
         for scaler, notes, content in self._notes:
             notes.clear()
             notes.update(content)
-            private.set_scaler_notes(scaler, notes)
+            setattr(scaler, private.SCALER_NOTES, notes)
         for storage, at in self._in_file:
             self._file.get(at, storage)
         for device, numbers in self._random:
