@@ -230,16 +230,18 @@ class Field:
 
     def measure(self, rounds: int, latencies: list[int]) -> None:
         """Peaks and times of all programs, in turns; of plans those are reported that are chosen."""
-        from neaptide.cost.call_clock import PaceReadings
+        from neaptide.cost.call_clock import Pace
         from neaptide.runtime.comparing import contestants
 
         gc.collect()
-        assert self.prepared.clock is not None
-        readings = PaceReadings(self.prepared.clock)
+        clock, seen = self.prepared.clock, []
+        assert clock is not None
         everything = spread(self.eager, [*self.runners, *self.plan_runners])
-        found = contestants.measure(everything, rounds_of_both(rounds), between=readings.read)
+        found = contestants.measure(
+            everything, rounds_of_both(rounds), between=lambda: seen.append(clock.pace_now_s())
+        )
         found |= {EAGER[0]: middle([found[name] for name in EAGER])}
-        self.pace = readings.pace()
+        self.pace = Pace(clock.pace_s, statistics.median(seen)) if seen else None
         trial, reported = parted(found)
         self._choose(trial, latencies)
         for row in self.rows:

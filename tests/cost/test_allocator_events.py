@@ -79,21 +79,11 @@ def test_workspace_inside_operators_is_seen():
     assert peaks["backward"] > weight.nbytes + 2 * 4 * 14 * 14 * 4
 
 
-def test_blocks_from_before_the_session_are_not_counted():
-    before = [torch.empty(1000)]
+def test_death_of_a_resident_storage_is_an_event_and_that_of_another_older_one_is_not():
+    resident, before = [torch.empty(1000), torch.empty(500)], [torch.empty(1000)]
 
     def program():
         before.clear()
-        torch.empty(10)
-
-    trace = record(program)
-    assert trace.peak_bytes() == 40
-
-
-def test_death_of_a_resident_storage_is_an_event():
-    resident = [torch.empty(1000), torch.empty(500)]
-
-    def program():
         torch.empty(100)
         resident.pop(0)
         torch.empty(1000)
@@ -103,15 +93,10 @@ def test_death_of_a_resident_storage_is_an_event():
     assert trace.peak_bytes(start_live=6000) == 6400
 
 
-def test_collector_is_off_inside_and_restored_after():
-    assert gc.isenabled()
+def test_recording_does_not_nest_recovers_from_errors_and_keeps_the_collector_off():
     seen = []
     record(lambda: seen.append(gc.isenabled()))
-    assert seen == [False]
-    assert gc.isenabled()
-
-
-def test_recording_does_not_nest_and_recovers_from_errors():
+    assert (seen, gc.isenabled()) == ([False], True)
     with pytest.raises(UsageError, match="being recorded already"):
         record(lambda: record(lambda: None))
     with pytest.raises(ZeroDivisionError):
@@ -119,28 +104,23 @@ def test_recording_does_not_nest_and_recovers_from_errors():
     assert record(lambda: torch.empty(1000)).peak_bytes() == KB
 
 
-def test_free_on_another_thread_is_repaired_when_the_address_returns():
+def test_free_on_another_thread_is_repaired_when_the_address_returns_and_regions_share_borders():
     raw = [
         RawEvent(1, 1, "", 100, 64),
         # The free of block 64 was not recorded.
         RawEvent(2, 2, "", 300, 64),
         RawEvent(3, 3, "", -300, 64),
         RawEvent(4, 4, "", -700, 128),
-    ]
-    trace = _build_trace(raw)
-    assert [event.signed_bytes for event in trace.events] == [100, -100, 300, -300]
-    assert trace.peak_bytes() == 300
-
-
-def test_region_with_no_duration_and_shared_borders():
-    raw = [
         RawEvent(5, 5, "neaptide.region/empty", None, 0),
         RawEvent(5, 9, "neaptide.region/a", None, 0),
         RawEvent(6, 6, "", 100, 64),
         RawEvent(9, 12, "neaptide.region/b", None, 0),
         RawEvent(10, 10, "", -100, 64),
     ]
-    assert _build_trace(raw).regions == (("empty", 0), ("a", 100), ("b", 0))
+    trace = _build_trace(raw)
+    assert [event.signed_bytes for event in trace.events] == [100, -100, 300, -300, 100, -100]
+    assert trace.peak_bytes() == 300
+    assert trace.regions == (("empty", 0), ("a", 100), ("b", 0))
 
 
 def test_backward_is_seen_whichever_thread_runs_it():

@@ -63,39 +63,6 @@ def test_a_call_takes_as_long_at_any_pace(monkeypatch):
         assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
 
 
-def test_readings_that_were_interrupted_tell_no_pace(monkeypatch):
-    """Of each nine readings the first four take ten times as long, as in cold caches or beside another program."""
-    processor = Processor(monkeypatch)
-    readings = itertools.count()
-
-    def clock_reference(*_):
-        processor.compute(1e-4 if next(readings) % 9 < 4 else 1e-5)
-
-    monkeypatch.setattr(call_clock.torch, "mm", clock_reference)
-    clock = CallClock()
-    assert clock.pace_s == pytest.approx(1e-5)
-    processor.slowness = 2.0
-    processor.now += 1.0
-    assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
-
-
-def test_a_thread_that_wakes_late_is_not_the_pace(monkeypatch):
-    """A worker thread that slept takes milliseconds to come back, and others take the processor away now and then."""
-    processor = Processor(monkeypatch)
-    runs = itertools.count()
-    is_awake = [True]
-
-    def slept(_seconds):
-        is_awake[0] = False
-
-    def clock_reference(*_):
-        processor.compute(1e-5 if is_awake[0] and next(runs) % 30 else 8e-2)
-
-    monkeypatch.setattr(call_clock.time, "sleep", slept)
-    monkeypatch.setattr(call_clock.torch, "mm", clock_reference)
-    assert CallClock().pace_s == pytest.approx(1e-5)
-
-
 def test_a_pace_of_more_than_twice_that_of_now_is_wrong(monkeypatch):
     processor = Processor(monkeypatch)
     assert not CallClock(1.9e-5).is_at_wrong_pace()
@@ -116,25 +83,31 @@ def test_a_long_call_is_told_at_the_mean_of_the_paces_before_and_behind(monkeypa
     assert clock.seconds(work) == pytest.approx(1.0)
 
 
-def test_a_clock_tells_times_at_the_pace_that_it_is_given(monkeypatch):
+@together(("pace_s", "is_coarse"), [(1e-5, False), (None, True)])
+def test_a_clock_tells_times_at_the_pace_that_it_is_given_and_without_one_as_they_are(
+    monkeypatch, pace_s, is_coarse
+):
     processor = Processor(monkeypatch)
-    processor.slowness = 2.0
-    assert CallClock(pace_s=1e-5).seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
+    processor.slowness = 1.0 if is_coarse else 2.0
+    if is_coarse:
+        monkeypatch.setattr(call_clock.torch, "mm", lambda *_: None)
+    assert CallClock(pace_s).seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
 
 
-def test_a_clock_that_is_too_coarse_to_tell_a_pace_tells_seconds(monkeypatch):
-    processor = Processor(monkeypatch)
-    monkeypatch.setattr(call_clock.torch, "mm", lambda *_: None)
-    assert CallClock().seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
-
-
-def test_the_usual_pace_is_that_of_runs_which_nothing_disturbed_where_most_were(monkeypatch):
+@together(
+    ("runs_s", "usual_s"),
+    [
+        ([0.016, 0.016, 3e-5, 0.016], 3e-5),  # most were disturbed
+        ([3e-5, 4e-5, 5e-5], 4e-5),
+        ([1e-4] * 4 + [1e-5] * 5, 1e-5),  # the first readings find cold caches
+        ([8e-2] + [1e-5] * 29, 1e-5),  # others take the processor away now and then
+    ],
+)
+def test_the_usual_pace_is_that_of_runs_which_nothing_disturbed(monkeypatch, runs_s, usual_s):
     clock = CallClock(pace_s=1.0)
-    runs = itertools.cycle([0.016, 0.016, 3e-5, 0.016])
+    runs = itertools.cycle(runs_s)
     monkeypatch.setattr(clock, "_plain_seconds", lambda _: next(runs))
-    assert clock.usual_pace_s() == 3e-5
-    runs = itertools.cycle([3e-5, 4e-5, 5e-5])
-    assert clock.usual_pace_s() == 4e-5
+    assert clock.usual_pace_s() == usual_s
 
 
 BLOCK_BYTES = 24 * 2**20

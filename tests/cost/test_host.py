@@ -6,36 +6,28 @@ import sys
 import pytest
 
 from neaptide.cost import host
+from together import together
 
 MIB = 2**20
 
 
-@pytest.fixture
-def caches(tmp_path, monkeypatch):
-    """Writes what the system says of a cache."""
+@together(
+    ("said", "expected"),
+    [
+        (
+            [("1", "48K", "0"), ("3", "32768K", "0-3,8"), ("2", "1024K", "0")],
+            (32 * MIB, 5),
+        ),
+        ([("3", "many", "0"), ("3",)], (host._USUAL_CACHE_BYTES, 1)),  # nothing that is understood
+    ],
+)
+def test_the_last_cache_is_that_of_the_highest_level(tmp_path, monkeypatch, said, expected):
     monkeypatch.setattr(host, "_CACHES", tmp_path)
-    host.last_cache.cache_clear()
-    yield lambda index, **said: write(tmp_path / f"index{index}", said)
-    host.last_cache.cache_clear()
-
-
-def write(folder, said):
-    folder.mkdir()
-    for name, text in said.items():
-        (folder / name).write_text(f"{text}\n")
-
-
-def test_the_last_cache_is_that_of_the_highest_level(caches):
-    caches(0, level=1, size="48K", shared_cpu_list="0")
-    caches(1, level=3, size="32768K", shared_cpu_list="0-3,8")
-    caches(2, level=2, size="1024K", shared_cpu_list="0")
-    assert host.last_cache() == (32 * MIB, 5)
-
-
-def test_where_nothing_is_told_it_is_a_usual_size(caches):
-    caches(0, level=3, size="many", shared_cpu_list="0")
-    caches(1, level=3)
-    assert host.last_cache() == (host._USUAL_CACHE_BYTES, 1)
+    for index, texts in enumerate(said):
+        (tmp_path / f"index{index}").mkdir()
+        for name, text in zip(("level", "size", "shared_cpu_list"), texts, strict=False):
+            (tmp_path / f"index{index}" / name).write_text(f"{text}\n")
+    assert host.last_cache.__wrapped__() == expected
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from neaptide.cost.known import KnownCost
-from neaptide.cost.model import EstimatedCost
+from neaptide.cost.model import EstimatedCost, KnownCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule

@@ -1,4 +1,4 @@
-"""Small programs with known optima, and what multipliers prove."""
+"""Small programs with known optima, what multipliers prove, and rows however they are added."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from example_counts import examples
+from neaptide.linear.rows import SparseRows, one_row
+from neaptide.linear.solver import solve_fractions, solve_mixed
 from neaptide.linear.sparse_program import SparseProgram
+from neaptide.linear.tolerances import PROOF_GAP
 
 
 def knapsack(gains, sizes, room):
@@ -80,3 +84,48 @@ def test_out_of_time_nothing_is_proved_and_nothing_refuted():
     answer = program.relax(0.0)
     assert not answer.is_infeasible
     assert answer.bound <= program.relax().bound
+
+
+def test_equal_rows_hold():
+    rows, whole = csr_array(np.zeros((1, 3))), csr_array(np.ones((1, 3)))
+    found = solve_fractions(
+        np.array([3.0, 1.0, 2.0]),
+        rows,
+        np.ones(1),
+        np.zeros(3),
+        np.full(3, np.inf),
+        equal=(whole, np.array([4.0])),
+    )
+    assert found.values == pytest.approx([0.0, 4.0, 0.0])
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_what_nothing_obeys_is_infeasible(is_whole):
+    rows, upper, ones = csr_array(np.ones((1, 2))), np.array([-1.0]), np.ones(2)
+    if is_whole:
+        found = solve_mixed(ones, [(rows, upper)], 0 * ones, ones, ones, relative_gap=PROOF_GAP)
+    else:
+        found = solve_fractions(ones, rows, upper, 0 * ones, ones)
+    assert found.is_infeasible
+    assert found.values is None
+
+
+def test_rows_of_one_shape_are_those_that_are_added_one_by_one():
+    together, apart = SparseRows(), SparseRows()
+    for rows in (together, apart):
+        first = rows.variables(np.array([True, False, True]))
+        second = rows.variables(np.array([True, True]))
+        assert first.tolist() == [0, -1, 1]
+        assert second.tolist() == [2, 3]
+        assert rows.add_row(np.array([0, 3]), np.array([1.0, 2.0]), 7.0) == 0
+    assert together.add_rows(((np.array([0, 1]), 1.0), (np.array([2, 3]), -1.0)), 0.5) == slice(1, 3)
+    apart.add_row(np.array([0, 2]), np.array([1.0, -1.0]), 0.5)
+    apart.add_row(np.array([1, 3]), np.array([1.0, -1.0]), 0.5)
+    assert (together.matrix().toarray() == apart.matrix().toarray()).all()
+    assert together.upper().tolist() == apart.upper().tolist() == [7.0, 0.5, 0.5]
+    assert together.row_count == apart.row_count == 3
+
+
+def test_a_single_row_covers_all_variables():
+    matrix, upper = one_row(np.array([1.0, 2.0, 3.0]), 4.0)
+    assert (matrix.toarray().tolist(), upper) == ([[1.0, 2.0, 3.0]], 4.0)

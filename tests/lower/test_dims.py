@@ -22,17 +22,14 @@ from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
 from symbolic_steps import attention, for_all_shapes
+from together import together
 from torch_programs import check_run, random_order, with_recomputation
 
 lengths = st.tuples(st.integers(1, 5), st.integers(1, 6))
 
 
-def dynamic():
-    return for_all_shapes()
-
-
 def test_the_program_takes_the_dims_that_its_inputs_tell():
-    graph = dynamic()
+    graph = for_all_shapes()
     program = lower(graph, Schedule.program_order(graph), registry())
     assert dict(program.dims) == {"B": "B", "T": "T"}
     assert program.source.startswith("def program(args, *, B, T):\n")
@@ -43,7 +40,7 @@ def test_the_program_takes_the_dims_that_its_inputs_tell():
 @given(lengths, st.data())
 def test_one_program_runs_all_shapes_with_the_bits_and_bytes_of_each(shape, data):
     recorder, static = attention(*shape)
-    graph = dynamic()
+    graph = for_all_shapes()
     order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
     schedule = Schedule.from_nodes(graph, order)
     executable = Executable(lower(graph, schedule, registry()), name="dynamic")
@@ -53,7 +50,7 @@ def test_one_program_runs_all_shapes_with_the_bits_and_bytes_of_each(shape, data
 
 
 def test_watched_values_of_any_shape_are_copied():
-    graph = dynamic()
+    graph = for_all_shapes()
     weights = graph.outputs[-1]
     program = lower(graph, Schedule.program_order(graph), registry(), watches=[Watch("w", weights, 0)])
     assert "def program(args, watched, *, B, T):" in program.source
@@ -84,22 +81,24 @@ def test_dims_follow_from_plain_extents_first_and_then_from_linear_ones():
     assert read.read(args) == {"T": 2, "B": 5, "C": 9}
 
 
-def test_arguments_whose_shapes_do_not_belong_together_are_refused():
-    read = reader(sized("B", 4), sized("B", 2))
-    with pytest.raises(
-        UsageError, match=r"x1 has the shape \[3, 2\], and the program takes \[B, 2\]"
-    ) as error:
-        read.read([torch.empty(2, 4), torch.empty(3, 2)])
-    assert "axis 0 is B long, where B = 2" in str(error.value)
-    with pytest.raises(UsageError, match="axis 1 is 4 long"):
-        read.read([torch.empty(2, 5), torch.empty(2, 2)])
-    with pytest.raises(UsageError, match="another number of axes"):
-        read.read([torch.empty(2), torch.empty(2, 2)])
-
-
-def test_a_length_that_no_whole_number_gives_is_refused():
-    with pytest.raises(UsageError, match="axis 0 is 3\\*B long, where B = 2"):
-        reader(sized("3*B")).read([torch.empty(7)])
+@together(
+    ("inputs", "shapes", "message"),
+    [
+        (
+            [("B", 4), ("B", 2)],
+            [(2, 4), (3, 2)],
+            r"x1 has the shape \[3, 2\], and the program takes \[B, 2\]",
+        ),
+        ([("B", 4), ("B", 2)], [(2, 4), (3, 2)], "axis 0 is B long, where B = 2"),
+        ([("B", 4), ("B", 2)], [(2, 5), (2, 2)], "axis 1 is 4 long"),
+        ([("B", 4), ("B", 2)], [(2,), (2, 2)], "another number of axes"),
+        ([("3*B",)], [(7,)], r"axis 0 is 3\*B long, where B = 2"),
+    ],
+)
+def test_arguments_whose_shapes_do_not_belong_together_are_refused(inputs, shapes, message):
+    read = reader(*(sized(*extents) for extents in inputs))
+    with pytest.raises(UsageError, match=message):
+        read.read([torch.empty(shape) for shape in shapes])
 
 
 def test_an_input_that_nothing_uses_need_not_be_there():
@@ -161,7 +160,7 @@ def test_a_constant_as_long_as_an_argument():
 
 
 def test_what_has_one_size_is_refused_beside_dims():
-    graph = dynamic()
+    graph = for_all_shapes()
     order = Schedule.program_order(graph)
     place = StepPlaces((Place(0, "float32", (2,), (1,)),))
     with pytest.raises(LoweringError, match="an arena has one size, but this program takes B, T"):

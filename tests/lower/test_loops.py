@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loop_graphs import looped
+from loop_graphs import add_loop, looped
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import Access, Effects, MergeMap, SliceMap, Source
+from neaptide.ir.nodes import Access, Effects, Source
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.verify import verify
 from neaptide.lower.torch_code import lower
@@ -42,22 +42,14 @@ def rows_body(rows):
     (t,) = body.node("aten.t.default", back, outputs=[f"turned: f32[4, {{{rows}}}] strides(1, 4) @hidden"])
     (grad,) = body.node("aten.mm.default", t, x, outputs=["grad: f32[4, 4]"])
     body.output(grad, out)
-    return body.finish()
+    return body
 
 
 def rows_loop(length, step, body):
     b = GraphBuilder("loop", registry())
     x, w = b.input("x", (length, 4)), b.input("w", (4, 4))
-    trips = -(-length // step)
-    y, g = b.loop(
-        body,
-        trips,
-        [x, w],
-        outputs=[f"y: f32[{length}, 4]", "g: f32[4, 4]"],
-        slices=[SliceMap(0, 0, STEP(step))],
-        merges=[MergeMap(1, "sum"), MergeMap(0, "concat", 0)],
-        source=HERE,
-    )
+    merges, outputs = [(1, "sum"), (0, "concat", 0)], [f"y: f32[{length}, 4]", "g: f32[4, 4]"]
+    y, g = add_loop(b, body, -(-length // step), step, [x, w], outputs, *merges, source=HERE)
     (z,) = b.node("aten.add.Scalar", y, 1, outputs=[f"z: f32[{length}, 4]"])
     b.output(z, g)
     return b.finish()
@@ -98,14 +90,8 @@ def nested_graph():
 
     outer = GraphBuilder("outer", registry())
     a, b = outer.input("a", (3, 4)), outer.input("b", (4, 6))
-    joined, total = outer.loop(
-        inner.finish(),
-        3,
-        [a, b],
-        outputs=["joined: f32[3, 6] strides(1, 3)", "total: f32[]"],
-        slices=[SliceMap(1, 1, STEP(2))],
-        merges=[MergeMap(0, "concat", 1), MergeMap(1, "sum")],
-    )
+    outputs, merges = ["joined: f32[3, 6] strides(1, 3)", "total: f32[]"], [(0, "concat", 1), (1, "sum")]
+    joined, total = add_loop(outer, inner, 3, 2, [a, b], outputs, *merges, at=1, axis=1)
     (r,) = outer.node("aten.relu.default", joined, outputs=["r: f32[3, 6] strides(1, 3)"])
     outer.output(r, total)
 
@@ -235,7 +221,7 @@ def test_a_body_adds_to_a_gradient_that_is_there_before():
     body.node("aten.add_.Tensor", into, s, outputs=["after: f32[4] @into"])
     b = GraphBuilder("grad", registry())
     grad, x = b.input("grad", (4,)), b.input("x", (7, 4))
-    b.loop(body.finish(), 4, [grad, x], outputs=[], slices=[SliceMap(1, 0, STEP(2))])
+    add_loop(b, body, 4, 2, [grad, x], [], at=1)
     (z,) = b.node("aten.add.Scalar", grad, 1, outputs=["z: f32[4]"])
     b.output(z)
     graph = b.finish()

@@ -7,12 +7,12 @@ from itertools import pairwise
 import torch
 
 from fission_play import random_inputs
+from loop_graphs import add_loop
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
@@ -74,8 +74,7 @@ def wide_rows(rows=7, wide=64):
     b = GraphBuilder("rows", registry())
     x, w = b.input("x", (rows, 4)), b.input("w", (4, wide))
     (first,) = b.node("aten.mm.default", x, w, outputs=[f"first: f32[{rows}, {wide}]"])
-    parts = {"slices": [SliceMap(0, 0, SizeExpr.const(3))], "merges": [MergeMap(0, "concat", 0)]}
-    (y,) = b.loop(body.finish(), -(-rows // 3), [x, w], outputs=[f"y: f32[{rows}, {wide}]"], **parts)
+    (y,) = add_loop(b, body, -(-rows // 3), 3, [x, w], [f"y: f32[{rows}, {wide}]"])
     (z,) = b.node("aten.exp.default", y, outputs=[f"z: f32[{rows}, {wide}]"])
     (end,) = b.node("aten.add.Tensor", z, first, outputs=[f"end: f32[{rows}, {wide}]"])
     b.output(end)

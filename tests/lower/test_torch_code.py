@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Access, Effects, Named, Source
@@ -21,7 +18,8 @@ from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP
 from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
-from torch_programs import Recorder, bits, check_run, random_order, random_program, with_recomputation
+from together import together
+from torch_programs import Recorder, bits, check_run
 
 
 def executable(graph, schedule, **options):
@@ -30,19 +28,6 @@ def executable(graph, schedule, **options):
 
 def code(graph, schedule=None, **options):
     return lower(graph, schedule or Schedule.program_order(graph), registry(), **options).source
-
-
-@settings(
-    max_examples=examples(200),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(st.data())
-def test_random_program_with_recomputation(data):
-    recorder, graph = random_program(data.draw)
-    order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
-    schedule = Schedule.from_nodes(graph, order)
-    check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
 def test_the_check_notices_a_name_that_is_not_deleted():
@@ -235,48 +220,46 @@ def test_watched_values_are_copied_at_their_version():
     assert {k: bits(v) for k, v in watched.items()} == {k: bits(v) for k, v in expected.items()}
 
 
-@pytest.mark.parametrize("version", [-1, 1])
-def test_watch_of_a_version_that_is_never_made_is_refused(version):
+def one_relu():
     recorder = Recorder()
     x = recorder.input(torch.randn(4), "x")
-    graph = recorder.finish([recorder.call("aten.relu.default", x)])
-    with pytest.raises(LoweringError, match="never made"):
-        code(graph, watches=[Watch("x", x, version)])
+    return recorder.finish([recorder.call("aten.relu.default", x)])
 
 
-# -- refusals
-
-
-def test_unknown_operation_is_refused_with_the_users_line():
+def one_node(op, *args, outputs, line=0):
     b = GraphBuilder()
-    x = b.input("x", (4,))
-    b.node("aten.no_such_thing.default", x, outputs=["y: f32[4]"], source=Source("model.py", 3))
-    with pytest.raises(
-        LoweringError, match=r"has no operation aten\.no_such_thing\.default\n  where: model.py:3"
-    ):
-        code(b.finish())
+    b.node(op, b.input("x", (4,)), *args, outputs=outputs, source=Source("model.py", line))
+    return b.finish()
 
 
-def test_a_size_that_no_input_tells_is_refused():
-    b = GraphBuilder()
-    n = SizeExpr.dim("N")
-    x = b.input("x", (4,))
-    b.node("aten.new_zeros.default", x, [n], outputs=["y: f32[{N}]"])
-    with pytest.raises(LoweringError, match="the size N is not a number"):
-        code(b.finish())
+REFUSED = {
+    "a version that is never made": (one_relu, {"watches": [Watch("x", 0, 1)]}, "never made"),
+    "a version before the first": (one_relu, {"watches": [Watch("x", 0, -1)]}, "never made"),
+    "an unknown operation": (
+        lambda: one_node("aten.no.default", outputs=["y: f32[4]"], line=3),
+        {},
+        r"has no operation aten\.no\.default\n  where: model.py:3",
+    ),
+    "a size that no input tells": (
+        lambda: one_node("aten.new_zeros.default", [SizeExpr.dim("N")], outputs=["y: f32[{N}]"]),
+        {},
+        "the size N is not a number",
+    ),
+    "a step without a torch form": (
+        one_relu,
+        {"schedule": Schedule((Step(StepKind.COMPUTE, 0), Step(StepKind.EVICT, 0)))},
+        "'evict'",
+    ),
+    "an operand whose data is needed after all": (
+        lambda: replace(one_relu(), nodes=(replace(one_relu().nodes[0], effects=Effects()),)),
+        {},
+        "use only the shape",
+    ),
+}
 
 
-def test_step_without_a_torch_form_is_refused():
-    _, graph = small_program()
-    schedule = Schedule((*Schedule.program_order(graph).steps, Step(StepKind.EVICT, 2)))
-    with pytest.raises(LoweringError, match="'evict'"):
-        code(graph, schedule)
-
-
-def test_operand_whose_data_is_needed_after_all_is_refused():
-    recorder = Recorder()
-    x = recorder.input(torch.randn(4), "x")
-    graph = recorder.finish([recorder.call("aten.relu.default", x)])
-    node = replace(graph.nodes[0], effects=Effects())
-    with pytest.raises(LoweringError, match="use only the shape"):
-        code(replace(graph, nodes=(node,)))
+@together("what", REFUSED)
+def test_what_cannot_be_lowered_is_refused(what):
+    made, options, message = REFUSED[what]
+    with pytest.raises(LoweringError, match=message):
+        code(made(), **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from dataclasses import replace
 
 import pytest
@@ -24,19 +23,14 @@ from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
-from neaptide.zoo.spec import factory
-from recorded_steps import record_step
 from together import together
 from torch_programs import (
     Recorder,
-    all_idle,
     as_state,
     check_run,
     random_order,
     random_program,
-    shuffled,
     with_recomputation,
-    with_repetitions,
     with_stays,
 )
 
@@ -57,31 +51,6 @@ def test_random_programs_with_repetitions_and_stays_on_the_host(data):
     order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
     chance = data.draw(st.randoms(use_true_random=False))
     schedule = with_stays(graph, Schedule.from_nodes(graph, order), chance, tries=40)
-    check_run(recorder, graph, schedule, executable(graph, schedule))
-
-
-@pytest.mark.parametrize(
-    "spec", ["mlp", *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("lstm", "gpt2"))]
-)
-def test_recorded_steps_with_all_that_is_idle_on_the_host(spec):
-    if spec == "gpt2":
-        pytest.importorskip("transformers")
-    recorder, graph = record_step(factory(spec))
-    check_all_idle(recorder, graph, with_state=False)
-    check_all_idle(recorder, as_state(graph), with_state=True)
-
-
-def check_all_idle(recorder, graph, *, with_state):
-    chance = random.Random(2)
-    order = with_repetitions(graph, shuffled(graph, chance), chance, tries=6)
-    schedule = Schedule.from_nodes(graph, order).with_stays(all_idle(graph, order))
-    check_schedule(graph, schedule, registry())
-    alone, stored = memory_profile(graph, Schedule.from_nodes(graph, order)), memory_profile(graph, schedule)
-    assert stored.peak_bytes < alone.peak_bytes
-    assert stored.peak_host_bytes > 0
-    assert with_state == any(
-        step.target in graph.input_storages() for step in schedule.steps if step.moves_bytes
-    )
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 

@@ -10,8 +10,8 @@ from fission_play import assert_close, random_inputs
 from neaptide.analysis.axes.follow import Why, follow
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.known import KnownCost
 from neaptide.cost.measured import MeasuredCost
+from neaptide.cost.model import KnownCost
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.builder import GraphBuilder

@@ -131,22 +131,6 @@ class Pace:
         return abs(self.factor - 1) > _WORTH_TELLING
 
 
-class PaceReadings:
-    """Readings of the pace between other things that are timed."""
-
-    def __init__(self, clock: CallClock) -> None:
-        self._clock = clock
-        self._seen_s: list[float] = []
-
-    def read(self) -> None:
-        """See what the pace is now."""
-        self._seen_s.append(self._clock.pace_now_s())
-
-    def pace(self) -> Pace | None:
-        """The median of the readings, as that of the costs is one; None without any."""
-        return Pace(self._clock.pace_s, median(self._seen_s)) if self._seen_s else None
-
-
 _BLOCK_BYTES: Final = 2**25 - 2**17
 """Nearly as large as a block can be that is not mapped for itself (glibc, `DEFAULT_MMAP_THRESHOLD_MAX`)."""
 _SMALL_BYTES: Final = 2**20

@@ -1,4 +1,4 @@
-"""What a machine can hold and how fast it moves and computes: plain data, as presets or as JSON.
+"""What a machine can hold and how fast it moves and computes: plain data.
 
 A `Device` says where its numbers come from. Presets restate public data sheets (`presets.py`);
 `calibrate.py` measures the machine it runs on.
@@ -6,7 +6,7 @@ A `Device` says where its numbers come from. Presets restate public data sheets 
 
 from __future__ import annotations
 
-import sys
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -15,12 +15,9 @@ import msgspec
 
 from neaptide.cost.cache import OpCostCache
 from neaptide.errors import UsageError
-from neaptide.reading import JsonError, decode_json
 
 DeviceKind = Literal["cpu", "cuda"]
 
-FORMAT: Final = "neaptide.device"
-VERSION: Final = 1
 HOST_SPACE: Final = "host"
 DISK_SPACE: Final = "disk"
 """Where the storages of the host wait."""
@@ -175,43 +172,6 @@ class Device:
         """Dense arithmetic rate for a dtype; one without its own rate computes at that of float32."""
         return self.flops_per_s.get(dtype, self.flops_per_s["float32"])
 
-    def to_json(self) -> str:
-        """The device as versioned JSON, readable by `from_json`."""
-        envelope = {"format": FORMAT, "version": VERSION, "device": msgspec.to_builtins(self)}
-        return msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode()
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Device:
-        """Reads what `to_json` wrote."""
-        try:
-            envelope = decode_json(text)
-        except JsonError as error:
-            raise UsageError(
-                "the device file is not JSON", why=str(error), next_step="write it anew with Device.to_json"
-            ) from error
-        if not isinstance(envelope, Mapping) or envelope.get("format") != FORMAT:
-            raise UsageError(
-                "the file does not describe a device",
-                why=f'it lacks "format": "{FORMAT}"',
-                next_step="write one with Device.to_json",
-            )
-        if envelope.get("version") != VERSION:
-            raise UsageError(
-                f"the device file has version {envelope.get('version')!r}",
-                why=f"this release reads version {VERSION}",
-                next_step="write it anew with the installed release",
-            )
-        try:
-            return msgspec.convert(envelope.get("device"), cls)
-        except msgspec.ValidationError as error:
-            if isinstance(error.__cause__, UsageError):
-                raise error.__cause__ from None
-            raise UsageError(
-                "the device file is not valid",
-                why=str(error),
-                next_step="compare it with the JSON of a preset",
-            ) from error
-
 
 CALIBRATION: Final = "calibration: "
 """What the keys of measured devices begin with in the cache."""
@@ -236,13 +196,8 @@ def _require(holds: bool, where: str, why: str) -> None:
 
 
 def _require_positive(value: float, where: str, label: str) -> None:
-    _require(_is_finite(value) and value > 0, where, f"{label} is {value!r}, not a number above zero")
+    _require(0 < value < math.inf, where, f"{label} is {value!r}, not a number above zero")
 
 
 def _require_not_negative(value: float, where: str, label: str) -> None:
-    _require(_is_finite(value) and value >= 0, where, f"{label} is {value!r}, not a number of at least zero")
-
-
-def _is_finite(value: float) -> bool:
-    # A whole number of a file may be larger than any float, which `math.isfinite` does not take.
-    return abs(value) <= sys.float_info.max
+    _require(0 <= value < math.inf, where, f"{label} is {value!r}, not a number of at least zero")

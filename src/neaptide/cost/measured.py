@@ -1,10 +1,13 @@
-"""Cost by running each distinct operation of a graph once, alone, on this machine; results are kept on disk."""
+"""Cost by running each distinct operation of a graph once, alone, on this machine; results are kept on disk.
+
+What that showed and the graph does not say is told in sentences (`surprises`).
+"""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +19,7 @@ from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, PlacedCall, keyed_call
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
-from neaptide.cost.op_key import OpCall, OpRecord, digest
+from neaptide.cost.op_key import OpCall, OpRecord, OutputFacts
 from neaptide.cost.op_runner import is_on_cuda
 from neaptide.cost.op_session import (
     cache_share_bytes,
@@ -28,9 +31,11 @@ from neaptide.cost.op_session import (
     why_not_run,
 )
 from neaptide.cost.program_timing import seconds_in_program
+from neaptide.errors import CaptureError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.ir.registry import OpRegistry
+from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.units import format_bytes
 
 _GRAPHS_REMEMBERED: Final = 8
 _CALLS_REMEMBERED: Final = 20_000
@@ -160,7 +165,13 @@ class MeasuredCost(CostModel):
         """
         here = environment()
         if here not in self._clocks:
-            self._clocks[here] = self._kept_clock(digest(f"{here}: pace"))
+            key = f"{here}: pace"
+            kept = None if self._refresh else self._cache.get_many([key]).get(key, {}).get("pace_s")
+            clock = CallClock(kept) if isinstance(kept, float) else None
+            if clock is None or clock.is_at_wrong_pace():
+                clock = CallClock()
+                self._cache.put_many({key: {"pace_s": clock.pace_s}})
+            self._clocks[here] = clock
         return self._clocks[here]
 
     def node_seconds(self, graph: Graph, node: Node, sizes: Binding) -> float:
@@ -205,16 +216,6 @@ class MeasuredCost(CostModel):
         found = None if keyed is None else self._records.get(keyed.key)
         return None if found is None or found.failure else found
 
-    def _kept_clock(self, key: str) -> CallClock:
-        kept = None if self._refresh else self._cache.get_many([key]).get(key, {}).get("pace_s")
-        if isinstance(kept, float):
-            clock = CallClock(kept)
-            if not clock.is_at_wrong_pace():
-                return clock
-        clock = CallClock()
-        self._cache.put_many({key: {"pace_s": clock.pace_s}})
-        return clock
-
     def _load(self, keys: list[str]) -> None:
         for key, plain in self._cache.get_many(keys).items():
             record = OpRecord.from_json(plain)
@@ -244,3 +245,63 @@ class MeasuredCost(CostModel):
 
 def _distinct(placed: Iterable[PlacedCall]) -> dict[str, OpCall]:
     return {place.keyed.key: place.keyed.call for place in placed}
+
+
+def surprises(graph: Graph, cost: CostModel) -> tuple[str, ...]:
+    """Sentences for a report: sizes and aliases that the graph has otherwise, and what was not run. O(nodes)."""
+    if not isinstance(cost, MeasuredCost):
+        return ()
+    found = []
+    # One sentence for each result of an operation and kind of difference: the sizes differ from layer to layer.
+    counts: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)
+    sizes = cost.storage_bytes(graph)
+    for node in graph.nodes:
+        record = cost.record(graph, node)
+        for position, facts in enumerate(() if record is None else record.outputs):
+            if facts is not None:
+                for kind, text in _differences(graph, node, position, facts, sizes):
+                    counts[node.op, position, kind][text] += 1
+    for texts in counts.values():
+        text, total = next(iter(texts)), texts.total()
+        more = f" ({total} nodes)" if len(texts) == 1 else f" (and {total - 1} more nodes alike)"
+        found.append(text + (more if total > 1 else ""))
+    for op, reason, count in cost.skipped(graph):
+        found.append(f"{op} is estimated{f' ({count} calls)' if count > 1 else ''}: {reason}")
+    for op in sorted({node.op for node in graph.nodes}):
+        row = cost.registry.find(op)
+        if row is not None and row.is_a(Trait.DATA_SIZED):
+            found.append(
+                f"how much scratch {op} takes depends on the numbers in its operands: "
+                "the peak with workspace counts the most, a step may need less"
+            )
+    return tuple(found)
+
+
+def _differences(
+    graph: Graph, node: Node, position: int, facts: OutputFacts, sizes: Mapping[int, int]
+) -> Iterator[tuple[str, str]]:
+    value = graph.values[node.outputs[position]]
+    if value.storage is None:
+        return
+    result = f"result {position} of {node.op}"
+    is_fresh = value.storage in graph.created_storages(node)
+    if is_fresh and facts.operand is not None:
+        text = f"{result} lies in an operand's storage when run alone; the graph gives it bytes of its own"
+        yield "alias", text
+    elif not is_fresh and facts.operand is None:
+        own = format_bytes(facts.nbytes)
+        yield "alias", f"{result} has {own} of its own when run alone; in the graph it is an alias"
+    elif value.storage in sizes:
+        said, seen = graph.storages[value.storage].nbytes, format_bytes(facts.nbytes)
+        yield "bytes", f"{result} lies in a storage of {seen}; the graph says {said} bytes"
+    if value.dtype != facts.dtype:
+        raise CaptureError(
+            f"{result} is {facts.dtype}; the captured program says {value.dtype}",
+            where=node.source.location if node.source.file else None,
+            why="what follows would be computed in another precision than in eager",
+            next_step="write the step without this operation, or cast its operands to one dtype",
+        )
+    shape, real = [str(n) for n in value.shape], [str(n) for n in facts.shape]
+    if all(n.is_constant for n in value.shape) and shape != real:
+        seen, stated = f"{facts.dtype}[{', '.join(real)}]", f"{value.dtype}[{', '.join(shape)}]"
+        yield "shape", f"{result} is {seen} when run alone; the graph says {stated}"

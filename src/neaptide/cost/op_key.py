@@ -8,7 +8,7 @@ follow from the call itself (`index_limits`), so they need no place in the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, Self
@@ -99,11 +99,7 @@ class OpCall:
     @property
     def operand_bytes(self) -> int:
         """Bytes of the operands' storages, each once."""
-        spans: dict[int, int] = {}
-        for operand in self.operands:
-            if not operand.is_host_scalar and not operand.shape_only:
-                spans[operand.group] = max(spans.get(operand.group, 0), operand.span_bytes)
-        return sum(spans.values())
+        return sum(spans(o for o in self.operands if not o.shape_only).values())
 
     @property
     def output_bytes(self) -> int:
@@ -115,6 +111,15 @@ class OpCall:
     def devices(self) -> frozenset[str]:
         """Devices of all tensors."""
         return frozenset(o.device for o in (*self.operands, *self.outputs) if not o.is_host_scalar)
+
+
+def spans(operands: Iterable[Operand]) -> dict[int, int]:
+    """Bytes that the storage of each group must have at least."""
+    found: dict[int, int] = {}
+    for operand in operands:
+        if not operand.is_host_scalar:
+            found[operand.group] = max(found.get(operand.group, 0), operand.span_bytes)
+    return found
 
 
 def op_call(graph: Graph, node: Node, binding: Mapping[str, int] | None = None) -> OpCall:

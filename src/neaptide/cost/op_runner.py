@@ -13,7 +13,7 @@ import torch
 from neaptide.cost import generator_ops  # noqa: F401 - registers them
 from neaptide.cost._torch_private import direct_call, has_argument, storage_identity
 from neaptide.cost.call_clock import CallClock
-from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths
+from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths, spans
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
 
@@ -46,7 +46,8 @@ class OperandMaker:
         blocks: dict[int, torch.Tensor] = {}
         limits, fixed = index_limits(call), lengths(call)
         producers = dict(call.producers)
-        spans = _spans(call)
+        # A view must find the bytes that its result shows, too.
+        nbytes = spans((*call.operands, *(call.outputs if call.is_view else ())))
         for slot, operand in enumerate(call.operands):
             if operand.is_host_scalar:
                 made.append(_NUMBERS[operand.dtype])
@@ -60,7 +61,7 @@ class OperandMaker:
                 made.append(flat_results(producer, result)[operand.made_at])
             else:
                 if operand.group not in blocks:
-                    numel = -(-spans[operand.group] // DTYPE_BYTES[operand.dtype])
+                    numel = -(-nbytes[operand.group] // DTYPE_BYTES[operand.dtype])
                     block = torch.empty(numel, dtype=_dtype(operand.dtype), device=operand.device)
                     if not call.is_view:  # a view never looks at the numbers, so its pages stay untouched
                         self._fill(block, limits.get(slot), fixed.get(slot, 0))
@@ -189,15 +190,6 @@ def is_on_cuda(call: OpCall) -> bool:
 
 # A number that is known at run time only: neither zero nor one, which some operations treat apart.
 _NUMBERS: Final[Mapping[str, Any]] = {"float64": 0.5, "int64": 2, "bool": True}
-
-
-def _spans(call: OpCall) -> dict[int, int]:
-    """Bytes of each group of operands; a view must find the bytes that its result shows, too."""
-    spans: dict[int, int] = {}
-    for operand in (*call.operands, *(call.outputs if call.is_view else ())):
-        if not operand.is_host_scalar:
-            spans[operand.group] = max(spans.get(operand.group, 0), operand.span_bytes)
-    return spans
 
 
 def _window(block: torch.Tensor, operand: Operand) -> torch.Tensor:

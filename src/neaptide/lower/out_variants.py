@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from neaptide.cost.op_runner import find_op
 from neaptide.errors import LoweringError
 from neaptide.ir.nodes import LOOP_OP
 from neaptide.lower import _torch_private as private
@@ -101,21 +102,11 @@ def resolve_operation(op: str, location: str = "") -> Any:
     """The callable of a registry name such as `aten.add.Tensor`."""
     if op == LOOP_OP:
         raise LoweringError("a loop is not a single call", where=location or None)
-    found: Any = torch.ops
-    parts = KERNELS.get(op, op).split(".")
-    try:
-        for part in parts:
-            found = getattr(found, part)
-    except AttributeError as error:
+    found = find_op(KERNELS.get(op, op))
+    if found is None:
         raise LoweringError(
             f"torch {torch.__version__} has no operation {op}",
             where=location or None,
             next_step="import the library that registers it, or plan with the torch that runs the plan",
-        ) from error
-    if len(parts) != 3:
-        raise LoweringError(
-            f"{op!r} names no overload of an operation",
-            where=location or None,
-            next_step="such as aten.add.Tensor",
         )
     return found

@@ -52,7 +52,21 @@ class CallWriter:
     dims: dict[str, str] = field(default_factory=dict)
     dims_used: dict[str, None] = field(default_factory=dict)
 
-    def write(self, graph: Graph, node: Node, *, again: bool) -> CallText:
+    def put(
+        self, graph: Graph, node: Node, out: OutVariant | None, places: Mapping[int, str], *, again: bool
+    ) -> tuple[CallText, dict[int, str]]:
+        """A call whose results go to places, by output, and the places of those outputs that must be copied there after it.
+
+        With `out` it writes all results where it is told to; else a single result is copied in the call itself.
+        """
+        if out is not None:
+            return self._write_into(graph, node, out, places), {}
+        call = self._write(graph, node, again=again)
+        if call.results == Ref(0) and places:
+            return CallText(f"{places[0]}.copy_({call.text})", call.results), {}
+        return call, dict(places)
+
+    def _write(self, graph: Graph, node: Node, *, again: bool) -> CallText:
         """The call of a node, or of what stands in for it when it is repeated."""
         op, args, kwargs, results = node.op, node.args, dict(node.kwargs), result_structure(node)
         spec = self.registry.find(op)
@@ -67,7 +81,7 @@ class CallWriter:
             results = self._replayed(resolve_operation(op), results, replay.outputs)
         return CallText(self._text(graph, node, op, args, kwargs), results)
 
-    def write_into(
+    def _write_into(
         self, graph: Graph, node: Node, variant: OutVariant, places: Mapping[int, str]
     ) -> CallText:
         """The call of a node that writes its results to the tensors of `places`, by output; to fresh ones for the others."""
@@ -266,27 +280,6 @@ def _nested(data: Sequence[Any], extents: list[int]) -> Any:
         return data[0]
     step = len(data) // extents[0]
     return [_nested(data[at : at + step], extents[1:]) for at in range(0, len(data), step)]
-
-
-def put_call(
-    graph: Graph,
-    node: Node,
-    calls: CallWriter,
-    out: OutVariant | None,
-    places: Mapping[int, str],
-    *,
-    again: bool,
-) -> tuple[CallText, dict[int, str]]:
-    """A call whose results go to places, and the places of those outputs that must be copied there after it.
-
-    With `out` it writes all results where it is told to; else a single result is copied in the call itself.
-    """
-    if out is not None:
-        return calls.write_into(graph, node, out, places), {}
-    call = calls.write(graph, node, again=again)
-    if call.results == Ref(0) and places:
-        return CallText(f"{places[0]}.copy_({call.text})", call.results), {}
-    return call, dict(places)
 
 
 def watches_by_access(graph: Graph, watches: Sequence[Watch]) -> dict[Access, list[Watch]]:

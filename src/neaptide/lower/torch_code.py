@@ -32,7 +32,7 @@ from neaptide.lower.out_variants import resolve_operation
 from neaptide.lower.places import NO_PLACES, NOWHERE, OutVariant, Place, Places, ToldPlaces
 from neaptide.lower.program import NodeFunction, Points, Program, Watch
 from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
-from neaptide.lower.torch_calls import CallWriter, copy_text, put_call, refuse_missed, watches_by_access
+from neaptide.lower.torch_calls import CallWriter, copy_text, refuse_missed, watches_by_access
 from neaptide.lower.transfers import host_pools, transfer_lines
 
 __all__ = ["FunctionWriter", "Watch", "lower", "resolve_operation"]
@@ -123,7 +123,7 @@ class FunctionWriter:
         places = {
             slot: calls.names.fresh("place", (node.id, slot)) for slot, has in enumerate(told.inside) if has
         }
-        call, to_copy = put_call(graph, node, calls, told.out, places, again=again)
+        call, to_copy = calls.put(graph, node, told.out, places, again=again)
         dims = tuple(calls.dims_used)
         outputs = [calls.names.variable(graph.values[v]) for v in node.outputs]
         if not outputs:
@@ -319,7 +319,7 @@ class _Writer(FunctionWriter):
         again = place.step.kind is StepKind.RECOMPUTE
         depth, gone_state = self._random_state(place, again=again)
         filled, out = self._filled(place)
-        call, to_copy = put_call(graph, node, self.calls, out, filled, again=again)
+        call, to_copy = self.calls.put(graph, node, out, filled, again=again)
         text, comment = call.text, _comment(node, again=again)
         gone = list(dead)
         if not node.outputs:

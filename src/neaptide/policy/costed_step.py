@@ -11,11 +11,10 @@ from neaptide.analysis.axes.whole_graph import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.budget import Budget
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
-from neaptide.cost.audit import surprises
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.cost.devices import Device
-from neaptide.cost.measured import MeasuredCost
+from neaptide.cost.measured import MeasuredCost, surprises
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.guards.fact_words import user_names

@@ -6,9 +6,10 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Final
 
-from neaptide.cost.call_clock import CallClock, Pace, PaceReadings
+from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.host_bytes import bytes_behind
@@ -196,8 +197,9 @@ def _measured(
     """What was measured of some programs, and the pace meanwhile; None where no times are taken or predicted by a clock."""
     if clock is None:
         return contestants.measure(runs, repeats), None
-    readings = PaceReadings(clock)
-    return contestants.measure(runs, repeats, between=readings.read), readings.pace()
+    seen: list[float] = []
+    found = contestants.measure(runs, repeats, between=lambda: seen.append(clock.pace_now_s()))
+    return found, Pace(clock.pace_s, median(seen)) if seen else None
 
 
 def _row(

@@ -7,23 +7,12 @@ import pytest
 import neaptide
 from deep_step import QUICK, deep_factory
 from neaptide.budget import Budget
-from neaptide.cost.call_clock import CallClock, Pace, PaceReadings
+from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.errors import InfeasibleBudget
 from neaptide.report.comparison_text import comparison_document
+from together import together
 
 SLOWER = 2.0
-
-
-class Readings:
-    """A clock whose pace is set."""
-
-    pace_s = 2e-5
-
-    def __init__(self, *seen_s):
-        self._seen_s = list(seen_s)
-
-    def pace_now_s(self):
-        return self._seen_s.pop(0)
 
 
 @pytest.fixture
@@ -33,17 +22,7 @@ def slower(monkeypatch):
     monkeypatch.setattr(CallClock, "usual_pace_s", CallClock.pace_now_s)
 
 
-def test_the_pace_is_the_median_of_what_was_read():
-    readings = PaceReadings(Readings(1e-5, 3e-5, 4e-2))
-    assert readings.pace() is None
-    for _ in range(3):
-        readings.read()
-    found = readings.pace()
-    assert (found.kept_s, found.seen_s) == (2e-5, pytest.approx(3e-5))
-    assert found.factor == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize(
+@together(
     ("pace", "factor", "told"),
     [
         (Pace(2e-5, 2.08e-5), 1.04, False),

@@ -57,7 +57,6 @@ class LiveBytesMeter(EagerMode):
         self.live_bytes = 0
         self._storages: dict[int, _Tracked] = {}
         self._unregistered: list[Any] = []
-        self._uncounted: list[Any] = []
         self._entered = False
         self._gc_was_on = False
         self._visit(resident, None, reads=False)
@@ -70,11 +69,6 @@ class LiveBytesMeter(EagerMode):
         Its bytes count from that operator on, too late for an exact peak: register it as resident.
         """
         return tuple(str(func) for func in self._unregistered)
-
-    @property
-    def uncounted(self) -> tuple[str, ...]:
-        """Operators with a tensor that has no storage (sparse and other opaque layouts); `resident` for those."""
-        return tuple("resident" if func is None else str(func) for func in self._uncounted)
 
     def __enter__(self) -> Self:
         if self._entered:
@@ -124,8 +118,7 @@ class LiveBytesMeter(EagerMode):
         storages = self._storages
         for value in values:
             if isinstance(value, torch.Tensor):
-                if value.layout is not torch.strided:
-                    self._uncounted.append(func)
+                if value.layout is not torch.strided:  # it has no storage
                     continue
                 storage = value.untyped_storage()
                 nbytes = storage.nbytes()

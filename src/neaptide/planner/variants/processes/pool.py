@@ -15,7 +15,7 @@ from typing import Final
 
 from neaptide.ask import OneShape, Place
 from neaptide.cost.host import usable_cores
-from neaptide.cost.known import KnownCost
+from neaptide.cost.model import KnownCost
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
