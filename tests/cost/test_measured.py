@@ -232,6 +232,17 @@ def test_a_call_that_is_timed_in_the_program_is_timed_once_alone(cache, monkeypa
     assert counts["aten.mm.default"] == timed_alone
 
 
+def test_calls_on_an_accelerator_are_counted_by_its_allocator(cache, monkeypatch):
+    monkeypatch.setattr(op_session, "is_on_cuda", lambda _: True)
+    monkeypatch.setattr(op_session, "region_peaks", lambda _: pytest.fail("a recording was started"))
+    peaks = iter([10**6, *[10**5] * 99])  # the first run of all fills caches that stay
+    monkeypatch.setattr(op_session, "cuda_peak_bytes", lambda run: (run(), next(peaks))[1])
+    graph, cost = small_step(), make(cache)
+    assert cost.prepare(graph) == 6
+    workspace = [10**5 - cost.record(graph, graph.nodes[n]).fresh_bytes for n in (1, 2, 3, 5)]
+    assert [cost.workspace_bytes(graph, graph.nodes[n]) for n in (1, 2, 3, 5)] == workspace
+
+
 def test_within_another_recording_it_says_so(cache):
     with pytest.raises(UsageError, match="recorded already"):
         record(lambda: make(cache).prepare(small_step()))

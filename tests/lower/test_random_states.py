@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from neaptide.ir.schedule import Schedule
-from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws, set_random_state
+from neaptide.lower.random_states import drawn_again, random_state, repeated_draws, set_random_state
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
@@ -20,7 +20,7 @@ def test_inside_the_old_numbers_are_drawn_and_behind_it_the_new_ones():
     expected_next = torch.randn(3)
     set_random_state("cpu", state)
     assert torch.equal(torch.randn(7), first)
-    with DrawnAgain("cpu", state):
+    with drawn_again("cpu", state):
         assert torch.equal(torch.randn(7), first)
         torch.randn(100)
     assert torch.equal(torch.randn(3), expected_next)
@@ -31,7 +31,7 @@ def test_the_generator_is_put_back_when_the_draw_fails():
     old = random_state("cpu")
     torch.rand(2)
     now = random_state("cpu")
-    with pytest.raises(RuntimeError), DrawnAgain("cpu", old):
+    with pytest.raises(RuntimeError), drawn_again("cpu", old):
         torch.rand(2) @ torch.rand(3)
     assert random_state("cpu") == now
 

@@ -65,9 +65,9 @@ def run_calls(calls: Mapping[str, OpCall], registry: OpRegistry, clock: CallCloc
         peaks = counted(calls, look)
         for key, record in seen.items():
             if not record.failure:
-                peak = max(peaks[key], peaks.get(_large(key), 0))
-                record = replace(record, workspace_bytes=max(0, peak - record.fresh_bytes))  # noqa: PLW2901
-                seen[key] = _timed(record, calls[key], maker, clock)
+                scratch = max(peaks[key], peaks.get(_large(key), 0)) - record.fresh_bytes
+                audited = replace(record, workspace_bytes=max(0, scratch))
+                seen[key] = _timed(audited, calls[key], maker, clock)
     return seen
 
 

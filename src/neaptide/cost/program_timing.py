@@ -64,27 +64,27 @@ def seconds_in_program(
     aimed_at = short.keys() & set(wanted)
     if not aimed_at:
         return {}
-    theatre = _Theatre(short)
+    prepared = _PreparedCalls(short)
     plays = [
-        theatre.play(placed, alone_s[placed.keyed.key])
+        prepared.play(placed, alone_s[placed.keyed.key])
         for placed in _played(order, aimed_at)
         if placed.keyed.key in alone_s
     ]
     with used_memory(most_bytes(short.values())):
-        found = _rounds(theatre, plays, clock)
+        found = _rounds(prepared, plays, clock)
     return {key: found[key] for key in aimed_at if key in found}
 
 
-def _rounds(theatre: _Theatre, plays: Sequence[_Play], clock: CallClock) -> dict[str, float]:
+def _rounds(prepared: _PreparedCalls, plays: Sequence[_Play], clock: CallClock) -> dict[str, float]:
     """Mean seconds of each call over its runs, the median of a few rounds."""
     watch = Stopwatch()
-    theatre.round_apart(plays, clock)  # fills the caches
+    prepared.round_apart(plays, clock)  # fills the caches
     rounds = min(max(int(_ALL_ROUNDS_S / max(2 * watch.seconds(), 1e-9)), _LEAST_ROUNDS), _ROUNDS)
     means: dict[str, list[float]] = defaultdict(list)
     apart_s, together_s = [], []
     for _ in range(rounds):
-        spans = theatre.round_apart(plays, clock)
-        together_s.append(theatre.round_together(plays, clock))
+        spans = prepared.round_apart(plays, clock)
+        together_s.append(prepared.round_together(plays, clock))
         apart_s.append(sum(spans))
         by_key: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for play, seconds in zip((play for play in plays if play.key), spans, strict=True):
@@ -118,7 +118,7 @@ def _played(order: Sequence[PlacedCall], wanted: Collection[str]) -> list[Placed
     return near[::-1]
 
 
-class _Theatre:
+class _PreparedCalls:
     """Calls with operands, and bytes to sweep the caches with."""
 
     def __init__(self, calls: Mapping[str, OpCall]) -> None:

@@ -12,11 +12,6 @@ import torch
 from neaptide.errors import UnsupportedTorch
 
 
-def has_argument(operation: Any, name: str) -> bool:
-    """Whether the schema of an operation has an argument of that name."""
-    return any(argument.name == name for argument in _schema(operation).arguments)
-
-
 def result_count(operation: Any) -> int:
     """How many results an operation returns; a list counts as one."""
     return len(_schema(operation).returns)

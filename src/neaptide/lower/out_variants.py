@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from neaptide.cost._torch_private import has_argument
 from neaptide.cost.op_runner import find_op
 from neaptide.errors import LoweringError
 from neaptide.ir.nodes import LOOP_OP
@@ -95,7 +96,7 @@ def reads_whole_storage(op: str) -> bool:
         operation = resolve_operation(op)
     except LoweringError:
         return True
-    return not private.is_overload(operation) or private.has_argument(operation, "storage_offset")
+    return not private.is_overload(operation) or has_argument(operation, "storage_offset")
 
 
 def resolve_operation(op: str, location: str = "") -> Any:

@@ -6,7 +6,8 @@ States are kept as `bytes` of Python, outside of tensors: 5,056 bytes each for t
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -32,24 +33,15 @@ def set_random_state(device: torch.device | str, state: bytes) -> None:
         torch.set_rng_state(numbers)
 
 
-class DrawnAgain:
-    """A context in which the generator of a device draws as it did from a state; it draws on from its own behind it."""
-
-    __slots__ = ("_device", "_now", "_state")
-
-    def __init__(self, device: torch.device | str, state: bytes) -> None:
-        self._device = device
-        self._state = state
-        self._now = b""
-
-    def __enter__(self) -> None:
-        self._now = random_state(self._device)
-        set_random_state(self._device, self._state)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        set_random_state(self._device, self._now)
+@contextmanager
+def drawn_again(device: torch.device | str, state: bytes) -> Iterator[None]:
+    """Within, the generator of a device draws as it did from a state; it draws on from its own afterwards."""
+    now = random_state(device)
+    set_random_state(device, state)
+    try:
+        yield
+    finally:
+        set_random_state(device, now)
 
 
 def repeated_draws(graph: Graph, schedule: Schedule) -> dict[int, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from neaptide.cost._torch_private import has_argument
 from neaptide.errors import LoweringError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -164,7 +165,7 @@ class CallWriter:
 
     def _needs_device_tensor(self, op: str, operation: Any) -> bool:
         """Whether the op makes its result where its operand is, without a way to say where."""
-        if not private.returns_tensors(operation) or private.has_argument(operation, "device"):
+        if not private.returns_tensors(operation) or has_argument(operation, "device"):
             return False
         spec = self.registry.find(op)
         if spec is None or not spec.is_a(Trait.FACTORY):

@@ -31,7 +31,7 @@ from neaptide.lower.names import Names
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.lower.places import NO_PLACES, NOWHERE, OutVariant, Place, Places, ToldPlaces
 from neaptide.lower.program import NodeFunction, Points, Program, Watch
-from neaptide.lower.random_states import DrawnAgain, random_state, repeated_draws
+from neaptide.lower.random_states import drawn_again, random_state, repeated_draws
 from neaptide.lower.torch_calls import CallWriter, copy_text, refuse_missed, watches_by_access
 from neaptide.lower.transfers import host_pools, transfer_lines
 
@@ -348,7 +348,7 @@ class _Writer(FunctionWriter):
             kept = f"{self.point}.states[{node.id}]" if at_points else state
             self._at(place, f"{kept} = {self.calls.bind('random_state', random_state)}({device})")
             return 0, []
-        self._at(place, f"with {self.calls.bind('drawn_again', DrawnAgain)}({device}, {state}):")
+        self._at(place, f"with {self.calls.bind('drawn_again', drawn_again)}({device}, {state}):")
         return 1, [state] if place.position == last else []
 
     def _filled(self, place: _Place) -> tuple[dict[int, str], OutVariant | None]:

@@ -14,7 +14,7 @@ from neaptide.copy_engines.host_pool import HostCopy, HostPool, make_copy_engine
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.program import Points, Watch
-from neaptide.lower.random_states import DrawnAgain
+from neaptide.lower.random_states import drawn_again
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.points.choice import Choice
@@ -266,7 +266,7 @@ class _Points:
         if stream is None:
             outputs = function(*taken)
         else:
-            with DrawnAgain(stream, self.states[node]):
+            with drawn_again(stream, self.states[node]):
                 outputs = function(*taken)
         for value, output in zip(graph.nodes[node].outputs, outputs, strict=True):
             if graph.values[value].storage in takes:
