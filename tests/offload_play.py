@@ -11,7 +11,7 @@ from neaptide.planner.offload.placement import place_stays
 from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 
 
 def links(bytes_per_s, latency_s=0.0):
@@ -49,7 +49,7 @@ def least_seconds(step, budget, host, repetitions):
                 n for k in range(count + 1) for n in [*sorted(at.get(k, ())), *range(k, min(k + 1, count))]
             ]
             evaluator = Evaluator(step, sequence)
-            clock = StayClock.of(evaluator, host.out, host.back)
+            clock = OffloadClock.of(evaluator, host.out, host.back)
             gaps = host.gaps(evaluator)
             for size in range(3):
                 for some in itertools.combinations(gaps, size):

@@ -20,9 +20,8 @@ from neaptide.ir.values import Kind
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.state_bounds import lower_bound_with_state_between
-from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.staying import with_stays
-from neaptide.schedule.timeline import simulate_timeline
+from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, schedules
 
@@ -90,7 +89,7 @@ def test_bytes_and_seconds_are_those_of_the_judge(data, scratch, is_state):
     )
     assert found.peak >= lower_bound_with_state_between(problem)
     nbytes = [problem.moved_bytes(stay.storage) for stay in stays]
-    times = StayClock.of(evaluator, OUT, BACK).play([stay.positions for stay in stays], nbytes)
+    times = OffloadClock.of(evaluator, OUT, BACK).play([stay.positions for stay in stays], nbytes)
     assert times.exposed_s == pytest.approx(simulate_timeline(problem, schedule, OUT, BACK).exposed_s)
 
 

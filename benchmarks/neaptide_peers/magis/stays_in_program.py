@@ -18,7 +18,7 @@ from neaptide.planner.offload.gaps import IdleGap
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import PlacedStays
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 from neaptide_peers.magis.carry_out import CarriedOut
 from neaptide_peers.magis.state import Away
 from neaptide_peers.magis.stays import Stay, stay_between
@@ -52,7 +52,7 @@ class StayingProgram:
         Raises:
             RewriteError: the host has no room for them.
         """
-        clock = StayClock.of(self.evaluator, self.host.out, self.host.back)
+        clock = OffloadClock.of(self.evaluator, self.host.out, self.host.back)
         found = sorted(self._placed(away, clock), key=lambda one: one[0].as_they_begin())
         gaps = tuple(gap for gap, _ in found)
         places = tuple((s.store_behind, s.gone_behind, s.load_before, s.needed) for _, s in found)
@@ -66,7 +66,7 @@ class StayingProgram:
             raise RewriteError(f"the host has no room for stays of {plan.host_bytes} bytes at once")
         return plan
 
-    def _placed(self, away: frozenset[Away], clock: StayClock) -> Iterator[tuple[IdleGap, Stay]]:
+    def _placed(self, away: frozenset[Away], clock: OffloadClock) -> Iterator[tuple[IdleGap, Stay]]:
         """Of an instance the first stay that frees bytes, as in the simulation."""
         users = self._users_of(away)
         starts, out, back = clock.begins_s, self.host.out, self.host.back

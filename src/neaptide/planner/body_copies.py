@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 from neaptide.analysis.loops import Binding, Bodies, body_schedule, trips
 from neaptide.analysis.sizes import evaluate_storage_bytes
-from neaptide.cost.devices import Device, Link
 from neaptide.cost.model import CostModel
 from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.schedule import Schedule, StepKind
-from neaptide.schedule.loop_copies import Copying, LoopCopies, Running, TripStep
-from neaptide.schedule.timeline import copy_links_if_any
-
-
-class Links(NamedTuple):
-    """Copy engines."""
-
-    out: Link
-    back: Link
-
-    @staticmethod
-    def of(device: Device) -> Links | None:
-        """Those of a device to where storages wait, and back; None where it has none."""
-        found = copy_links_if_any(device)
-        return None if found is None else Links(*found)
+from neaptide.schedule.copy_streams import Event, LoopCopies, Trip
+from neaptide.schedule.timeline import Links
 
 
 def moves_storages(node: Node, bodies: Bodies) -> bool:
@@ -48,28 +31,29 @@ def body_copies(
     calls = 1 + len(loop.slices) + sum(merge.how == "concat" for merge in loop.merges)
     return LoopCopies(
         tuple(
-            (
-                count,
-                (
-                    Running(calls * cost.call_s),
-                    *_steps(loop.body, order, cost.under(sizes), sizes, links),
-                ),
-            )
+            (count, _trip(loop.body, order, cost.under(sizes), calls * cost.call_s, sizes, links))
             for count, sizes in trips(graph, node, loop, binding)
         )
     )
 
 
-def _steps(body: Graph, order: Schedule, cost: CostModel, sizes: Binding, links: Links) -> Iterator[TripStep]:
+def _trip(
+    body: Graph, order: Schedule, cost: CostModel, called_s: float, sizes: Binding, links: Links
+) -> Trip:
     nbytes = evaluate_storage_bytes(body, sizes)
     link_of = {StepKind.STORE: links.out, StepKind.LOAD: links.back}
+    seconds, waited_s = called_s, 0.0
+    events: list[Event] = []
     for step in order.steps:
-        if step.runs_node:
-            part = body.nodes[step.target]
-            if moves_storages(part, order.bodies):
-                yield body_copies(body, part, cost, order.bodies, sizes, links)
-            else:
-                yield Running(cost.seconds(body, part, order.bodies))
-        elif step.moves_bytes:
-            seconds = link_of[step.kind].seconds(nbytes[step.target]) if step.kind in link_of else 0.0
-            yield Copying(step.kind, (step.target, step.occurrence), seconds)
+        key = step.target, step.occurrence
+        if step.moves_bytes:
+            copy_s = link_of[step.kind].seconds(nbytes[step.target]) if step.kind in link_of else 0.0
+            events.append((seconds, step.kind, key, copy_s))
+        elif step.runs_node and moves_storages(part := body.nodes[step.target], order.bodies):
+            inside = body_copies(body, part, cost, order.bodies, sizes, links)
+            events.append((seconds, step.kind, key, inside))
+            seconds += inside.alone.seconds
+            waited_s += inside.alone.waited_s
+        elif step.runs_node:
+            seconds += cost.seconds(body, body.nodes[step.target], order.bodies)
+    return Trip(seconds, waited_s, tuple(events))

@@ -41,8 +41,8 @@ from neaptide.plans import PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.state_bounds import least_with_stays
-from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.staying import with_stays as staying
+from neaptide.schedule.timeline import OffloadClock
 from neaptide.transform.rewrite import Rewrite
 
 
@@ -196,7 +196,7 @@ class GraphPlanning:
         placed = staying(evaluator, stays)
         if stays and host is not None:
             nbytes = [self.step.moved_bytes(stay.storage) for stay in stays]
-            clock = StayClock.of(evaluator, host.out, host.back)
+            clock = OffloadClock.of(evaluator, host.out, host.back)
             exposed = clock.play([stay.positions for stay in stays], nbytes).exposed_s
         return replace(
             found,

@@ -16,10 +16,11 @@ from neaptide.ir.body_orders import BodyOrder, body_orders
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.planner.body_copies import Links, body_copies, moves_storages
+from neaptide.planner.body_copies import body_copies, moves_storages
 from neaptide.planner.prices import NodePrice, Prices
-from neaptide.schedule.loop_copies import LoopCopies
+from neaptide.schedule.copy_streams import LoopCopies
 from neaptide.schedule.problem import StepProblem, compile_problem
+from neaptide.schedule.timeline import Links
 
 # Two states read and two put back, about 15 µs, and the context around them.
 _RANDOM_STATE_SECONDS: Final = 2e-5

@@ -22,7 +22,6 @@ from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
-from neaptide.planner.body_copies import Links
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.prices import Prices
@@ -31,6 +30,7 @@ from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 from neaptide.schedule.problem import StepProblem
+from neaptide.schedule.timeline import Links
 from neaptide.transform.rewrite import Rewrite
 
 Progress = Callable[[str], None]

@@ -23,7 +23,7 @@ from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_de
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
-from neaptide.schedule.loop_copies import LoopCopies
+from neaptide.schedule.copy_streams import LoopCopies
 
 _CONTRACTIONS: Final = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.RECURRENT})
 

@@ -1,64 +1,55 @@
-"""Seconds of a schedule with transfers: one compute stream and one copy engine each way.
-
-Operations run one behind the other. A copy begins when its step is reached, and when its engine has done the copies
-issued before it; a `WAIT` holds the compute stream until its copy has ended. Two FIFO copy engines beside the compute
-stream are what POFO (Beaumont et al., NeurIPS 2021) and Capuchin (Peng et al., ASPLOS 2020) assume.
-"""
+"""Seconds of schedules with transfers, and of orders with offloaded intervals: `copy_streams` plays both."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from neaptide.cost.devices import DISK_BYTES_PER_S, Device, Link
 from neaptide.errors import UsageError
-from neaptide.ir.schedule import Schedule, StepKind
-from neaptide.schedule.loop_copies import Busy
+from neaptide.ir.schedule import BETWEEN, Schedule, StepKind
+from neaptide.linear.arrays import Floats
+from neaptide.schedule.copy_streams import Event, Key, LoopCopies, Timeline, play
+from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
+Places: TypeAlias = tuple[int, int, int, int]
+"""Positions of the store, of the wait after it, of the load, and of the wait for that, as in `HostStay`; `BETWEEN` for
+those that there are not."""
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One copy of a storage instance.
-
-    Attributes:
-        issued_s: when the compute stream reaches its step.
-        start_s: when its engine begins it.
-    """
-
-    storage: int
-    occurrence: int
-    kind: StepKind
-    issued_s: float
-    start_s: float
-    end_s: float
+_STORE, _GONE, _LOAD, _BACK, _LOOP = range(5)
+"""Events between two operations, in the order of `Schedule.with_stays`; a loop is played in front of what follows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """When everything happens, in seconds from the begin of the schedule.
-
-    Attributes:
-        starts_s: of each step that runs a node.
-        exposed_s: part of `seconds` in which the compute stream waits for copies.
-        waits: begin and end of each of these waits, in running order.
-    """
-
-    starts_s: tuple[float, ...]
-    copies: tuple[Copy, ...]
-    seconds: float
-    exposed_s: float
-    waits: tuple[tuple[float, float], ...] = ()
-
-
-def copy_links(device: Device) -> tuple[Link, Link]:
+class Links(NamedTuple):
     """The copy engines of a device from its main memory to where storages wait, and back.
 
     They wait on the host; those of a CPU wait in a file, whose copies are held to a rate.
+    """
+
+    out: Link
+    back: Link
+
+    @staticmethod
+    def of(device: Device) -> Links | None:
+        """None where the device has none."""
+        name, slow = device.main_space.name, device.slow_space
+        if device.kind == "cpu" and device.link(name, slow) is None:
+            device = device.with_disk(DISK_BYTES_PER_S)
+        out, back = device.link(name, slow), device.link(slow, name)
+        return None if out is None or back is None else Links(out, back)
+
+
+def copy_links(device: Device) -> Links:
+    """What `Links.of` gives.
 
     Raises:
-        UsageError: it has none.
+        UsageError: the device has none.
     """
-    found = copy_links_if_any(device)
+    found = Links.of(device)
     if found is None:
         name, slow = device.main_space.name, device.slow_space
         raise UsageError(
@@ -69,51 +60,83 @@ def copy_links(device: Device) -> tuple[Link, Link]:
     return found
 
 
-def copy_links_if_any(device: Device) -> tuple[Link, Link] | None:
-    """What `copy_links` gives; None where there are none."""
-    name, slow = device.main_space.name, device.slow_space
-    if device.kind == "cpu" and device.link(name, slow) is None:
-        device = device.with_disk(DISK_BYTES_PER_S)
-    out, back = device.link(name, slow), device.link(slow, name)
-    return None if out is None or back is None else (out, back)
-
-
 def simulate_timeline(step: StepProblem, schedule: Schedule, out: Link, back: Link) -> Timeline:
-    """Play the seconds of a legal schedule. O(steps).
-
-    A loop that moves storages has `step.body_copies`. Its copies queue behind those that are under way when it begins; by
-    how much longer it takes than alone is told as a wait at its begin.
-    """
-    now = exposed = 0.0
-    free = {StepKind.STORE: 0.0, StepKind.LOAD: 0.0}
+    """Play a legal schedule; keys are storages and occurrences. O(steps)."""
     links = {StepKind.STORE: out, StepKind.LOAD: back}
-    under_way: dict[tuple[int, int], float] = {}
-    starts: list[float] = []
-    copies: list[Copy] = []
-    waits: list[tuple[float, float]] = []
+    events: list[Event] = []
+    at = 0.0
     for one in schedule.steps:
-        key = (one.target, one.occurrence)
+        key = one.target, one.occurrence
         if one.runs_node:
-            starts.append(now)
-            begin = now
-            now += (step.repeat_seconds if one.occurrence else step.seconds)[one.target]
             if one.target in step.body_copies:
-                inside = step.body_copies[one.target]
-                played = inside.play(Busy(*(max(free[way] - begin, 0.0) for way in links)))
-                if longer := played.waited_s - inside.alone.waited_s:
-                    waits.append((begin, begin + longer))
-                exposed += longer
-                now += longer
-                free = dict(zip(links, (now + left for left in played.busy), strict=True))
-        elif one.kind is StepKind.WAIT:
-            waited = max(under_way.pop(key) - now, 0.0)
-            if waited:
-                waits.append((now, now + waited))
-            exposed += waited
-            now += waited
+                events.append((at, one.kind, key, step.body_copies[one.target]))
+            at += (step.repeat_seconds if one.occurrence else step.seconds)[one.target]
         elif one.kind in links:
-            start = max(now, free[one.kind])
-            end = start + links[one.kind].seconds(step.moved_bytes(one.target))
-            free[one.kind] = under_way[key] = end
-            copies.append(Copy(*key, one.kind, now, start, end))
-    return Timeline(tuple(starts), tuple(copies), now, exposed, tuple(waits))
+            events.append((at, one.kind, key, links[one.kind].seconds(step.moved_bytes(one.target))))
+        elif one.kind is StepKind.WAIT:
+            events.append((at, one.kind, key, 0.0))
+    return play(events, at)
+
+
+class OffloadClock:
+    """Plays offloaded intervals beside the operations of one order: what a search asks many times.
+
+    Attributes:
+        begins_s: by position, when its operation begins if nothing waits; one more entry for the end. `begins` as an array.
+        loops: by position, the copies of the loop there; only where there are any.
+    """
+
+    def __init__(
+        self,
+        seconds: Sequence[float] | Floats,
+        out: Link,
+        back: Link,
+        loops: Mapping[int, LoopCopies] = MappingProxyType({}),
+    ) -> None:
+        """O(positions)."""
+        self.loops = loops
+        self.begins: Floats = np.concatenate(([0.0], np.cumsum(np.asarray(seconds, dtype=np.float64))))
+        self.begins_s: list[float] = self.begins.tolist()
+        self.out, self.back = out, back
+
+    @staticmethod
+    def of(evaluator: Evaluator, out: Link, back: Link) -> OffloadClock:
+        """The clock of a sequence. O(positions)."""
+        problem = evaluator.problem
+        # Execution ids from the node count on are repetitions.
+        again = (problem.repeat_seconds[node] for node in evaluator.node_of[problem.node_count :])
+        seconds = np.array([*problem.seconds, *again], dtype=np.float64)[evaluator.order]
+        loops = {
+            evaluator.places[execution]: copies
+            for node, copies in problem.body_copies.items()
+            for execution in evaluator.executions[node]
+        }
+        return OffloadClock(seconds, out, back, loops)
+
+    def play(self, places: Sequence[Places], nbytes: Sequence[int]) -> Timeline:
+        """Play intervals; keys are their numbers, and 1 for the copy back. O(log of what is played for each).
+
+        Those that begin at one position are stored in the order in which they are given.
+        """
+        begins, events = self.begins_s, []
+
+        def add(at: int, rank: int, turn: int, kind: StepKind, key: Key, what: float | LoopCopies) -> None:
+            events.append((at, rank, turn, (begins[at], kind, key, what)))
+
+        for position, copies in self.loops.items():
+            add(position, _LOOP, 0, StepKind.LOOP, (position, 0), copies)
+        for number, ((store, gone, load, back), size) in enumerate(zip(places, nbytes, strict=True)):
+            if store != BETWEEN:
+                add(store + 1, _STORE, number, StepKind.STORE, (number, 0), self.out.seconds(size))
+                add(gone + 1, _GONE, number, StepKind.WAIT, (number, 0), 0.0)
+            if load != BETWEEN:
+                add(
+                    load,
+                    _LOAD,
+                    back * len(places) + number,
+                    StepKind.LOAD,
+                    (number, 1),
+                    self.back.seconds(size),
+                )
+                add(back, _BACK, number, StepKind.WAIT, (number, 1), 0.0)
+        return play((event for *_, event in sorted(events)), begins[-1])

@@ -14,7 +14,7 @@ from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 from offload_play import chain, least_seconds, links
 
 
@@ -28,7 +28,7 @@ def lowest(step, host, longest, interrupt=None):
 def away_wherever_idle(step, host):
     """The peak of program order with every gap filled."""
     evaluator = Evaluator(step)
-    clock = StayClock.of(evaluator, host.out, host.back)
+    clock = OffloadClock.of(evaluator, host.out, host.back)
     return place_stays(evaluator.bytes, host.gaps(evaluator), 0, clock).peak_bytes
 
 

@@ -20,8 +20,7 @@ from neaptide.planner.offload.placement import place_stays
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.timeline import simulate_timeline
+from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, segmented
 
@@ -36,7 +35,7 @@ class Case:
     evaluator: Evaluator
     gaps: list
     budget: int
-    clock: StayClock
+    clock: OffloadClock
 
     def places(self, stays):
         """What stays come to, by the judge of schedules and the player of steps: peak and seconds."""
@@ -75,7 +74,7 @@ def cases(draw, most_gaps, max_nodes=8, *, repeats=True):
         Link(*ends, draw(st.sampled_from([1.0, 4.0, 64.0])), draw(st.sampled_from([0.0, 0.5])))
         for ends in (("device", "host"), ("host", "device"))
     )
-    clock = StayClock.of(evaluator, out, back)
+    clock = OffloadClock.of(evaluator, out, back)
     return Case(graph, evaluator, gaps, budget, clock)
 
 
@@ -153,7 +152,7 @@ def is_best(seed):
     for gap in gaps:
         low[gap.start + 1 : gap.end] -= gap.nbytes
     rates = [draw.choice([1.0, 2.0, 4.0, 8.0]) for _ in range(2)]
-    clock = StayClock(
+    clock = OffloadClock(
         [draw.choice([0, 1, 2, 3, 5]) for _ in range(count)],
         Link("device", "host", rates[0], 0.0),
         Link("host", "device", rates[1], 0.25),
@@ -177,7 +176,7 @@ def test_gaps_of_a_graph_in_segments_may_all_be_filled(data):
     borders = tuple(segment.start for segment in graph.segments[1:] if segment.start < segment.end)
     evaluator = Evaluator(compile_problem(graph, REGISTRY))
     gaps = HostSpace(1 << 40, link, link, borders=borders).gaps(evaluator)
-    placed = place_stays(evaluator.bytes, gaps, 0, StayClock.of(evaluator, link, link))
-    case = Case(graph, evaluator, gaps, 0, StayClock([1.0] * len(graph.nodes), link, link))
+    placed = place_stays(evaluator.bytes, gaps, 0, OffloadClock.of(evaluator, link, link))
+    case = Case(graph, evaluator, gaps, 0, OffloadClock([1.0] * len(graph.nodes), link, link))
     peak, _ = case.places(placed.stays())
     assert peak == placed.peak_bytes

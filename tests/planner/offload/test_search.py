@@ -17,8 +17,7 @@ from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.stay_times import StayClock
-from neaptide.schedule.timeline import simulate_timeline
+from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
 from offload_play import chain, least_seconds, links, recomputed
 from strategies import graphs
@@ -62,7 +61,7 @@ def test_with_a_link_that_takes_no_time_nothing_is_recomputed(seed):
     evaluator = Evaluator(step)
     host = HostSpace(1 << 40, *links(1e15))
     low = place_stays(
-        evaluator.bytes, host.gaps(evaluator), 0, StayClock.of(evaluator, host.out, host.back)
+        evaluator.bytes, host.gaps(evaluator), 0, OffloadClock.of(evaluator, host.out, host.back)
     ).peak_bytes
     found = choose_stays(OffloadProblem(step, low, host, [recomputed(step, low)]), Limits()).require()
     assert found.planned.peak_with_workspace_bytes <= low

@@ -20,7 +20,7 @@ from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_stays
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 
 _ChooseStays: TypeAlias = Callable[[OffloadProblem, Limits, threading.Event | None], Outcome[OffloadPlan]]
 # Questions to the search for stays: none between steps, as few storages as possible, all.
@@ -91,7 +91,7 @@ def _in_order(problem: OffloadProblem) -> list[int]:
     """Storages that may be away between two steps and have room on the host, the cheapest first. O(storages x uses)."""
     step, host = problem.step, problem.host
     evaluator = Evaluator(step, problem.order)
-    begins = StayClock.of(evaluator, host.out, host.back).begins_s
+    begins = OffloadClock.of(evaluator, host.out, host.back).begins_s
     ranked: list[tuple[float, float, int]] = []
     for storage in host.movable(step):
         if storage not in host.may_be_between:

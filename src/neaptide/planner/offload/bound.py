@@ -22,7 +22,7 @@ from neaptide.planner.recompute.units import storages_needed
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.instances import OWNED, TO_END
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 
 # Seconds that an answer may add before p, and behind it, as multiples of all operations and copies.
 _MOST: Final = 1e3
@@ -54,7 +54,7 @@ def offload_bound(
         return step.baseline_seconds
     spread = np.linspace(0, len(high) - 1, SETTINGS.bound_steps).astype(np.int64)
     positions = {int(profile.argmax()), *high[spread].tolist()}
-    clock = StayClock.of(evaluator, host.out, host.back)
+    clock = OffloadClock.of(evaluator, host.out, host.back)
     added = max(
         _Step(evaluator, host, clock, p).added_seconds(budget_bytes, time_s) for p in sorted(positions)
     )
@@ -64,7 +64,7 @@ def offload_bound(
 class _Step:
     """What the first execution at one position leaves open: how each storage that is there before it comes by."""
 
-    def __init__(self, evaluator: Evaluator, host: HostSpace, clock: StayClock, position: int) -> None:
+    def __init__(self, evaluator: Evaluator, host: HostSpace, clock: OffloadClock, position: int) -> None:
         step = evaluator.problem
         self.step, self.host, self.clock, self.position = step, host, clock, position
         places = evaluator.places

@@ -20,13 +20,13 @@ from neaptide.planner.offload.settings import SETTINGS
 from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.stay_times import StayClock
 from neaptide.schedule.staying import bytes_on_host, host_bytes_in_bodies, with_stays
+from neaptide.schedule.timeline import OffloadClock
 
 # What is known of one order, and of one choice of gaps.
 _Filled: TypeAlias = tuple[Ints, frozenset[GapKey], list[IdleGap]]
 _Placed: TypeAlias = tuple[Ints, frozenset[GapKey], PlacedStays, bool]
-_Clock: TypeAlias = tuple[Ints, StayClock]
+_Clock: TypeAlias = tuple[Ints, OffloadClock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class Carried:
         self._placed: _Placed | None = None
         self._clock: _Clock | None = None
 
-    def clock(self) -> StayClock:
+    def clock(self) -> OffloadClock:
         """Of the sequence as it is."""
         order = self.evaluator.order
         if self._clock is None or self._clock[0] is not order:
-            self._clock = order, StayClock.of(self.evaluator, self.host.out, self.host.back)
+            self._clock = order, OffloadClock.of(self.evaluator, self.host.out, self.host.back)
         return self._clock[1]
 
     def filled(self) -> list[IdleGap]:

@@ -23,7 +23,7 @@ from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.pool.pool import RepetitionPool
 from neaptide.planner.recompute.pool.program import OtherColumns, PoolAnswer, RepetitionProgram
 from neaptide.schedule.evaluate import Ints
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StayColumns:
             that is not made.
     """
 
-    def __init__(self, gaps: Iterable[IdleGap], clock: StayClock, most_s: float = math.inf) -> None:
+    def __init__(self, gaps: Iterable[IdleGap], clock: OffloadClock, most_s: float = math.inf) -> None:
         """O(gaps x log positions).
 
         Args:

@@ -28,7 +28,7 @@ def copies_record(
     copies: dict[tuple[int, int, StepKind], deque[TimedCopy]] = defaultdict(deque)
     for copy in played.copies:
         timed = TimedCopy(copy.issued_s, copy.start_s, copy.end_s)
-        copies[copy.storage, copy.occurrence, copy.kind].append(timed)
+        copies[*copy.key, copy.kind].append(timed)
     rows = tuple(
         StayCopies(
             step.storage_names[stay.storage],
@@ -38,4 +38,5 @@ def copies_record(
         )
         for stay in stays
     )
-    return CopiesRecord(rows, played.waits)
+    waits = tuple((wait.begin_s, wait.begin_s + wait.seconds) for wait in played.waits)
+    return CopiesRecord(rows, waits)

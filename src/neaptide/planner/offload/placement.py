@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neaptide.ir.schedule import BETWEEN, HostStay
+from neaptide.ir.schedule import BETWEEN, HostStay, StepKind
 from neaptide.linear.arrays import Floats
 from neaptide.planner.offload.gaps import IdleGap, away_bytes
 from neaptide.planner.offload.settings import SETTINGS
+from neaptide.schedule.copy_streams import IDLE, Key, Timeline
 from neaptide.schedule.evaluate import Ints
-from neaptide.schedule.stay_times import Places, StayClock, StayTimes
+from neaptide.schedule.timeline import OffloadClock, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class PlacedStays:
 
     gaps: tuple[IdleGap, ...]
     places: tuple[Places, ...]
-    times: StayTimes
+    times: Timeline
     peak_bytes: int
 
     def stays(self) -> tuple[HostStay, ...]:
@@ -53,7 +54,7 @@ def place_stays(
     profile: Ints,
     gaps: Sequence[IdleGap],
     budget_bytes: int,
-    clock: StayClock,
+    clock: OffloadClock,
     *,
     rounds: int | None = None,
     most_exposed_s: float = math.inf,
@@ -75,8 +76,8 @@ def place_stays(
     most = SETTINGS.rounds if rounds is None else rounds
     count = len(gaps)
     by_need = sorted(range(count), key=lambda k: (gaps[k].end, k))
-    stores = [_Request(k, is_load=False) for k in range(count) if not gaps[k].begins_before]
-    loads = [_Request(k, is_load=True) for k in by_need if not gaps[k].ends_behind]
+    stores = [(k, 0) for k in range(count) if not gaps[k].begins_before]
+    loads = [(k, 1) for k in by_need if not gaps[k].ends_behind]
     best: _Placing | None = None
     orders = [[*stores, *loads], [*loads, *stores]]
     for first in orders if rounds is None else orders[:1]:
@@ -95,18 +96,14 @@ def place_stays(
     return best.placed()
 
 
-def _settled(best: _Placing, requests: list[_Request], rounds: int) -> _Placing:
+def _settled(best: _Placing, requests: list[Key], rounds: int) -> _Placing:
     """The best placing where each wait in turn, longest first, has its request moved to the front."""
-    tried: set[_Request] = set()
+    tried: set[Key] = set()
     for _ in range(rounds):
-        wait = max(
-            (w for w in best.times.waits if _Request(w.stay, is_load=w.is_load) not in tried),
-            key=lambda w: w.seconds,
-            default=None,
-        )
-        if wait is None:
+        waits = ((w.seconds, w.key) for w in best.times.waits if w.kind is StepKind.WAIT)
+        _, squeaks = max((w for w in waits if w[1] not in tried), key=lambda w: w[0], default=(0.0, None))
+        if squeaks is None:
             break
-        squeaks = _Request(wait.stay, is_load=wait.is_load)
         tried.add(squeaks)
         other = [squeaks, *(request for request in requests if request != squeaks)]
         placing = best.again(other)
@@ -114,14 +111,6 @@ def _settled(best: _Placing, requests: list[_Request], rounds: int) -> _Placing:
             best, requests = placing, other
             tried = {squeaks}
     return best
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A stay that wants room for one of its copies."""
-
-    stay: int
-    is_load: bool
 
 
 class _Placing:
@@ -132,7 +121,7 @@ class _Placing:
         profile: Ints,
         gaps: Sequence[IdleGap],
         budget_bytes: int,
-        clock: StayClock,
+        clock: OffloadClock,
         by_need: Sequence[int],
     ) -> None:
         self.profile, self.gaps, self.budget = profile, gaps, budget_bytes
@@ -141,15 +130,15 @@ class _Placing:
         self.gone = [gap.start for gap in gaps]
         self.load = [gap.end if gap.ends_behind else min(gap.end, count - 1) for gap in gaps]
         self.slack: Ints = budget_bytes - profile + away_bytes(gaps, count)
-        self.times = StayTimes((), 0.0)
+        self.times = Timeline((), (), 0.0, 0.0, IDLE)
 
-    def again(self, requests: Sequence[_Request]) -> _Placing:
+    def again(self, requests: Sequence[Key]) -> _Placing:
         """The same stays from the beginning, where operations begin as they do now."""
         other = _Placing(self.profile, self.gaps, self.budget, self.clock, self.by_need)
         other.give(requests, self.begins())
         return other
 
-    def give(self, requests: Sequence[_Request], begins: Sequence[float]) -> None:
+    def give(self, requests: Sequence[Key], begins: Sequence[float]) -> None:
         """Room for what hides the copies, then what is left; and the times that come of it.
 
         Args:
@@ -157,17 +146,16 @@ class _Placing:
             begins: when operations begin.
         """
         gone, load = self._leave_hidden(begins), self._return_hidden(begins)
-        for request in requests:
-            k = request.stay
-            if request.is_load:
+        for k, is_load in requests:
+            if is_load:
                 self._load_from(k, load[k])
             else:
                 self._leave_by(k, gone[k])
-        for request in requests:
-            if request.is_load:
-                self._load_from(request.stay, 0)
+        for k, is_load in requests:
+            if is_load:
+                self._load_from(k, 0)
             else:
-                self._leave_by(request.stay, len(begins))
+                self._leave_by(k, len(begins))
         self.times = self.clock.play(self.places(), [gap.nbytes for gap in self.gaps])
 
     def places(self) -> tuple[Places, ...]:
@@ -183,8 +171,9 @@ class _Placing:
     def begins(self) -> list[float]:
         """When operations begin, with all waiting."""
         late = np.zeros(len(self.clock.begins_s))
-        for wait in self.times.waits:
-            late[wait.position] += wait.seconds
+        for (k, is_load), kind, _, seconds in self.times.waits:
+            if kind is StepKind.WAIT:
+                late[self.gaps[k].end if is_load else self.gone[k] + 1] += seconds
         begins: Floats = self.clock.begins + np.cumsum(late)
         return [*begins.tolist()]
 

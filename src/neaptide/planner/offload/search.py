@@ -34,7 +34,7 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.recompute.units import stage_units
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.instances import AWAY
-from neaptide.schedule.stay_times import StayClock
+from neaptide.schedule.timeline import OffloadClock
 
 NAME: Final = "offload"
 
@@ -128,7 +128,7 @@ class _Search:
     def by_prices(self) -> None:
         """Answers of the linear program, carried out."""
         evaluator = self.gaps.evaluator
-        clock = StayClock.of(evaluator, self.host.out, self.host.back)
+        clock = OffloadClock.of(evaluator, self.host.out, self.host.back)
         columns = StayColumns(
             self._wanted(evaluator, clock), clock, self._slowest() - self.step.baseline_seconds
         )
@@ -216,7 +216,7 @@ class _Search:
             return
         self.best = plan
 
-    def _wanted(self, evaluator: Evaluator, clock: StayClock) -> list[IdleGap]:
+    def _wanted(self, evaluator: Evaluator, clock: OffloadClock) -> list[IdleGap]:
         """Gaps across a position above the budget, the largest times how long they last."""
         high = np.concatenate(([0], np.cumsum(evaluator.bytes > self.budget)))
         begins = clock.begins_s
