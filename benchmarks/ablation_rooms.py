@@ -1,6 +1,6 @@
 """Cases of `ablation.py` for the smaller rooms of searches, each with one object of settings.
 
-Stays on the host, orders of edited problems, and variants of a graph. Answers are the same on every machine: limits are of work.
+Orders of edited problems, and variants of a graph. Answers are the same on every machine: limits are of work.
 """
 
 from __future__ import annotations
@@ -12,54 +12,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ablation_settings import changed, other_settings
-from neaptide.cost.devices import Link
 from neaptide.outcome import Limits
-from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.offload import settings as offload
-from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.problem import OffloadProblem
-from neaptide.planner.offload.search import choose_stays
-from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import settings as variants
 from neaptide.schedule.order.portfolio import best_order
 from neaptide_peers.incremental import settings as edits
 from neaptide_peers.incremental.reschedule import reschedule
 from neaptide_peers.incremental.settling import settle
 from order_edit_cases import EDIT_KINDS, TUNING, random_edit
-from recompute_cases import generated
 
 Case = tuple[str, ...]
 Row = dict[str, Any]
 Solve = Callable[[Limits], Row]
 _EDITS: Final = 4  # of each kind
-
-
-def _stays(case: Case) -> Solve:
-    """Seconds above the baseline's as a share, with stays on the host and recomputations."""
-    family, nodes, seed, share, rate = case
-    step = generated(family, int(nodes), int(seed))
-    before = baseline(step)
-    budget = int(float(share) * before.peak_with_workspace_bytes)
-    # So many times the bytes of the peak within the baseline's time.
-    speed = float(rate) * before.peak_with_workspace_bytes / before.seconds
-    host = HostSpace(1 << 60, Link("device", "host", speed, 0.0), Link("host", "device", speed, 0.0))
-
-    def solve(limits: Limits) -> Row:
-        alone = plan_sequence(step, budget, limits).require()
-        order = PlannedSequence.evaluate(step, tuple(dict.fromkeys(alone.sequence)), "")
-        outcome = choose_stays(OffloadProblem(step, budget, host, [alone, order]), limits)
-        plan = outcome.require().planned
-        above = plan.peak_with_workspace_bytes - budget
-        return {
-            "value": above / budget if above > 0 else plan.seconds / before.seconds - 1.0,
-            "missed": above > 0,
-            "bound": outcome.termination.bound,
-            "proved": outcome.termination.is_proved,
-            "work": outcome.work,
-        }
-
-    return solve
 
 
 def _edited(case: Case) -> Solve:
@@ -115,17 +79,6 @@ def _variants(case: Case) -> Solve:
 _Room = tuple[Any, tuple[Case, ...], Callable[[Case], Solve], int]
 _ROOMS: Final[Mapping[str, _Room]] = MappingProxyType(
     {
-        "offload_settings": (
-            offload.SETTINGS,
-            (
-                ("residual", "60", "1", "0.5", "1"),
-                ("layered", "60", "1", "0.5", "0.5"),
-                ("transformer", "60", "1", "0.7", "0.25"),
-                ("encoder_decoder", "60", "1", "0.5", "2"),
-            ),
-            _stays,
-            3_000,
-        ),
         "order_edit_settings": (
             edits.SETTINGS,
             (("darts_cifar",), ("pnas_imagenet",), ("rand_wire_1",), ("local_300_2",)),

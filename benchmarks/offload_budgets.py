@@ -47,14 +47,15 @@ COLUMNS: Final = (
 
 def collect(model: str) -> dict[str, Any]:
     """All rows."""
-    from neaptide.outcome import Limits
+    from neaptide.outcome import LimitGuard, Limits
     from neaptide.planner.objective import PlannedSequence
-    from neaptide.planner.offload.carried import OffloadPlan
+    from neaptide.planner.offload.carried import Carried, OffloadPlan
     from neaptide.planner.offload.host import HostSpace
     from neaptide.planner.offload.problem import OffloadProblem
-    from neaptide.planner.offload.search import choose_stays
+    from neaptide.planner.offload.search import choose_offload
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.policy.prepared_step import prepare
+    from neaptide.schedule.evaluate import Evaluator
 
     step, batch = zoo.factory(model, device="meta")()
     prepared = prepare(step, (batch,), device=DEVICE, name=model)
@@ -74,10 +75,12 @@ def collect(model: str) -> dict[str, Any]:
             say(f"{share:.0%} of the way to the floor, {link}")
             host = with_rate(whole, rate)
             began = time.process_time()
-            both = choose_stays(OffloadProblem(problem, budget, host, [alone]), limits).require()
+            both = choose_offload(OffloadProblem(problem, budget, host, [alone]), limits).require()
             both_s = alone_s + time.process_time() - began
-            asked = OffloadProblem(problem, budget, host, [order], may_recompute=False)
-            stored = choose_stays(asked, limits).require()
+            away = Carried(Evaluator(problem, order.sequence), host, budget)
+            if away.fill_until_within(LimitGuard(limits)):
+                away.drop_needless()
+            stored = away.plan("offload")
             judged = _judge(graph, problem, host)
             found = {"recompute": OffloadPlan(alone), "offload": stored, "both": both}
             rows.append(

@@ -46,7 +46,7 @@ def planned(spec: str, work: int) -> Row:
     from neaptide.outcome import Limits
     from neaptide.planner.offload.host import HostSpace
     from neaptide.planner.offload.problem import OffloadProblem
-    from neaptide.planner.offload.search import choose_stays
+    from neaptide.planner.offload.search import choose_offload
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.planner.strategies.program_order import baseline
     from neaptide.policy.prepared_step import prepare
@@ -70,7 +70,9 @@ def planned(spec: str, work: int) -> Row:
     for link, rate in RATES:
         say(f"{spec}: {link}")
         began = time.process_time()
-        both = choose_stays(OffloadProblem(problem, budget, with_rate(host, rate), [alone]), limits).require()
+        both = choose_offload(
+            OffloadProblem(problem, budget, with_rate(host, rate), [alone]), limits
+        ).require()
         links[link] = {
             "planning_s": alone_s + time.process_time() - began,
             "seconds": both.planned.seconds,

@@ -77,7 +77,7 @@ def collect(lengths: Sequence[int], seeds: int) -> dict[str, Any]:
     from neaptide.planner.objective import PlannedSequence, PlanningProblem
     from neaptide.planner.offload.host import HostSpace
     from neaptide.planner.offload.problem import OffloadProblem
-    from neaptide.planner.offload.search import choose_stays
+    from neaptide.planner.offload.search import choose_offload
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.planner.strategies.program_order import baseline
     from neaptide_peers.strategies import pofo, rotor
@@ -101,10 +101,10 @@ def collect(lengths: Sequence[int], seeds: int) -> dict[str, Any]:
                     found: dict[str, PlannedSequence] = {
                         "recompute": alone,
                         "rotor": theirs,
-                        "pofo": pofo.choose_stays(OffloadProblem(step, budget, host, [theirs]), limits)
+                        "pofo": pofo.choose_offload(OffloadProblem(step, budget, host, [theirs]), limits)
                         .require()
                         .planned,
-                        "ours": choose_stays(OffloadProblem(step, budget, host, [alone]), limits)
+                        "ours": choose_offload(OffloadProblem(step, budget, host, [alone]), limits)
                         .require()
                         .planned,
                     }

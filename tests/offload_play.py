@@ -7,7 +7,8 @@ import itertools
 from neaptide.cost.devices import Link
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
-from neaptide.planner.offload.placement import place_stays
+from neaptide.planner.offload.gap_table import GapTable
+from neaptide.planner.offload.placement import fill_gaps
 from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
@@ -36,7 +37,7 @@ def recomputed(step, budget):
 
 
 def least_seconds(step, budget, host, repetitions):
-    """Every way to run some units again, and every set of gaps, placed as well as `place_stays` can."""
+    """Every way to run some units again, and every set of gaps, placed as well as `fill_gaps` can."""
     count = step.node_count
     places = [(node, before) for node in range(count) for before in range(node + 2, count + 1)]
     least = None
@@ -50,10 +51,10 @@ def least_seconds(step, budget, host, repetitions):
             ]
             evaluator = Evaluator(step, sequence)
             clock = OffloadClock.of(evaluator, host.out, host.back)
-            gaps = host.gaps(evaluator)
+            gaps = GapTable(evaluator, host).all()
             for size in range(3):
                 for some in itertools.combinations(gaps, size):
-                    placed = place_stays(evaluator.bytes, some, budget, clock)
+                    placed = fill_gaps(evaluator.bytes, some, budget, clock)
                     seconds = clock.begins_s[-1] + placed.times.exposed_s
                     if placed.peak_bytes <= budget and (least is None or seconds < least):
                         least = seconds

@@ -23,6 +23,7 @@ from neaptide.ops import registry
 from neaptide.options import PlanOptions
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.on_operands import Operands, stays_after
 from neaptide.plans import Plan
@@ -105,7 +106,7 @@ def test_bytes_of_a_search_are_those_of_the_rewritten_graph(prepared, data):
     assert (evaluator.bytes <= plain.bytes).all()
     assert evaluator.problem.lower_bound_bytes <= min(evaluator.peak, problem.lower_bound_bytes)
     stays = ()
-    for gap in HostSpace.of(graph, prepared.device, 2**30).gaps(evaluator):
+    for gap in GapTable(evaluator, HostSpace.of(graph, prepared.device, 2**30)).all():
         if data.draw(st.integers(0, 3)) == 0:
             gone = data.draw(st.integers(gap.start, gap.end - 2))
             load = data.draw(st.integers(gone + 1, gap.end - 1))

@@ -27,7 +27,7 @@ EVICTION: Final = (
 """Heuristics of eviction, simulated by one strategy."""
 
 WITH_STAYS: Final = ("pofo",)
-"""Ways to choose what is recomputed and what waits on the host; their modules have `choose_stays` as well."""
+"""Ways to choose what is recomputed and what waits on the host; their modules have `choose_offload` as well."""
 
 STRATEGIES: Final = (
     "sqrt_n",
@@ -108,7 +108,7 @@ GRID: Final = tuple(
 def peer(room: str, name: str) -> ModuleType:
     """The module of a peer.
 
-    It has `solve` where the room is `strategies` (and `choose_stays` for those in `WITH_STAYS`), `combinations` or `magis`;
+    It has `solve` where the room is `strategies` (and `choose_offload` for those in `WITH_STAYS`), `combinations` or `magis`;
     `find_order` where it is `orders`; `find_layout` where it is `layouts`.
     """
     packages = _packages()

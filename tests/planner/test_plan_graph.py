@@ -21,7 +21,7 @@ from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.atomic import atomic_step
 from neaptide.planner.graph_search import STRATEGIES, GraphSearch, check_strategy
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.on_operands import Operands
 from neaptide.planner.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
@@ -177,10 +177,10 @@ def test_the_search_leaves_time_to_the_choice_of_stays(graph, monkeypatch):
 
     def choosing(problem, limits, interrupt):
         chosen.append(limits.time_s)
-        return choose_stays(problem, limits, interrupt)
+        return choose_offload(problem, limits, interrupt)
 
     monkeypatch.setattr(plan_graph_module, "GraphSearch", searching)
-    monkeypatch.setattr(plan_graph_module, "choose_stays", choosing)
+    monkeypatch.setattr(plan_graph_module, "choose_offload", choosing)
     limits = Limits(1000.0, 500, 0)
     plan(graph, Budget("85%"), host=HOST, limits=limits)
     plan(graph, Budget("85%"), limits=limits)

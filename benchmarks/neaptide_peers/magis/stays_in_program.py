@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
 from neaptide.planner.offload.carried import OffloadPlan, plan_of_placed
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.gaps import IdleGap
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.placement import PlacedStays
+from neaptide.planner.offload.placement import Placement
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
 from neaptide_peers.magis.carry_out import CarriedOut
@@ -60,7 +61,7 @@ class StayingProgram:
         on_device = self.evaluator.bytes.copy()
         for gap, (_, gone, load, _) in zip(gaps, places, strict=True):
             on_device[gone + 1 : load] -= gap.nbytes
-        placed = PlacedStays(gaps, places, times, int(on_device.max(initial=0)))
+        placed = Placement(gaps, places, times, int(on_device.max(initial=0)))
         plan = plan_of_placed(self.evaluator, placed, strategy)
         if plan.host_bytes > self.host.nbytes:
             raise RewriteError(f"the host has no room for stays of {plan.host_bytes} bytes at once")
@@ -71,7 +72,7 @@ class StayingProgram:
         users = self._users_of(away)
         starts, out, back = clock.begins_s, self.host.out, self.host.back
         done: set[tuple[int, int]] = set()
-        for gap in self.host.gaps(self.evaluator):
+        for gap in GapTable(self.evaluator, self.host).all():
             instance = gap.storage, gap.occurrence
             wanted = users.get(gap.storage)
             if not wanted or instance in done or self._needed_by(gap) not in wanted:

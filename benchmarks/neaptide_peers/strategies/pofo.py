@@ -1,6 +1,6 @@
 """Recomputation and stays on the host by one program on a chain (Beaumont et al. 2021, POFO), several options a block.
 
-`neaptide.planner.offload.chain_program` has the program, `chain_stays` how its answers are carried out. Here the fastest
+`pofo_program` has the program, `pofo_plans` how its answers are carried out. Here the fastest
 of these that fits is the answer as it is.
 """
 
@@ -13,9 +13,9 @@ from typing import Final
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.offload.carried import OffloadPlan
-from neaptide.planner.offload.chain_stays import chain_plans
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide_peers.strategies import rotor
+from neaptide_peers.strategies.pofo_plans import chain_plans
 
 NAME: Final = "pofo"
 
@@ -28,7 +28,7 @@ def solve(
     return replace(outcome, value=replace(outcome.require(), strategy=NAME))
 
 
-def choose_stays(
+def choose_offload(
     problem: OffloadProblem, limits: Limits, interrupt: threading.Event | None = None
 ) -> Outcome[OffloadPlan]:
     """The fastest plan of the program that fits; never worse than those that are known.

@@ -19,9 +19,9 @@ from neaptide.outcome import Limits
 from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.offload.behind_search import before_stays, stays_behind
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.offload.outcome import before_offload, offload_after
 from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
@@ -149,7 +149,7 @@ class BodyPlanner:
         host = _host_in_trips(body, inside, on_host)
         # What the loop hands to its body is part of a storage around it, and stays on the device.
         step = replace(inside.problem(body, bodies), state_bytes=())
-        limits = before_stays(self.limits, host)
+        limits = before_offload(self.limits, host)
         before = tuple(
             PlannedSequence.evaluate(step, [one.target for one in order.node_steps()], DEFAULT_STRATEGY)
             for order in known
@@ -160,7 +160,7 @@ class BodyPlanner:
         outcome = search.run()
         if host is not None:
             with Stage("the choice of stays on the host"):
-                plan = stays_behind(search, outcome, host, self.limits).require()
+                plan = offload_after(search, outcome, host, self.limits).require()
                 check(plan.planned.sequence, plan.stays)
                 return plan
         return OffloadPlan(outcome.require())

@@ -24,14 +24,12 @@ from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch, check_strategy
 from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.offload.behind_search import before_stays, stays_behind
 from neaptide.planner.offload.between_steps import choose_with_state_between
 from neaptide.planner.offload.carried import OffloadPlan
-from neaptide.planner.offload.copies import copies_record
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.lowest_peak import ChooseStays
-from neaptide.planner.offload.outcome import with_stays
-from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.offload.lowest_peak import Choose
+from neaptide.planner.offload.outcome import before_offload, copies_record, offload_after, with_offload
+from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.on_operands import Operands, stays_after
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.record import planned_program
@@ -93,7 +91,7 @@ def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
             stored = planning.stored(outcome)
         if stored is None or asked.host is None:
             return planning.on_operands(outcome, None)
-        outcome = with_stays(planning.search, outcome, stored, asked.host)
+        outcome = with_offload(planning.search, outcome, stored, asked.host)
         return planning.on_operands(outcome, stored.require())
     return planning.nothing_found()
 
@@ -132,7 +130,7 @@ class GraphPlanning:
             self.whole,
             budget,
             allowed,
-            before_stays(asked.limits, asked.host),
+            before_offload(asked.limits, asked.host),
             canonical_name(asked.strategy),
             # The bodies of loops run in other orders than when it was evaluated.
             own and PlannedSequence.evaluate(step, own.sequence, own.strategy),
@@ -246,10 +244,10 @@ class GraphPlanning:
             # State that is away between two steps is stored behind the updates, where a copy can fail.
             host = replace(host, closed_from=self.whole.first_write, may_be_between=frozenset())
         name = search.strategy_name
-        choose: ChooseStays = peer("strategies", name).choose_stays if name in WITH_STAYS else choose_stays
+        choose: Choose = peer("strategies", name).choose_offload if name in WITH_STAYS else choose_offload
         if host.may_be_between:
             choose = partial(choose_with_state_between, choose=choose)
-        found = stays_behind(search, outcome, host, self.limits, choose)
+        found = offload_after(search, outcome, host, self.limits, choose)
         plan = found.require()
         if not plan.stays:
             return None

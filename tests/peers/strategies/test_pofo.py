@@ -12,7 +12,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.problem import OffloadProblem
-from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.timeline import simulate_timeline
@@ -24,7 +24,7 @@ from planner_problems import compiled
 
 def planned(step, budget, host):
     known = [pofo.solve(PlanningProblem(step, budget), Limits()).require()]
-    return pofo.choose_stays(OffloadProblem(step, budget, host, known), Limits()).require()
+    return pofo.choose_offload(OffloadProblem(step, budget, host, known), Limits()).require()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def never_worse(seed, length):
         for rate in (4.0, 20.0):
             host = HostSpace(1 << 40, *links(rate))
             theirs = planned(step, budget, host)
-            ours = choose_stays(OffloadProblem(step, budget, host, [alone]), Limits())
+            ours = choose_offload(OffloadProblem(step, budget, host, [alone]), Limits())
             found, other = ours.require().planned, theirs.planned
             assert found.peak_with_workspace_bytes <= max(budget, other.peak_with_workspace_bytes)
             if other.peak_with_workspace_bytes <= budget:

@@ -42,7 +42,7 @@ def test_a_table_follows_a_sequence_through_changes_and_back(closed_from):
                 undone += 1
             elif changed(evaluator, draw):
                 applied += 1
-            fresh = host.gaps(evaluator)
+            fresh = GapTable(evaluator, host).all()
             assert table.among(gap.key for gap in fresh) == fresh
             assert [gap for s in table.movable for gap in table.of(s)] == sorted(
                 fresh, key=lambda gap: (gap.storage, gap.occurrence, gap.start)
@@ -62,32 +62,12 @@ def test_a_gap_that_a_repetition_cuts_is_no_longer_there():
     evaluator = Evaluator(step)
     host = HostSpace(1 << 40, *links(1.0))
     table = GapTable(evaluator, host)
-    before = {gap.key for gap in host.gaps(evaluator)}
+    before = {gap.key for gap in GapTable(evaluator, host).all()}
     assert all(map(table.has, before))
     draw = random.Random(3)
     while not changed(evaluator, draw):
         pass
-    after = {gap.key for gap in host.gaps(evaluator)}
+    after = {gap.key for gap in GapTable(evaluator, host).all()}
     assert {key for key in before | after if table.has(key)} == after
     evaluator.undo()
     assert {key for key in before | after if table.has(key)} == before
-
-
-def test_a_table_made_from_that_of_the_order_has_the_gaps_of_its_sequence_and_leaves_the_other_alone():
-    repeated = 0
-    for seed in range(8):
-        draw = random.Random(seed)
-        step = chain(6, draw)
-        host = HostSpace(1 << 40, *links(1.0), borders=(3,) if seed % 2 else ())
-        table = GapTable(Evaluator(step), host)
-        alone = table.all()
-        other = Evaluator(step)
-        for _ in range(4):
-            repeated += changed(other, draw)
-        evaluator = Evaluator(step, other.sequence())
-        twin = table.like(evaluator)
-        assert twin.all() == host.gaps(evaluator)
-        changed(evaluator, draw)
-        assert twin.all() == host.gaps(evaluator)
-        assert table.all() == alone == host.gaps(table.evaluator)
-    assert repeated >= 8

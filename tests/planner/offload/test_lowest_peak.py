@@ -7,11 +7,12 @@ import threading
 import pytest
 
 from neaptide.outcome import Limits
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.lowest_peak import lowest_peak
-from neaptide.planner.offload.placement import place_stays
+from neaptide.planner.offload.placement import fill_gaps
 from neaptide.planner.offload.problem import OffloadProblem
-from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
@@ -22,14 +23,14 @@ def lowest(step, host, longest, interrupt=None):
     alone = least_memory(step, longest, Limits(work=500)).require()
     peak = Evaluator(step).peak
     problem = OffloadProblem(step, peak, host, [alone], longest=longest)
-    return alone, lowest_peak(problem, choose_stays, Limits(), interrupt)
+    return alone, lowest_peak(problem, choose_offload, Limits(), interrupt)
 
 
 def away_wherever_idle(step, host):
     """The peak of program order with every gap filled."""
     evaluator = Evaluator(step)
     clock = OffloadClock.of(evaluator, host.out, host.back)
-    return place_stays(evaluator.bytes, host.gaps(evaluator), 0, clock).peak_bytes
+    return fill_gaps(evaluator.bytes, GapTable(evaluator, host).all(), 0, clock).peak_bytes
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])

@@ -11,10 +11,11 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.placement import place_stays
+from neaptide.planner.offload.placement import fill_gaps
 from neaptide.planner.offload.problem import OffloadProblem
-from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.offload.search import choose_offload
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import OffloadClock, simulate_timeline
@@ -39,7 +40,7 @@ def test_plans_with_stays_are_what_the_judges_say(data):
     out, back = links(data.draw(st.sampled_from([1.0, 16.0, 256.0])))
     host = HostSpace(data.draw(st.sampled_from([40, 1 << 40])), out, back)
     known = recomputed(step, budget)
-    outcome = choose_stays(OffloadProblem(step, budget, host, [known]), Limits())
+    outcome = choose_offload(OffloadProblem(step, budget, host, [known]), Limits())
     found, bound = outcome.require(), outcome.termination.bound
     assert bound is None or step.baseline_seconds <= bound <= found.planned.seconds * (1 + 1e-9)
     schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
@@ -60,10 +61,10 @@ def test_with_a_link_that_takes_no_time_nothing_is_recomputed(seed):
     step = chain(draw.randint(3, 7), draw)
     evaluator = Evaluator(step)
     host = HostSpace(1 << 40, *links(1e15))
-    low = place_stays(
-        evaluator.bytes, host.gaps(evaluator), 0, OffloadClock.of(evaluator, host.out, host.back)
+    low = fill_gaps(
+        evaluator.bytes, GapTable(evaluator, host).all(), 0, OffloadClock.of(evaluator, host.out, host.back)
     ).peak_bytes
-    found = choose_stays(OffloadProblem(step, low, host, [recomputed(step, low)]), Limits()).require()
+    found = choose_offload(OffloadProblem(step, low, host, [recomputed(step, low)]), Limits()).require()
     assert found.planned.peak_with_workspace_bytes <= low
     assert found.planned.seconds == pytest.approx(step.baseline_seconds)
 
@@ -72,7 +73,7 @@ def test_without_room_on_the_host_nothing_is_stored():
     step = chain(5, random.Random(1))
     budget = int(0.7 * Evaluator(step).peak)
     known = recomputed(step, budget)
-    found = choose_stays(
+    found = choose_offload(
         OffloadProblem(step, budget, HostSpace(0, *links(1e15)), [known]), Limits()
     ).require()
     assert (found.stays, found.host_bytes) == ((), 0)
@@ -92,7 +93,7 @@ def test_small_choices_are_near_the_best_of_all(seeds):
         least = least_seconds(step, budget, host, repetitions=1)
         if least is None:
             continue
-        found = choose_stays(
+        found = choose_offload(
             OffloadProblem(step, budget, host, [recomputed(step, budget)]), Limits()
         ).require()
         compared += 1

@@ -8,21 +8,20 @@ come in the order of how long their copies would be waited for, those first that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.planner.offload.carried import Carried, OffloadPlan
+from neaptide.planner.offload.lowest_peak import Choose
 from neaptide.planner.offload.problem import OffloadProblem
-from neaptide.planner.offload.search import choose_stays
+from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
 
-_ChooseStays: TypeAlias = Callable[[OffloadProblem, Limits, threading.Event | None], Outcome[OffloadPlan]]
 # Questions to the search for stays: none between steps, as few storages as possible, all.
 _QUESTIONS: Final = 3
 
@@ -32,7 +31,7 @@ def choose_with_state_between(
     limits: Limits,
     interrupt: threading.Event | None = None,
     *,
-    choose: _ChooseStays = choose_stays,
+    choose: Choose = choose_offload,
 ) -> Outcome[OffloadPlan]:
     """The fastest plan found within a budget, with state on the host between two steps where that is of use.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,8 +14,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.gaps import GapKey, IdleGap, away_bytes
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.placement import PlacedStays, place_stays
-from neaptide.planner.offload.settings import SETTINGS
+from neaptide.planner.offload.placement import Placement, fill_gaps
 from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.replays import Replays
@@ -25,7 +23,7 @@ from neaptide.schedule.timeline import OffloadClock
 
 # What is known of one order, and of one choice of gaps.
 _Filled: TypeAlias = tuple[Ints, frozenset[GapKey], list[IdleGap]]
-_Placed: TypeAlias = tuple[Ints, frozenset[GapKey], PlacedStays, bool]
+_Placed: TypeAlias = tuple[Ints, frozenset[GapKey], int, Placement]
 _Clock: TypeAlias = tuple[Ints, OffloadClock]
 
 
@@ -54,25 +52,15 @@ class Carried:
     """A sequence, the gaps that are filled in it, and where its stays are.
 
     Attributes:
-        evaluator: of the sequence.
-        host: what room there is.
-        budget: highest bytes on the device.
         chosen: keys of the gaps that are filled.
         gaps: of the sequence that may be filled.
     """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        host: HostSpace,
-        budget_bytes: int,
-        chosen: Iterable[GapKey] = (),
-        gaps: GapTable | None = None,
-    ) -> None:
+    def __init__(self, evaluator: Evaluator, host: HostSpace, budget_bytes: int) -> None:
         self.evaluator, self.host, self.budget = evaluator, host, budget_bytes
         self.replays = Replays(evaluator)
-        self.gaps = GapTable(evaluator, host) if gaps is None else gaps
-        self.chosen: frozenset[GapKey] = frozenset(chosen)
+        self.gaps = GapTable(evaluator, host)
+        self.chosen: frozenset[GapKey] = frozenset()
         self._filled: _Filled | None = None
         self._placed: _Placed | None = None
         self._clock: _Clock | None = None
@@ -92,28 +80,13 @@ class Carried:
             self._filled = order, chosen, sorted(found, key=IdleGap.as_they_begin)
         return self._filled[2][:]
 
-    def place(self, *, rounds: int | None = None, most_seconds: float = math.inf) -> PlacedStays:
-        """Fill the chosen gaps; not with much care where the sequence would take longer than some seconds."""
-        clock = self.clock()
-        most_exposed_s = most_seconds - clock.begins_s[-1]
-        placed = place_stays(
-            self.evaluator.bytes,
-            self.filled(),
-            self.budget,
-            clock,
-            rounds=rounds,
-            most_exposed_s=most_exposed_s,
-        )
-        is_careful = rounds is None and SETTINGS.hopeless * placed.times.exposed_s <= most_exposed_s
-        self._placed = self.evaluator.order, self.chosen, placed, is_careful
-        return placed
-
-    def placed(self) -> PlacedStays:
-        """The stays of the sequence as it is, as they were placed last."""
-        known = self._placed
-        if known is None or known[0] is not self.evaluator.order or known[1] != self.chosen:
-            return self.place()
-        return known[2]
+    def placed(self) -> Placement:
+        """The sequence as it is with its chosen gaps filled."""
+        order, chosen, known = self.evaluator.order, self.chosen, self._placed
+        if known is None or known[0] is not order or known[1:3] != (chosen, self.budget):
+            placed = fill_gaps(self.evaluator.bytes, self.filled(), self.budget, self.clock())
+            known = self._placed = order, chosen, self.budget, placed
+        return known[3]
 
     def seconds(self) -> float:
         """Of the sequence with its stays."""
@@ -227,7 +200,6 @@ class Carried:
         """Whether the sequence with what is chosen fits, and takes less than some seconds."""
         if int(self.lowest().max(initial=0)) > self.budget:
             return False
-        self.place(rounds=1, most_seconds=seconds)
         return self.is_within() and self.seconds() < seconds
 
     def _state(self) -> tuple[frozenset[GapKey], _Filled | None, _Placed | None, _Clock | None]:
@@ -248,17 +220,14 @@ class Carried:
 
     def plan(self, strategy: str) -> OffloadPlan:
         """As an answer, with its bytes."""
-        placed = self.placed()
-        if self._placed is not None and not self._placed[-1]:
-            placed = self.place()
-        return plan_of_placed(self.evaluator, placed, strategy)
+        return plan_of_placed(self.evaluator, self.placed(), strategy)
 
     def _last(self, gap: IdleGap) -> int:
         """One past the last position at which a storage can be away."""
         return gap.end if gap.ends_behind else min(gap.end, len(self.evaluator.order) - 1)
 
 
-def plan_of_placed(evaluator: Evaluator, placed: PlacedStays, strategy: str) -> OffloadPlan:
+def plan_of_placed(evaluator: Evaluator, placed: Placement, strategy: str) -> OffloadPlan:
     """A sequence with stays that were placed in it, with its bytes. O(size + stays).
 
     Args:
@@ -272,17 +241,3 @@ def plan_of_placed(evaluator: Evaluator, placed: PlacedStays, strategy: str) -> 
         evaluator.sequence(), strategy, found.peak_without_workspace, found.peak, seconds
     )
     return OffloadPlan(planned, stays, found.peak_host_bytes, exposed)
-
-
-def gaps_like(wanted: Iterable[tuple[int, int, int]], gaps: Sequence[IdleGap]) -> frozenset[GapKey]:
-    """Keys of the gaps of a sequence that have most in common with others, given as (storage, start, end)."""
-    by_storage: dict[int, list[IdleGap]] = {}
-    for gap in gaps:
-        by_storage.setdefault(gap.storage, []).append(gap)
-    found: set[GapKey] = set()
-    for storage, start, end in wanted:
-        overlaps = [(min(gap.end, end) - max(gap.start, start), gap) for gap in by_storage.get(storage, ())]
-        most, best = max(overlaps, key=lambda entry: entry[0], default=(0, None))
-        if best is not None and most > 1:
-            found.add(best.key)
-    return frozenset(found)

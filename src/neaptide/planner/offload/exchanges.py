@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.offload.carried import Carried
 from neaptide.planner.offload.gaps import GapKey, IdleGap
-from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.units import RecomputeUnit, recompute_units
 from neaptide.schedule.changes import Insert
 from neaptide.schedule.instances import TO_END
 
 _Candidate = TypeVar("_Candidate")
+_MOST_SWEEPS: Final = 8
+_MISSES: Final = 40
+"""Exchanges in a row that bring nothing end a sweep."""
 
 
 def descend(carried: Carried, guard: LimitGuard, tries: LimitGuard) -> None:
@@ -29,7 +31,7 @@ def descend(carried: Carried, guard: LimitGuard, tries: LimitGuard) -> None:
         guard: of the whole search.
         tries: how many changes may be tried; charged with each.
     """
-    for _ in range(SETTINGS.most_sweeps):
+    for _ in range(_MOST_SWEEPS):
         before = carried.seconds()
         units = recompute_units(carried.evaluator)
         units.sort(key=lambda unit: (-unit.seconds / max(unit.nbytes, 1), unit.before, unit.creator))
@@ -49,7 +51,7 @@ def _each(
     """Try each, until some in a row bring nothing."""
     misses = 0
     for candidate in candidates:
-        if misses > SETTINGS.misses or guard.exhausted() or tries.exhausted():
+        if misses > _MISSES or guard.exhausted() or tries.exhausted():
             return
         misses = 0 if is_better(candidate) else misses + 1
 
@@ -70,7 +72,7 @@ def _not_away(carried: Carried, key: GapKey, guard: LimitGuard) -> bool:
     insertion = _again_for(carried, key)
     if insertion is not None and carried.change(insertion, without=key, guard=guard):
         return True
-    return carried.change(None, without=key, guard=guard)
+    return carried.change(None, without=key)
 
 
 def _again_for(carried: Carried, key: GapKey) -> Insert | None:

@@ -7,19 +7,18 @@ goes, so the rows of a storage are found again only where they do; positions are
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from itertools import compress, count
 from operator import is_not
 
 import numpy as np
 
 from neaptide.linear.arrays import Flags
-from neaptide.planner.offload.gaps import GapKey, IdleGap, UsePair, least_length, storage_gaps, use_pairs
+from neaptide.planner.offload.gaps import GapKey, IdleGap, UsePair, use_pairs
 from neaptide.planner.offload.host import HostSpace
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.instances import AWAY, TO_END
 
-_STORAGE, _OCCURRENCE, _MADE, _LAST, _FOLLOWING, _BYTES, _COLUMNS = range(7)
+_STORAGE, _OCCURRENCE, _LAST, _FOLLOWING, _BYTES, _COLUMNS = range(6)
 
 
 class GapTable:
@@ -28,8 +27,6 @@ class GapTable:
     Those around a step are filled in any case, and have no rows.
 
     Attributes:
-        evaluator: of the sequence.
-        host: what may leave the device.
         movable: storages that may wait on the host where they are idle.
     """
 
@@ -44,22 +41,11 @@ class GapTable:
         self._rows_of: dict[int, list[int]] = {}
         self._rows: Ints = np.zeros((len(self.movable) + 1, _COLUMNS), dtype=np.int64)
         self._is_there: Flags = np.zeros(len(self._rows), dtype=bool)
-        self._written: dict[int, tuple[int, int]] = {}
         self._seen: Sequence[list[int] | None] = []
         self._order: Ints | None = None
         self._start: Ints = np.zeros(0, dtype=np.int64)
         self._end: Ints = np.zeros(0, dtype=np.int64)
         self._is_open: Flags = np.zeros(0, dtype=bool)
-
-    def like(self, evaluator: Evaluator) -> GapTable:
-        """The gaps of another sequence with the same first executions, where this one has no repetitions.
-
-        O(gaps), and O(uses x log uses) for storages that repetitions touch.
-        """
-        self._refresh()
-        twin = copy(self)
-        twin.part(evaluator)
-        return twin
 
     def all(self) -> list[IdleGap]:
         """Gaps that may be filled and those around a step, as they begin."""
@@ -89,9 +75,16 @@ class GapTable:
 
     def between(self) -> list[IdleGap]:
         """Gaps around a step, of the storages that are on the host between two of them. O(their uses x log uses)."""
-        host, evaluator = self.host, self.evaluator
-        found = (gap for s in host.between for gap in storage_gaps(evaluator, s, is_between=True))
-        return [gap for gap in found if gap.is_between]
+        evaluator, count = self.evaluator, len(self.evaluator.order)
+        found = []
+        for storage in sorted(self.host.between.intersection(self.movable)):
+            nbytes = evaluator.problem.moved_bytes(storage)
+            for occurrence, last, following in use_pairs(evaluator, storage, is_between=True):
+                if AWAY in {last, following}:
+                    start = -1 if last == AWAY else evaluator.places[last]
+                    end = count if following in {TO_END, AWAY} else evaluator.places[following]
+                    found.append(IdleGap(storage, occurrence, last, following, start, end, nbytes))
+        return found
 
     def across(self, first: int, last: int, without: Iterable[GapKey]) -> tuple[Ints, Ints, Ints, Ints]:
         """Gaps beside some, inside of which lies one of the positions between two; as they begin.
@@ -123,19 +116,9 @@ class GapTable:
             self._rows[wanted].tolist(), self._start[wanted].tolist(), self._end[wanted].tolist(), strict=True
         )
         return [
-            IdleGap(storage, occurrence, made, last, following, start, end, nbytes)
-            for (storage, occurrence, made, last, following, nbytes), start, end in columns
+            IdleGap(storage, occurrence, last, following, start, end, nbytes)
+            for (storage, occurrence, last, following, nbytes), start, end in columns
         ]
-
-    def part(self, evaluator: Evaluator) -> None:
-        """Have nothing in common with the table that this one is a shallow copy of, and another sequence."""
-        self.evaluator = evaluator
-        self._row_of, self._rows_of = self._row_of.copy(), self._rows_of.copy()
-        self._rows, self._is_there = self._rows.copy(), self._is_there.copy()
-        self._written = self._written.copy()
-        # Executions of a node that runs once have the same number in both, and the same ones before and behind them.
-        pairs = zip(self._seen, evaluator.executions, strict=True)
-        self._seen = [now if seen == now else None for seen, now in pairs]
 
     def _refresh(self) -> None:
         """Have the gaps of the sequence as it is. O(gaps), and O(uses x log uses) for storages whose users changed."""
@@ -146,7 +129,7 @@ class GapTable:
         for storage in self._changed(order):
             is_between = storage in self.host.between
             pairs = use_pairs(evaluator, storage, is_between=is_between)
-            self._replace(storage, [pair for pair in pairs if AWAY not in pair[2:]])
+            self._replace(storage, [pair for pair in pairs if AWAY not in pair[1:]])
         self._seen, self._order = evaluator.executions[:], order
         length, position = len(order), evaluator.position
         used = self._rows[: len(self._row_of)]
@@ -154,8 +137,8 @@ class GapTable:
         self._start = position[used[:, _LAST]]
         is_to_end = used[:, _FOLLOWING] == TO_END
         self._end = np.where(is_to_end, length, position[used[:, _FOLLOWING]])
-        least = np.where(is_to_end, least_length(is_to_end=True), least_length(is_to_end=False))
-        is_idle: Flags = self._end - self._start > least
+        # A load begins before an operation, so a gap to the end has one at least for that.
+        is_idle: Flags = self._end - self._start > np.where(is_to_end, 2, 1)
         may_fill = self.host.may_fill(evaluator, self._start, self._end)
         self._is_open = self._is_there[: len(used)] & is_idle & may_fill
 
@@ -176,15 +159,13 @@ class GapTable:
         """Have these pairs of uses of a storage, and no others, in the rows."""
         self._is_there[self._rows_of.get(storage, [])] = False
         rows = []
-        for occurrence, made, last, following in pairs:
+        for occurrence, last, following in pairs:
             row = self._row_of.setdefault((storage, last, following), len(self._row_of))
             if row >= len(self._rows):
                 self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
                 self._is_there = np.concatenate((self._is_there, np.zeros_like(self._is_there)))
             rows.append(row)
-            if self._written.get(row) != (occurrence, made):
-                self._written[row] = occurrence, made
-                nbytes = self.evaluator.problem.moved_bytes(storage)
-                self._rows[row] = storage, occurrence, made, last, following, nbytes
+            nbytes = self.evaluator.problem.moved_bytes(storage)
+            self._rows[row] = storage, occurrence, last, following, nbytes
         self._is_there[rows] = True
         self._rows_of[storage] = rows

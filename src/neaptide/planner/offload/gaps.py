@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -14,8 +14,8 @@ from neaptide.schedule.instances import AWAY, TO_END
 
 GapKey: TypeAlias = tuple[int, int, int]
 """Storage, execution that touches it last, and the next one that does, or `TO_END`; `AWAY` for one of another step."""
-UsePair: TypeAlias = tuple[int, int, int, int]
-"""Occurrence, execution that creates it or `OWNED`, execution that touches it, and the next one that does, as in a key."""
+UsePair: TypeAlias = tuple[int, int, int]
+"""Occurrence, execution that touches it, and the next one that does, as in a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,6 @@ class IdleGap:
     Attributes:
         storage: id.
         occurrence: of the instance.
-        made: execution that creates the instance, or `OWNED`.
         last: execution that touches it last before the gap; `AWAY` where that is one of the step before.
         following: the next one that touches it; `TO_END` where it only has to be there at the end, `AWAY` where not even
             then.
@@ -38,7 +37,6 @@ class IdleGap:
 
     storage: int
     occurrence: int
-    made: int
     last: int
     following: int
     start: int
@@ -69,49 +67,6 @@ class IdleGap:
         return self.begins_before or self.ends_behind
 
 
-def idle_gaps(
-    evaluator: Evaluator, stuck: Collection[int] = (), between: Collection[int] = ()
-) -> list[IdleGap]:
-    """All gaps of a sequence, in the order in which they begin, then by storage. O(uses x log uses).
-
-    Args:
-        evaluator: of a sequence; transfers that it has are left out of account.
-        stuck: storages that stay on the device.
-        between: storages that are on the host between two steps.
-    """
-    problem = evaluator.problem
-    found = [
-        gap
-        for storage in range(len(problem.creator))
-        if problem.moved_bytes(storage) and storage not in stuck
-        for gap in storage_gaps(evaluator, storage, is_between=storage in between)
-    ]
-    found.sort(key=IdleGap.as_they_begin)
-    return found
-
-
-def storage_gaps(evaluator: Evaluator, storage: int, *, is_between: bool = False) -> list[IdleGap]:
-    """The gaps of one storage: pairs of its uses between which there is a step. O(uses x log uses).
-
-    Those around a step are there whatever lies inside: the storage is away between two steps in any case.
-    """
-    places, nbytes, count = evaluator.places, evaluator.problem.moved_bytes(storage), len(evaluator.order)
-    found = []
-    for occurrence, made, last, following in use_pairs(evaluator, storage, is_between=is_between):
-        start = -1 if last == AWAY else places[last]
-        end = count if following in {TO_END, AWAY} else places[following]
-        is_around = AWAY in {last, following}
-        if is_around or end - start > least_length(is_to_end=following == TO_END):
-            found.append(IdleGap(storage, occurrence, made, last, following, start, end, nbytes))
-    return found
-
-
-def least_length(*, is_to_end: bool) -> int:
-    """Positions that the ends of a gap are more than apart."""
-    # Its load begins before an operation, so a gap to the end has one at least for that.
-    return 2 if is_to_end else 1
-
-
 def use_pairs(evaluator: Evaluator, storage: int, *, is_between: bool = False) -> list[UsePair]:
     """Uses of each instance of a storage that follow one another. O(uses x log uses).
 
@@ -125,9 +80,9 @@ def use_pairs(evaluator: Evaluator, storage: int, *, is_between: bool = False) -
         touched = list(dict.fromkeys(instance.touched_by))
         if is_between and instance.is_owned:
             touched = [AWAY, *dict.fromkeys(instance.needed_by)]
-        found += [(occurrence, instance.made, last, following) for last, following in pairwise(touched)]
+        found += [(occurrence, last, following) for last, following in pairwise(touched)]
         if instance.is_kept:
-            found.append((occurrence, instance.made, touched[-1], AWAY if is_between else TO_END))
+            found.append((occurrence, touched[-1], AWAY if is_between else TO_END))
     return found
 
 

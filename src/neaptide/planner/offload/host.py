@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from neaptide.analysis.kinds import storages_between_steps
 from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.cost.devices import Device, Link
 from neaptide.ir.graph import Graph
 from neaptide.linear.arrays import Flags
-from neaptide.planner.offload.gaps import IdleGap, idle_gaps
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.state_bounds import lower_bound_with_state_between
@@ -24,8 +21,6 @@ class HostSpace:
 
     Attributes:
         nbytes: that storages may take there at once.
-        out: the link to the host.
-        back: the link from it.
         stuck: storages that stay on the device.
         borders: nodes that begin a later segment; everything is back by then.
         closed_from: node from whose first execution on everything is on the device; None where there is none.
@@ -47,9 +42,6 @@ class HostSpace:
         """Room on the host beside a device for the storages of a graph.
 
         Args:
-            graph: the program.
-            device: with links.
-            nbytes: of the room.
             state_between_steps: whether parameters and optimizer states may be there between two steps. Those of a graph
                 in segments may not: what lies between segments does not know of it.
 
@@ -66,15 +58,6 @@ class HostSpace:
     def copy_seconds(self, nbytes: int) -> float:
         """Seconds of a copy of a storage to the host and back, when nothing hides them."""
         return sum(link.seconds(nbytes) for link in (self.out, self.back))
-
-    def gaps(self, evaluator: Evaluator) -> list[IdleGap]:
-        """Where storages of a sequence may wait on the host; transfers that it has are left out of account."""
-        found = idle_gaps(evaluator, self.stuck, self.between)
-        gaps = [gap for gap in found if gap.nbytes <= self.nbytes]
-        start = np.array([gap.start for gap in gaps], dtype=np.int64)
-        end = np.array([gap.end for gap in gaps], dtype=np.int64)
-        may_fill = self.may_fill(evaluator, start, end).tolist()
-        return [gap for gap, may in zip(gaps, may_fill, strict=True) if may]
 
     def least_bytes(self, step: StepProblem) -> int:
         """No plan has a lower peak with workspace, whatever waits here meanwhile."""

@@ -21,7 +21,6 @@ class OffloadProblem:
         budget_bytes: highest bytes on the device, workspace included.
         host: room there, and links.
         known: plans by recomputation alone with one order of first executions, at least one. No answer is worse.
-        may_recompute: whether plans may recompute more than those that are known.
         longest: seconds that are fast enough, and beyond which a plan is of no use; None where the least are asked for.
     """
 
@@ -29,7 +28,6 @@ class OffloadProblem:
     budget_bytes: int
     host: HostSpace
     known: Sequence[PlannedSequence]
-    may_recompute: bool = True
     longest: float | None = None
 
     @property

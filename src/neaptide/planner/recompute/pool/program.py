@@ -6,7 +6,7 @@ above the budget there always is an answer, and its multipliers say what a byte 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -38,33 +38,6 @@ class PoolAnswer:
     prices: Floats
     seconds: float
     is_within: bool
-
-
-def _none() -> Ints:
-    return np.zeros(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class OtherColumns:
-    """Choices beside the repetitions that take bytes away, and seconds that they cost.
-
-    Attributes:
-        variables: of the choices, at most 1 each.
-        start: first moment at which each takes its bytes away.
-        end: the last one.
-        nbytes: of each.
-        seconds: that each costs by itself.
-        waits: variables in seconds, which cost as much.
-        sums: variables that stand for sums of others, of any size and without a cost.
-    """
-
-    variables: Ints = field(default_factory=_none)
-    start: Ints = field(default_factory=_none)
-    end: Ints = field(default_factory=_none)
-    nbytes: Floats = field(default_factory=lambda: np.zeros(0))
-    seconds: Floats = field(default_factory=lambda: np.zeros(0))
-    waits: Ints = field(default_factory=_none)
-    sums: Ints = field(default_factory=_none)
 
 
 class RepetitionProgram:
@@ -116,15 +89,6 @@ class RepetitionProgram:
                 break
         return answer
 
-    def _profile(self, pool: RepetitionPool, values: Floats) -> Floats:
-        """Bytes by moment of an answer."""
-        return pool.profile(values)
-
-    def _beside(self, program: SparseProgram, pool: RepetitionPool) -> OtherColumns:
-        """What a program chooses from beside a pool; its variables and rows come behind those of the pool."""
-        del program, pool
-        return OtherColumns()
-
     def _rows(self, pool: RepetitionPool) -> Ints:
         """Indices of the moments that are watched."""
         wanted = self.watched
@@ -133,7 +97,7 @@ class RepetitionProgram:
     def _watch_more(self, pool: RepetitionPool, answer: PoolAnswer, rows: Ints) -> bool:
         """Watch the highest moments that an answer has above the budget; whether there are any."""
         too_much = max(float(answer.values[pool.variables]), 0.0)
-        above = self._profile(pool, answer.values) - self._budget * (1.0 + NEARLY + too_much)
+        above = pool.profile(answer.values) - self._budget * (1.0 + NEARLY + too_much)
         above[rows] = 0.0
         before = len(self.watched)
         for _ in range(_ANSWERS):
@@ -146,7 +110,7 @@ class RepetitionProgram:
 
     def _answer(self, pool: RepetitionPool, values: Floats, prices: Floats) -> PoolAnswer:
         seconds = float(pool.seconds @ values[: len(pool.items)])
-        highest = float(self._profile(pool, values).max(initial=0.0))
+        highest = float(pool.profile(values).max(initial=0.0))
         return PoolAnswer(values, prices, seconds, highest <= self._budget * (1.0 + NEARLY))
 
     def _program(
@@ -161,16 +125,13 @@ class RepetitionProgram:
         rows, signs, variables = np.array(terms, dtype=np.float64).reshape(-1, 3).T
         rights = np.array([right for _, right in pool.implications])
         program.add_entries(rows.astype(np.int64), variables.astype(np.int64), signs, rights)
-        other = self._beside(program, pool)
         item_at = {int(moment): number for number, moment in enumerate(pool.item_moment)}
         for moment in moments.tolist():
             alive = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))
             item = [item_at[moment]] if moment in item_at else []
-            away = np.flatnonzero((other.start <= moment) & (other.end >= moment))
             beside = np.array([above, *item], dtype=np.int64)
-            columns = np.concatenate((alive + count, beside, other.variables[away]))
-            own = (pool.stretch_bytes[alive], [-self._byte_scale], pool.item_bytes[item])
-            nbytes = np.concatenate((*own, -other.nbytes[away]))
+            columns = np.concatenate((alive + count, beside))
+            nbytes = np.concatenate((pool.stretch_bytes[alive], [-self._byte_scale], pool.item_bytes[item]))
             room = self._budget - float(pool.always_bytes[moment])
             program.add_row(columns, nbytes / self._byte_scale, room / self._byte_scale)
         per_second = 1.0 / (float(pool.seconds.max(initial=0.0)) or 1.0)
@@ -179,9 +140,5 @@ class RepetitionProgram:
         cost[above] = _DEAR * max(self._baseline_seconds * per_second, 1.0)
         lows, highs = np.zeros(program.size), np.ones(program.size)
         lows[:count], highs[:count], highs[above] = low, high, _DEAR
-        cost[other.variables] = other.seconds * per_second
-        cost[other.waits], highs[other.waits] = per_second, _DEAR * max(self._baseline_seconds, 1.0)
-        highs[other.sums] = _DEAR * _DEAR
-        in_part = [int(above), *other.waits.tolist(), *other.sums.tolist()]
-        program.close(cost, lows, highs, always_in_part=in_part)
+        program.close(cost, lows, highs, always_in_part=[int(above)])
         return program, per_second

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from chain_play import rotor_costs
-from neaptide.planner.offload.chain_program import OffloadChain, OffloadProgram
 from neaptide.planner.recompute.chain.program import ChainProgram
+from neaptide_peers.strategies.pofo_program import OffloadChain, OffloadProgram
 from together import together
 
 

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.carried import Carried
-from neaptide.planner.offload.chain_program import Move, OffloadChain, OffloadProgram
+from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.gaps import GapKey
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.offload.settings import SETTINGS as STAYS
 from neaptide.planner.recompute.chain.blocks import BlockChain
 from neaptide.planner.recompute.chain.plans import SLOTS, carry_out, chain_of, costs_of, table_of
 from neaptide.planner.recompute.chain.program import ChainCosts, ChainProgram, Hold
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
+from neaptide_peers.strategies.pofo_program import Move, OffloadChain, OffloadProgram
+
+_MOST_BLOCKS: Final = 8, 16, 48  # that a step is cut into, each in turn
+_SHARES: Final = (1.0, 0.95, 0.9, 0.8, 0.7, 1.05, 1.1, 1.2, 1.3, 1.45, 1.6, 1.75)
+"""Nominal budgets, as multiples of the one that is meant, up to the reach of the chain program."""
 
 
 def chain_plans(problem: PlanningProblem, host: HostSpace, guard: LimitGuard) -> Iterator[Carried]:
@@ -35,7 +40,7 @@ def chain_plans(problem: PlanningProblem, host: HostSpace, guard: LimitGuard) ->
         guard: of the search; charged with blocks squared and with recomputations.
     """
     last: BlockChain | None = None
-    for most in STAYS.most_blocks:
+    for most in _MOST_BLOCKS:
         chain = chain_of(problem, most)
         if isinstance(chain, str):
             return
@@ -60,7 +65,7 @@ class _Answers:
         """Plans for all nominal budgets; fewer where a limit is met."""
         links = offload_chain(self.problem.step, self.chain, self.costs, self.host)
         known: set[tuple[Move, ...]] = set()
-        for share in STAYS.shares:
+        for share in _SHARES:
             if self.guard.exhausted(len(self.chain.blocks) ** 2) or self.guard.check_now():
                 return
             nominal = int(min(share, SETTINGS.reach) * self.problem.budget_bytes)
@@ -84,7 +89,9 @@ class _Answers:
         planned = carry_out(self.problem, self.chain.forward, table, self.guard, "")
         evaluator = Evaluator(self.problem.step, planned.sequence)
         chosen = self._gaps(evaluator, moves)
-        return Carried(evaluator, self.host, self.problem.budget_bytes, chosen)
+        carried = Carried(evaluator, self.host, self.problem.budget_bytes)
+        carried.chosen = frozenset(chosen)
+        return carried
 
     def _gaps(self, evaluator: Evaluator, moves: Sequence[Move]) -> set[GapKey]:
         """The gaps around the begin of the backward, of all that is to wait on the host."""
@@ -99,7 +106,7 @@ class _Answers:
         }
         return {
             gap.key
-            for gap in self.host.gaps(evaluator)
+            for gap in GapTable(evaluator, self.host).all()
             if gap.storage in storages and gap.start < turning <= gap.end
         }
 

@@ -20,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.linear.arrays import Floats
-from neaptide.planner.offload.settings import SETTINGS
 from neaptide.planner.recompute.chain.program import ChainCosts, ChainProgram
 
 _Labels: TypeAlias = NDArray[np.float64]
 """A row for each label: the columns below."""
 _HELD, _GOING, _COMING, _OWN, _SECONDS, _CAME, _MOVE, _ROOM, _IS_AWAY = range(9)
+_MOST_LABELS: Final = 400  # kept in front of a block
+_SLOTS: Final = 256  # that the budget is cut into where there are more labels
+_MOST_ROOMS: Final = 24  # that are tried for blocks of which nothing is held
 _BEATEN_BY: Final = (_HELD, _GOING, _COMING, _OWN, _SECONDS)
 
 
@@ -84,7 +86,7 @@ class OffloadProgram:
     """Finds the plan of least time within a budget. O(blocks x (blocks + options) x labels + blocks x labels^2)."""
 
     def __init__(
-        self, chain: OffloadChain, again: ChainProgram, budget_bytes: int, *, most_labels: int | None = None
+        self, chain: OffloadChain, again: ChainProgram, budget_bytes: int, *, most_labels: int = _MOST_LABELS
     ) -> None:
         """Take a budget.
 
@@ -92,10 +94,10 @@ class OffloadProgram:
             chain: the chain.
             again: the solved program of the same costs, made for at least the budget.
             budget_bytes: highest bytes on the device, what the caller owns included.
-            most_labels: kept in front of a block; by default those of the settings.
+            most_labels: kept in front of a block.
         """
         self.chain, self.again, self.budget = chain, again, budget_bytes
-        self.most_labels = SETTINGS.most_labels if most_labels is None else most_labels
+        self.most_labels = most_labels
         self.before = chain.costs.before_bytes[-1]
 
     def solve(self) -> OffloadAnswer | None:
@@ -196,8 +198,8 @@ class OffloadProgram:
         none = np.full(len(free), np.inf), np.zeros(len(free)), np.zeros(len(free), np.int64)
         if not len(steps) or not len(free):
             return none
-        if len(steps) > SETTINGS.most_rooms:
-            steps = steps[np.unique(np.linspace(0, len(steps) - 1, SETTINGS.most_rooms).astype(np.int64))]
+        if len(steps) > _MOST_ROOMS:
+            steps = steps[np.unique(np.linspace(0, len(steps) - 1, _MOST_ROOMS).astype(np.int64))]
         waits = np.maximum(steps[None, :] * slot - free[:, None], 0.0)
         seconds = np.where(
             waits <= labels[:, _COMING, None], table[steps][None, :] + waits / self.chain.back, np.inf
@@ -231,7 +233,7 @@ class OffloadProgram:
     def _thinned(self, labels: _Labels) -> _Labels:
         """Labels that no other one beats; of too many, the fastest of each slot."""
         labels = labels[np.lexsort([labels[:, k] for k in (_OWN, _COMING, _GOING, _HELD, _SECONDS)])]
-        slot = max(self.budget / SETTINGS.slots, 1.0)
+        slot = max(self.budget / _SLOTS, 1.0)
         while len(labels) > self.most_labels:
             keys = np.ceil(labels[:, [_HELD, _GOING, _COMING, _OWN]] / slot)
             _, first = np.unique(keys, axis=0, return_index=True)
