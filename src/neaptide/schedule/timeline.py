@@ -21,7 +21,7 @@ Places: TypeAlias = tuple[int, int, int, int]
 those that there are not."""
 
 _STORE, _GONE, _LOAD, _BACK, _LOOP = range(5)
-"""Events between two operations, in the order of `Schedule.with_stays`; a loop is played in front of what follows it."""
+"""Events between two operations, in the order of `Schedule.with_stays`; a loop is played before what follows it."""
 
 
 class Links(NamedTuple):

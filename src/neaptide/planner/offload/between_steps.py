@@ -1,8 +1,8 @@
 """Which state is on the host between two steps: as little as brings a step within its budget, or all that may be.
 
-The stays of such a storage stand: it returns before its first use, and leaves behind its last one. All other stays, and what
-is recomputed, are chosen around them as ever. So a choice of storages is one question to the search for stays. Storages
-come in the order of how long their copies would be waited for, those first that need not be at all.
+Such a storage returns before its first use and leaves after its last one. All else is chosen around that as ever, so a
+choice of storages is one question to the search. Storages come in the order of how long their copies would be waited
+for, those first that need not be at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
 
-# Questions to the search for stays: none between steps, as few storages as possible, all.
+# Questions to the search: none between steps, as few storages as possible, all.
 _QUESTIONS: Final = 3
 
 
@@ -36,12 +36,6 @@ def choose_with_state_between(
     """The fastest plan found within a budget, with state on the host between two steps where that is of use.
 
     O(three times what `choose` takes, and log storages times filling the gaps of the order).
-
-    Args:
-        problem: the step, its budget, the known plans, and a host with `may_be_between`.
-        limits: of the search.
-        interrupt: set it to stop.
-        choose: finds plans with given storages on the host between two steps.
     """
     guard = LimitGuard(limits, interrupt)
     step, budget = problem.step, problem.budget_bytes
@@ -97,12 +91,12 @@ def _in_order(problem: OffloadProblem) -> list[int]:
             continue
         places = [evaluator.places[execution] for execution in evaluator.events(storage)]
         ahead = begins[min(places)] if step.state_bytes[storage] else 0.0
-        behind = begins[-1] - begins[max(places) + 1]
+        after = begins[-1] - begins[max(places) + 1]
         nbytes = step.moved_bytes(storage)
-        waited = max(host.out.seconds(nbytes) - behind, 0.0)
+        waited = max(host.out.seconds(nbytes) - after, 0.0)
         if step.state_bytes[storage]:
             waited += max(host.back.seconds(nbytes) - ahead, 0.0)
-        ranked.append((waited, -(ahead + behind) * nbytes, storage))
+        ranked.append((waited, -(ahead + after) * nbytes, storage))
     ranked.sort()
     room = np.cumsum([step.moved_bytes(storage) for _, _, storage in ranked]) <= host.nbytes
     return [storage for (_, _, storage), fits in zip(ranked, room.tolist(), strict=True) if fits]

@@ -29,12 +29,11 @@ _Clock: TypeAlias = tuple[Ints, OffloadClock]
 
 @dataclass(frozen=True, slots=True)
 class OffloadPlan:
-    """A sequence and what waits on the host meanwhile.
+    """A sequence and what is offloaded meanwhile.
 
     Attributes:
-        planned: the sequence; its peaks and seconds are those with the stays.
-        stays: on the host.
-        host_bytes: most bytes there.
+        planned: the sequence; its peaks and seconds are those with offload.
+        host_bytes: most bytes on the host.
         exposed_s: part of the seconds in which operations wait for copies.
     """
 
@@ -49,7 +48,7 @@ class OffloadPlan:
 
 
 class Carried:
-    """A sequence, the gaps that are filled in it, and where its stays are.
+    """A sequence, the gaps that are filled in it, and when their storages are away.
 
     Attributes:
         chosen: keys of the gaps that are filled.
@@ -89,7 +88,7 @@ class Carried:
         return known[3]
 
     def seconds(self) -> float:
-        """Of the sequence with its stays."""
+        """Of the sequence with what is offloaded."""
         return self.clock().begins_s[-1] + self.placed().times.exposed_s
 
     def is_within(self) -> bool:
@@ -97,7 +96,7 @@ class Carried:
         return self.placed().peak_bytes <= self.budget and self.host_bytes() <= self.host.nbytes
 
     def host_bytes(self) -> int:
-        """Most bytes on the host. O(positions + stays)."""
+        """Most bytes on the host. O(positions + filled gaps)."""
         placed = self.placed()
         spans = (
             (store, len(self.evaluator.order) if gap.ends_behind else back, gap.nbytes)
@@ -111,12 +110,7 @@ class Carried:
         return profile - away_bytes(self.filled(), len(profile))
 
     def fill_until_within(self, guard: LimitGuard, without: GapKey | None = None) -> bool:
-        """Fill more gaps at the highest positions, those with most time first, until the budget is met; whether it is.
-
-        Args:
-            guard: of the search.
-            without: a gap that is not filled.
-        """
+        """Fill more gaps at the highest positions, those with most time first, until the budget is met; whether it is."""
         low = self.lowest()
         high = np.flatnonzero(low > self.budget)
         if not len(high):
@@ -143,7 +137,7 @@ class Carried:
         return int(low[highest]) <= self.budget
 
     def drop_needless(self) -> None:
-        """Keep on the device what fits there, with least time for its copies first. O(stays x positions in gaps)."""
+        """Keep on the device what fits there, with least time for its copies first. O(filled gaps x positions in them)."""
         slack = self.budget - self.lowest()
         begins = self.clock().begins_s
         gaps = [gap for gap in self.filled() if not gap.is_between]
@@ -157,22 +151,21 @@ class Carried:
     def change(
         self,
         change: Change | None,
+        guard: LimitGuard,
         *,
         made: Collection[int] = (),
         without: GapKey | None = None,
-        guard: LimitGuard | None = None,
     ) -> bool:
-        """Make a change of the repetitions or of the gaps, and keep it where that is faster and fits; whether it is.
+        """Make a change of the repetitions, if any, and of the gaps; keep it where that is faster and fits. Whether it is.
 
-        O(size of the change + stays x positions in gaps, and with a guard O(positions + gaps x log gaps) more).
+        O(size of the change + filled gaps x positions in them + positions + gaps x log gaps).
 
         Args:
-            change: of the repetitions; None for none.
-            made: storages of which new gaps are filled where there is no room for them.
+            made: storages whose new gaps are filled first where there is no room for them, before any others.
             without: a gap that is no longer filled.
-            guard: where it is given, and those new gaps do not help, any gaps are filled until the budget is met.
         """
-        evaluator, seconds, before = self.evaluator, self.seconds(), self._state()
+        evaluator, seconds = self.evaluator, self.seconds()
+        before = self.chosen, self._filled, self._placed, self._clock
         own = {gap.key for storage in made for gap in self.gaps.of(storage)}
         if change is not None:
             evaluator.apply(change)
@@ -180,10 +173,10 @@ class Carried:
         if self.clock().begins_s[-1] < seconds:
             self.chosen = left = self._still_there(self.chosen - {without})
             is_full = int(self.lowest().max(initial=0)) > self.budget
-            if is_full and made:
+            if is_full:
                 self.chosen |= {gap.key for storage in made for gap in self.gaps.of(storage)} - own
             is_faster = self._is_faster(seconds)
-            if not is_faster and is_full and guard is not None:
+            if not is_faster and is_full:
                 self.chosen = left
                 if self.fill_until_within(guard, without):
                     self.drop_needless()
@@ -201,10 +194,6 @@ class Carried:
         if int(self.lowest().max(initial=0)) > self.budget:
             return False
         return self.is_within() and self.seconds() < seconds
-
-    def _state(self) -> tuple[frozenset[GapKey], _Filled | None, _Placed | None, _Clock | None]:
-        """What a change replaces beside the sequence, to have it again."""
-        return self.chosen, self._filled, self._placed, self._clock
 
     def _still_there(self, chosen: Iterable[GapKey]) -> frozenset[GapKey]:
         """Gaps after a change of the sequence: of those that it cut, what begins or ends as they did."""
@@ -228,13 +217,7 @@ class Carried:
 
 
 def plan_of_placed(evaluator: Evaluator, placed: Placement, strategy: str) -> OffloadPlan:
-    """A sequence with stays that were placed in it, with its bytes. O(size + stays).
-
-    Args:
-        evaluator: of the sequence.
-        placed: in it.
-        strategy: name of what found it.
-    """
+    """A sequence with gaps that were filled in it, with its bytes; by a strategy of some name. O(size + gaps)."""
     stays, exposed = placed.stays(), placed.times.exposed_s
     found, seconds = with_stays(evaluator, stays), evaluator.seconds + exposed
     planned = PlannedSequence(

@@ -24,13 +24,7 @@ _MISSES: Final = 40
 
 
 def descend(carried: Carried, guard: LimitGuard, tries: LimitGuard) -> None:
-    """Change a plan within the budget while single changes make it faster. O(tries x what `Carried.change` takes).
-
-    Args:
-        carried: the plan.
-        guard: of the whole search.
-        tries: how many changes may be tried; charged with each.
-    """
+    """Change a plan within the budget while single changes make it faster. O(tries x what `Carried.change` takes)."""
     for _ in range(_MOST_SWEEPS):
         before = carried.seconds()
         units = recompute_units(carried.evaluator)
@@ -62,7 +56,7 @@ def _not_again(carried: Carried, unit: RecomputeUnit, guard: LimitGuard) -> bool
     if removal is None or unit.creator not in removal.nodes:
         return False
     made = carried.evaluator.problem.created[unit.creator]
-    return carried.change(removal, made=made, guard=guard)
+    return carried.change(removal, guard, made=made)
 
 
 def _not_away(carried: Carried, key: GapKey, guard: LimitGuard) -> bool:
@@ -70,9 +64,9 @@ def _not_away(carried: Carried, key: GapKey, guard: LimitGuard) -> bool:
     if key not in carried.chosen:
         return False
     insertion = _again_for(carried, key)
-    if insertion is not None and carried.change(insertion, without=key, guard=guard):
+    if insertion is not None and carried.change(insertion, guard, without=key):
         return True
-    return carried.change(None, without=key)
+    return carried.change(None, guard, without=key)
 
 
 def _again_for(carried: Carried, key: GapKey) -> Insert | None:

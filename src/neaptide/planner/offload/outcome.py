@@ -100,7 +100,7 @@ def copies_record(
         stays: of the schedule by position, in the order in which they are stored.
     """
     played = simulate_timeline(step, schedule, host.out, host.back)
-    # An instance makes its trips one behind the other, in the order of its stays.
+    # An instance makes its trips one after the other.
     copies: dict[tuple[int, int, StepKind], deque[TimedCopy]] = defaultdict(deque)
     for copy in played.copies:
         timed = TimedCopy(copy.issued_s, copy.start_s, copy.end_s)

@@ -1,4 +1,4 @@
-"""The question that a choice of stays on the host answers."""
+"""The question that a search for offload answers."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class OffloadProblem:
         return math.inf if self.longest is None else self.longest
 
     def best_known(self) -> OffloadPlan:
-        """The best of the plans without stays."""
+        """The best of the plans without offload."""
         return min((OffloadPlan(plan) for plan in self.known), key=lambda plan: plan.rank(self.budget_bytes))
