@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.devices import Link
+from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.gap_table import GapTable
@@ -12,7 +17,7 @@ from neaptide.planner.offload.placement import fill_gaps
 from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
-from neaptide.schedule.timeline import OffloadClock
+from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 
 
 def links(bytes_per_s, latency_s=0.0):
@@ -59,3 +64,16 @@ def least_seconds(step, budget, host, repetitions):
                     if placed.peak_bytes <= budget and (least is None or seconds < least):
                         least = seconds
     return least
+
+
+def judged(graph, registry, step, found, host):
+    """The profile of a plan that is legal, and that says of itself what the judges say."""
+    schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
+    check_schedule(graph, schedule, registry)
+    profile = memory_profile(graph, schedule)
+    assert profile.peak_with_workspace_bytes == found.planned.peak_with_workspace_bytes
+    assert profile.peak_bytes == found.planned.peak_bytes
+    assert profile.peak_host_bytes == found.host_bytes <= host.nbytes
+    played = simulate_timeline(step, schedule, host.out, host.back)
+    assert (played.seconds, played.exposed_s) == pytest.approx((found.planned.seconds, found.exposed_s))
+    return profile

@@ -5,9 +5,6 @@ import random
 import pytest
 
 from chain_play import random_chain_step
-from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
@@ -15,10 +12,9 @@ from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import program_order
-from neaptide.schedule.timeline import simulate_timeline
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import pofo, rotor
-from offload_play import chain, least_seconds, links
+from offload_play import chain, judged, least_seconds, links
 from planner_problems import compiled
 
 
@@ -42,16 +38,12 @@ def test_its_plans_are_what_the_judges_say(made, share):
     budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
     moved = sum(step.storage_bytes)
     out, back = links(moved / step.baseline_seconds)
-    found = planned(step, budget, HostSpace(1 << 60, out, back))
+    host = HostSpace(1 << 60, out, back)
+    found = planned(step, budget, host)
     assert found.stays
     assert found.planned.strategy == "pofo"
     assert found.planned.peak_with_workspace_bytes <= budget
-    schedule = Schedule.from_nodes(made.graph, found.planned.sequence).with_stays(found.stays)
-    check_schedule(made.graph, schedule, made.registry)
-    profile = memory_profile(made.graph, schedule)
-    assert profile.peak_with_workspace_bytes == found.planned.peak_with_workspace_bytes
-    assert profile.peak_host_bytes == found.host_bytes
-    assert simulate_timeline(step, schedule, out, back).seconds == pytest.approx(found.planned.seconds)
+    judged(made.graph, made.registry, step, found, host)
     alone = rotor.solve(PlanningProblem(step, budget), Limits()).require()
     assert found.rank(budget) <= alone.rank(budget)
 

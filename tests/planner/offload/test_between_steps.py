@@ -2,16 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.analysis.kinds import storages_between_steps
-from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence
@@ -19,24 +15,11 @@ from neaptide.planner.offload.between_steps import choose_with_state_between
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.timeline import simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import links, recomputed
+from offload_play import judged, links, recomputed
 from strategies import graphs
 
 REGISTRY = toy_registry()
-
-
-def judged(graph, step, found, host):
-    """The profile of a plan that is legal, and that says of itself what the judges say."""
-    schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
-    check_schedule(graph, schedule, REGISTRY)
-    profile = memory_profile(graph, schedule)
-    assert profile.peak_with_workspace_bytes == found.planned.peak_with_workspace_bytes
-    assert profile.peak_host_bytes == found.host_bytes <= host.nbytes
-    played = simulate_timeline(step, schedule, host.out, host.back)
-    assert played.exposed_s == pytest.approx(found.exposed_s)
-    return profile
 
 
 @settings(max_examples=examples(40))
@@ -54,7 +37,7 @@ def test_plans_with_state_between_steps_are_what_the_judges_say(data):
     known = recomputed(step, step.lower_bound_bytes)
     budget = data.draw(st.integers(least, max(least, known.peak_with_workspace_bytes)))
     found = choose_with_state_between(OffloadProblem(step, budget, host, [known]), Limits()).require()
-    assert judged(graph, step, found, host).peak_with_workspace_bytes >= least
+    assert judged(graph, REGISTRY, step, found, host).peak_with_workspace_bytes >= least
     assert found.rank(budget) <= known.rank(budget)
 
 
@@ -75,7 +58,7 @@ def test_state_of_three_layers_leaves_so_that_one_of_them_is_there_at_a_time():
     assert (step.resident_bytes, host.least_bytes(step)) == (1204, 804)
     known = PlannedSequence.evaluate(step, range(step.node_count), "")
     found = choose_with_state_between(OffloadProblem(step, 820, host, [known]), Limits()).require()
-    profile = judged(graph, step, found, host)
+    profile = judged(graph, REGISTRY, step, found, host)
     assert profile.peak_bytes <= 820 < profile.resident_bytes
     assert {s.storage for s in found.stays if s.begins_before} == {
         s.storage for s in found.stays if s.ends_behind

@@ -121,17 +121,6 @@ def test_one_stay_waits_as_little_as_any_positions_allow(case):
     assert found.times.exposed_s == pytest.approx(least_exposed(case))
 
 
-@settings(max_examples=examples(100))
-@given(cases(most_gaps=3, max_nodes=6))
-def test_no_positions_of_several_stays_wait_less_than_the_least(case):
-    found = fill_gaps(case.evaluator.bytes, case.gaps, case.budget, case.clock)
-    least = least_exposed(case)
-    assert found.times.exposed_s >= least - 1e-9
-    # Without any waiting in the middle of the program nothing is left to improve.
-    if case.budget == case.evaluator.peak:
-        assert found.times.exposed_s == pytest.approx(least)
-
-
 def test_most_placements_of_random_problems_are_the_best():
     """The share is over a fixed set of problems, so it is the same on every machine."""
     found = [is_best(seed) for seed in range(120)]

@@ -7,9 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
@@ -18,9 +15,9 @@ from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_offload
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.timeline import OffloadClock, simulate_timeline
+from neaptide.schedule.timeline import OffloadClock
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import chain, least_seconds, links, recomputed
+from offload_play import chain, judged, least_seconds, links, recomputed
 from strategies import graphs
 from together import together
 
@@ -43,15 +40,7 @@ def test_plans_with_stays_are_what_the_judges_say(data):
     outcome = choose_offload(OffloadProblem(step, budget, host, [known]), Limits())
     found, bound = outcome.require(), outcome.termination.bound
     assert bound is None or step.baseline_seconds <= bound <= found.planned.seconds * (1 + 1e-9)
-    schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
-    check_schedule(graph, schedule, REGISTRY)
-    profile = memory_profile(graph, schedule)
-    assert profile.peak_with_workspace_bytes == found.planned.peak_with_workspace_bytes
-    assert profile.peak_bytes == found.planned.peak_bytes
-    assert profile.peak_host_bytes == found.host_bytes <= host.nbytes
-    played = simulate_timeline(step, schedule, out, back)
-    assert played.seconds == pytest.approx(found.planned.seconds)
-    assert played.exposed_s == pytest.approx(found.exposed_s)
+    judged(graph, REGISTRY, step, found, host)
     assert found.rank(budget) <= known.rank(budget)
 
 
