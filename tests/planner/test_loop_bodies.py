@@ -25,7 +25,6 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.body_copies import Links
 from neaptide.planner.judge_plan import judge_program, problem_of
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
@@ -36,7 +35,7 @@ from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.staying import with_stays
-from neaptide.schedule.timeline import simulate_timeline
+from neaptide.schedule.timeline import Links, simulate_timeline
 from neaptide.symbolic.size_expr import SizeExpr
 from together import together
 
