@@ -16,11 +16,7 @@ _FAMILIES = (axes_elementwise, axes_movement, axes_layers, axes_reductions, axes
 
 @cache
 def table() -> Mapping[str, AxisRow]:
-    """Rows by operation name.
-
-    Raises:
-        ValueError: two rows for one operation.
-    """
+    """Rows by operation name, one for each."""
     found: dict[str, AxisRow] = {}
     for family in _FAMILIES:
         for block in family.ROWS:

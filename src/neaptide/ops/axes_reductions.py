@@ -218,9 +218,7 @@ def _nll_backward(call: Call) -> Iterator[OpAxis]:
 def _pointwise_loss(reduction: int, *others: int) -> AxisRow:
     """`(self, target, ..., reduction)` of one shape: element by element, then not reduced, a mean or a sum.
 
-    Args:
-        reduction: position of the argument.
-        others: positions of weights, which are broadcast.
+    Weights at the positions `others` are broadcast.
     """
 
     def axes(call: Call) -> Iterator[OpAxis]:

@@ -27,12 +27,7 @@ APPLY_MASK: Final = "aten.native_dropout_backward.default"
 
 
 def kept_factor(chance: float, dtype: str) -> float | None:
-    """What dropout multiplies with what stays, as a number of a dtype; None where the dtype has none.
-
-    Args:
-        chance: that an element goes; 0 to 1.
-        dtype: of the operand.
-    """
+    """What dropout with a chance that an element goes multiplies with what stays, as a number of a dtype; None where it has none."""
     rounded = _ROUNDED.get(dtype)
     if rounded is None:
         return None

@@ -57,11 +57,7 @@ KERNELS: Mapping[str, str] = MappingProxyType(
 
 
 def host_function(op: str) -> Callable[..., Any]:
-    """The Python function of a host op; numbers are plain at run time, so `torch._sym_sqrt` is `math.sqrt`.
-
-    Raises:
-        UnknownOp: there is no such function.
-    """
+    """The Python function of a host op; numbers are plain at run time, so `torch._sym_sqrt` is `math.sqrt`."""
     path = HOST_FUNCTIONS.get(op, "")
     if path.startswith("torch._sym_"):
         path = f"math.{path.removeprefix('torch._sym_')}"

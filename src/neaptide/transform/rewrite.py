@@ -122,11 +122,8 @@ class Rule(Protocol):
     def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
         """The changed graph. It has the same inputs, and as many outputs that mean the same, in the same order.
 
-        `sizes` are those that it runs under, for a rule that needs numbers where dims are symbolic.
-
-        Raises:
-            RewriteError: the rewrite is not legal in this graph. A rule checks all that `find` would have checked: the
-                rewrite may come from a file.
+        `sizes` are those that it runs under, for a rule that needs numbers where dims are symbolic. What is not legal in the
+        graph is a `RewriteError`: a rule checks all that `find` would have checked, as the rewrite may come from a file.
         """
         ...
 
@@ -134,14 +131,9 @@ class Rule(Protocol):
 def replay(
     graph: Graph, registry: OpRegistry, rewrites: Sequence[Rewrite], rules: Mapping[str, Rule]
 ) -> Edited:
-    """The graph after some rewrites, one behind the other. O(rewrites times size).
+    """The graph after some rewrites, each of the graph that those before it make. O(rewrites times size).
 
-    Args:
-        rewrites: each of the graph that those before it make.
-
-    Raises:
-        RewriteError: an unknown rule, a node that is not there, or a rewrite that is not legal in its graph; says
-            which one it is.
+    A `RewriteError` says which one names an unknown rule or a node that is not there, or is not legal in its graph.
     """
     made = Edited.unchanged(graph)
     for position, rewrite in enumerate(rewrites):
@@ -162,11 +154,7 @@ def apply_rewrite(
     rules: Mapping[str, Rule],
     sizes: Sizes = STATIC,
 ) -> Edited:
-    """The graph after one rewrite, checked. O(size of the graph and of the bodies on the way).
-
-    Args:
-        sizes: that it runs under.
-    """
+    """The graph after one rewrite, checked; `sizes` are those that it runs under. O(size of it and of the bodies on the way)."""
     if rewrite.within:
         return _applied_within(graph, registry, rewrite, rules, sizes)
     rule = rules.get(rewrite.rule)
@@ -201,9 +189,7 @@ def apply_rule(
 ) -> Rewritten:
     """Apply a rule wherever it finds that it can be, again and again as long as nodes go. O(rewrites times size).
 
-    Args:
-        objection: why a changed graph (beside `graph`) is not wanted, for reasons that the graph does not tell; None
-            where it is.
+    An `objection` says why a changed graph is not wanted, for reasons that the graph does not tell.
     """
     made = Edited.unchanged(graph)
     rewrites: list[Rewrite] = []

@@ -49,10 +49,8 @@ class PartCosts:
         )
 
     def lost(self, seconds: NDArray[np.float64], contracts: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Of the seconds of calls, those that the device is not busy, as `cost.model.roofline_seconds` has it. In parts they grow as `parts ** fall`.
-
-        Args:
-            contracts: whether its arithmetic takes the time, or its traffic.
+        """Of the seconds of calls, those that the device is not busy, as `cost.model.roofline_seconds` has it. In parts they grow as
+        `parts ** fall`. Of a call that `contracts`, its arithmetic takes the time, else its traffic.
         """
         half = np.where(contracts, *self.half_seconds)
         most = np.maximum(seconds - self.call_seconds, 0.0)

@@ -10,11 +10,7 @@ from neaptide.plans import PlannedProgram
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Either the fewest bytes within a time, or the least time within bytes.
-
-    Attributes:
-        longest: seconds within which the lowest peak is wanted; None where the least time within `allowed` is.
-    """
+    """The fewest bytes within `longest` seconds, or where that is None the least time within the bytes `allowed`."""
 
     allowed: int
     longest: float | None

@@ -25,11 +25,7 @@ _LABEL: Final = "convolutions of pieces"
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A join that a variant can do without.
-
-    Attributes:
-        seconds: that convolutions of its pieces take beyond those of the join; below 0 where they are faster.
-    """
+    """A join that a variant can do without, and what convolutions of its pieces take longer; below 0 where they are faster."""
 
     name: str
     nbytes: int

@@ -25,8 +25,7 @@ _FREE: Final = ("redundant_copies", "accumulate_in_gemm", _OVERWRITES)
 def merged(variant: Variant, choices: Choices, *, keeps_operands: bool = False) -> Variant:
     """A variant after all free rewrites of its graph and of the bodies of its loops. O(rewrites times size).
 
-    Args:
-        keeps_operands: nothing is overwritten in the bodies of loops: there each operation may run again.
+    With `keeps_operands` nothing is overwritten in the bodies of loops: there each operation may run again.
     """
     for rule in _FREE:
         for path in tuple(_paths(variant.graph)):

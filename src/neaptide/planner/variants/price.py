@@ -73,11 +73,9 @@ class Price:
         return self.brought(estimate.peak_bytes, seconds, goal, self._doubt(estimate))
 
     def brought(self, peak: float, seconds: float, goal: Goal, doubt: float = 0.0) -> tuple[float, ...]:
-        """Lower is better: the bytes, or the seconds, that recomputation would bring a program to.
+        """Lower is better: the bytes, or the seconds, that recomputation would bring a program to, from those in its own order.
 
-        Args:
-            peak: bytes in its own order.
-            doubt: seconds by which it may be too long and still be looked at.
+        It may be too long by the seconds of `doubt` and still be looked at.
         """
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)

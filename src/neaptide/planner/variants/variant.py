@@ -48,11 +48,7 @@ def division_of(graph: Graph, decisions: Iterable[Decision]) -> Division:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """A graph after some rewrites. No two are equal.
-
-    Attributes:
-        rewrites: to be replayed from the graph that was captured.
-    """
+    """A graph after some rewrites, which are to be replayed from the graph that was captured. No two are equal."""
 
     decisions: tuple[Decision, ...]
     rewrites: tuple[Rewrite, ...]

@@ -20,11 +20,7 @@ _ZERO = SizeExpr.const(0)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one trip makes.
-
-    Attributes:
-        output_of: by output of it, the position in the region's outputs that it is a part or a term of.
-    """
+    """What one trip makes; `output_of` is, by output of it, the position of the region's output that it is a part or a term of."""
 
     graph: Graph
     output_of: tuple[int, ...]
@@ -282,11 +278,9 @@ def _span(shape: tuple[SizeExpr, ...], strides: tuple[SizeExpr, ...]) -> SizeExp
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is handed back for an output of a region.
+    """What is handed back for an output of a region: values of members, the output itself where it is no sum of terms.
 
-    Attributes:
-        terms: values of members; the output itself where it is no sum of terms.
-        additions: members that would have added them, and are needed for nothing else.
+    `additions` are members that would have added them, and are needed for nothing else.
     """
 
     terms: tuple[int, ...]
@@ -294,11 +288,7 @@ class Terms:
 
 
 def terms_of_outputs(graph: Graph, region: Region) -> tuple[Terms, ...]:
-    """By output of a region, its terms. O(size of the graph).
-
-    Args:
-        region: a sum of it may be a sum of two in each part, as the gradient of a weight that two layers share.
-    """
+    """By output of a region, its terms: a sum may be one of two in each part, as the gradient of a weight that two layers share."""
     users = graph.consumers()
     members = frozenset(region.members)
     found = []

@@ -71,8 +71,7 @@ class Candidate:
 def candidates(graph: Graph, registry: OpRegistry, most: int = MOST_SUFFIXES) -> tuple[Candidate, ...]:
     """Regions that may run in parts, those that make the most bytes in parts first. O(suffixes x axes x nodes).
 
-    Args:
-        most: suffixes that are looked at, the shortest and the longest among them.
+    At most so many suffixes are looked at, the shortest and the longest among them.
     """
     finder = RegionFinder(graph, registry)
     found: dict[object, Candidate] = {}

@@ -48,11 +48,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """What a part makes and reads.
-
-    Attributes:
-        read: by node and slot, where a member takes an operand in parts.
-    """
+    """What a part makes by value, and what a member takes of an operand in parts, by node and slot."""
 
     units: int
     made: Mapping[int, Interval]

@@ -25,12 +25,9 @@ _NEAREST = 3
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A suffix of the forward and the backward that belongs to it.
+    """A suffix of the forward and the backward that belongs to it, up to `end` and without it.
 
-    Attributes:
-        end: the node behind the last one.
-        crossing: values that the forward in front hands to the forward in the span, those with the most bytes first;
-            inputs of the graph are not among them.
+    The forward in front hands the values `crossing` to it, those with the most bytes first; no inputs are among them.
     """
 
     start: int

@@ -35,12 +35,7 @@ from neaptide.transform.rules.node_rule import NodeRule, Uses, alias_like, is_ro
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One of the tensors that are joined.
-
-    Attributes:
-        begin: number of its first channel in the join.
-        end: one past its last.
-    """
+    """One of the tensors that are joined, and its channels in the join from `begin` to before `end`."""
 
     value: int
     begin: int
@@ -77,11 +72,7 @@ def add_pieces(edit: GraphEdit, graph: Graph, node: Node, pieces: Sequence[Piece
 def gradients_of_pieces(
     edit: GraphEdit, graph: Graph, node: Node, pieces: Sequence[Piece], cuts: Mapping[int, Sequence[int]]
 ) -> None:
-    """Replace the gradients of a convolution of a join by those of the pieces.
-
-    Args:
-        cuts: by piece, nodes that cut its gradient out of that of the join; they go.
-    """
+    """Replace the gradients of a convolution of a join by those of the pieces. Nodes that cut them out of that of the join go."""
     mask = node.args[GRADIENTS_MASK]
     assert isinstance(mask, tuple)
     of_input, of_weight, of_bias = map(bool, mask)
@@ -171,11 +162,7 @@ def _without(draft: NodeDraft, position: int) -> NodeDraft:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A join that may go.
-
-    Attributes:
-        backward: nodes that make their gradients, each with the nodes that cut the gradient of the join, by piece.
-    """
+    """A join that may go; `backward` has nodes that make gradients, each with those that cut that of the join, by piece."""
 
     pieces: tuple[Piece, ...]
     forward: tuple[int, ...]

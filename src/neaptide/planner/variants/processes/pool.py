@@ -41,9 +41,7 @@ _WORTHWHILE_S: Final = 1.0
 class PricedTask:
     """A variant that is to be planned in another process, and what it costs.
 
-    Attributes:
-        bits_may_vary: in repetitions, as the registry of the pricing says.
-        declared: operations that the user vouches for, each with whether it is deterministic.
+    `declared` are operations that the user vouches for, each with whether it is deterministic.
     """
 
     graph: Graph
@@ -114,14 +112,8 @@ class WorkerPool:
     def plans(
         self, tasks: Sequence[PricedTask], may_begin: Callable[[int], bool]
     ) -> list[GraphPlan | Lost | None]:
-        """The plans of some tasks, begun in their order.
-
-        Args:
-            may_begin: asked in front of each, by its number and in any thread, whether it is still worth a plan.
-
-        Returns:
-            By task its plan; None where it was not begun, or ended without one when the search was asked to end;
-            `Lost` where its worker died, or failed.
+        """By task its plan; None where it was not begun, or ended without one when the search was asked to end; `Lost` where its
+        worker died, or failed. `may_begin` is asked in any thread, by the number of a task, whether it is still worth a plan.
         """
         asked_at: Stopwatch | None = None
         waiting: list[Future[Planned | str | None]] = [
@@ -179,14 +171,10 @@ def started_pool(
     plain_seconds: float,
     interrupt: threading.Event | None = None,
 ) -> WorkerPool | None:
-    """Workers for a search; None where everything is planned in its own process.
+    """Workers for a search, for at most so many tasks at once; None where everything is planned in its own process.
 
-    Args:
-        wanted: how many; 1 for none beside the search. None: as many as there are cores, where that saves time.
-        most: tasks that are there at once.
-        pricing: of the graphs. Processes know the operations of `ops.registry` alone.
-        plain_seconds: that the plan of the graph as it is took.
-        interrupt: of the search.
+    Without a number that is `wanted` there are as many as cores, where the plan of the graph as it is took so long that it
+    saves time. Processes know the operations of `ops.registry` alone.
     """
     known = registry().with_bits(may_vary=pricing.registry.bits_may_vary)
     count = min(usable_cores() if wanted is None else wanted, most)
