@@ -28,7 +28,6 @@ from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from small_orders import linear_extensions
-from together import together
 from variant_search import choices_of_all
 
 ROWS = 12
@@ -53,13 +52,9 @@ def chain():
     return graph, axis
 
 
-@together("parts", [1, 2, 3, 4, 5, 12, 100, None])
-def test_of_pointwise_work_an_operand_and_a_result_of_one_part_are_left(parts):
+def test_of_pointwise_work_an_operand_and_a_result_of_one_part_are_left():
     graph, axis = chain()
-    whole = ROWS * 64 * 4
-    now = min(parts or ROWS, ROWS)
-    bound = parts_lower_bound_bytes(graph, [axis], parts)
-    assert bound == resident_bytes(graph) + 2 * (whole // now)
+    assert parts_lower_bound_bytes(graph, [axis]) == resident_bytes(graph) + 2 * 64 * 4
 
 
 def test_what_needs_the_whole_axis_is_counted_whole():
@@ -106,7 +101,6 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
             if variant is not None:
                 # Of any order of the nodes, and of what is left of them by recomputation, this is a bound as well.
                 assert lower_bound_bytes(variant.graph) >= bound
-                assert peak(variant.graph) >= parts_lower_bound_bytes(begun.graph, axes, parts)
                 assert lower_bound_bytes(merged(variant, choices).graph) >= of_rewritten
                 made += 1
     assert made
@@ -142,9 +136,4 @@ def test_of_a_tiny_graph_no_region_in_no_more_parts_goes_below_it_in_any_order()
                 lowest[parts] = min(lowest.get(parts, least), least)
                 known += 1
     assert known > 15
-    for parts, least in lowest.items():
-        assert (
-            parts_lower_bound_bytes(graph, [axis]) <= parts_lower_bound_bytes(graph, [axis], parts) <= least
-        )
-    # More parts than it is for do go below it.
-    assert lowest[5] < parts_lower_bound_bytes(graph, [axis], 2)
+    assert parts_lower_bound_bytes(graph, [axis]) <= min(lowest.values())

@@ -110,7 +110,7 @@ def _of_stays(program: PlannedProgram) -> _Faults:
 
 
 def _of_bytes(program: PlannedProgram) -> _Faults:
-    made, found = program.predictions, program.parts
+    made = program.predictions
     # State may be on the host when a step begins, so that fewer bytes than all of the caller's are there.
     least = 0 if any(stay.begins_before for stay in program.stays) else made.resident_bytes
     in_order = made.baseline_peak_bytes
@@ -123,14 +123,6 @@ def _of_bytes(program: PlannedProgram) -> _Faults:
     ):
         if high < low:
             yield f"predictions.{name}", f"is {high}, less than the {low} that are part of it"
-    if found is None or not found.most_parts_lower_bound_bytes:
-        return
-    bound, any_parts = found.most_parts_lower_bound_bytes, found.lower_bound_bytes
-    if bound < any_parts:
-        why = f"is {bound}, below the {any_parts} of any number of parts"
-        yield "parts.most_parts_lower_bound_bytes", why
-    if found.most_parts < 2:
-        yield "parts.most_parts", f"is {found.most_parts}, and there is a bound for it"
 
 
 def _of_moves(program: PlannedProgram) -> _Faults:

@@ -20,7 +20,7 @@ _FAMILY: Final = "neaptide.plan/"
 _READ: Final = ("neaptide.plan/1", FORMAT)
 _PARTS: Final = frozenset({"format", "checksum", "plan"})
 # Earlier versions wrote them for readers; nothing was decided by them.
-_ONLY_TOLD: Final = frozenset({"closer"})
+_ONLY_TOLD: Final = frozenset({"closer", "most_parts", "most_parts_lower_bound_bytes"})
 
 
 def file_text(content: Any) -> str:

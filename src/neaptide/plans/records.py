@@ -178,9 +178,6 @@ class PartsRecord:
     lower_bound_bytes: Count  # of any plan with parts along the axes of these regions, with workspace
     refused: tuple[str, ...] = ()  # what promised something and could not be done, each with the reason
     regions_left_out: Count = 0  # that were not looked at: those that make the fewest bytes in parts
-    most_parts: Count = 0  # of the plan along one axis; parts of parts multiply; 0 for none
-    # Of any plan with at most `most_parts` along each of these axes; 0 where that tells nothing.
-    most_parts_lower_bound_bytes: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

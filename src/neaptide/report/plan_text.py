@@ -271,15 +271,10 @@ def _parts(found: PartsRecord, baseline: int) -> Iterator[Block]:
         yield f"Not looked at: {counted(left_out, 'more region')} with fewer bytes made in parts."
     yield refused
 
-    def told(nbytes: int) -> str:
-        return f"{format_bytes(nbytes)}, {percent(nbytes, baseline)} of the baseline."
-
-    text = f"No plan with parts along their axes goes below {told(found.lower_bound_bytes)}"
-    if bound := found.most_parts_lower_bound_bytes:
-        is_same = bound == found.lower_bound_bytes
-        text += f" With at most {found.most_parts} parts along each, as here, "
-        text += "that is the same." if is_same else f"none goes below {told(bound)}"
-    yield text
+    bound = found.lower_bound_bytes
+    yield (
+        f"No plan with parts along their axes goes below {format_bytes(bound)}, {percent(bound, baseline)} of the baseline."
+    )
     rows = tuple((one.label, byte_cell(one.peak_bytes), seconds_cell(one.seconds)) for one in found.tried)
     yield Table(("variant that was planned", "peak with workspace", "time"), rows)
 

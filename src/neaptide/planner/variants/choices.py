@@ -43,9 +43,6 @@ _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Objection = Callable[[Edited], str | None]
 
-PartsBound = Callable[[int | None], int]
-"""Told the most parts along an axis, or None for any number, says what no plan with so many parts goes below, in bytes."""
-
 
 @dataclass(frozen=True)
 class Level:
@@ -144,7 +141,7 @@ class Choices:
     def __init__(self, registry: OpRegistry, objection: Objection) -> None:
         self.registry, self.objection = registry, objection
         self.refusals: list[str] = []
-        self.bounds: dict[Variant, PartsBound] = {}
+        self.bounds: dict[Variant, int] = {}  # what no parts behind a variant go below, in bytes
         self._begun: list[tuple[Graph, Variant]] = []
         self._after: dict[Variant, tuple[Choice, ...]] = {}
         self._left_out: dict[Variant, int] = {}

@@ -28,7 +28,6 @@ _Direction = tuple[int, int, int]  # dim, outer runs, length
 def parts_lower_bound_bytes(
     graph: Graph,
     axes: Sequence[Carried],
-    most_parts: int | None = None,
     *,
     workspace: Mapping[int, int] | None = None,
     storage_bytes: Mapping[int, int] | None = None,
@@ -38,11 +37,11 @@ def parts_lower_bound_bytes(
 
     Regions may be any nodes, side by side or inside one another. While an operation runs, its operands and results are
     there: of what carries an axis along which the operation may run in parts, one part at least; of all else the whole.
-    What only adds two terms of a sum is left to the loop, which adds each by itself. What a part needs of scratch is not known, and is not counted. O(axes * size of the graph).
+    What only adds two terms of a sum is left to the loop, which adds each by itself. What a part needs of scratch is not
+    known, and is not counted. O(axes * size of the graph).
 
     Args:
         axes: followed through it. What must be seen to before a node may run in parts counts as seen to.
-        most_parts: along each axis; one for each element if it is not given.
         storage_bytes: as really made, where an operation makes another size than the graph says.
         rewritten: what operations mean, where `in_place`, `redundant_copies` and `accumulate_in_gemm` may be done as well, before or
             behind parts: a result that may lie on an operand takes nothing beside it, and what may go is not counted.
@@ -61,8 +60,7 @@ def parts_lower_bound_bytes(
         shown = [graph.values[v] for v in used if graph.values[v].storage is not None]
         for storage, values in groupby(sorted(shown, key=_storage), key=_storage):
             in_parts[node.id, storage] = max(
-                min(sizes[storage], _bytes(value)) // _most_parts(value, directions, most_parts)
-                for value in values
+                min(sizes[storage], _bytes(value)) // _most_parts(value, directions) for value in values
             )
         if rewritten:
             for storage in _on_operands(graph, node, rewritten):
@@ -117,11 +115,11 @@ def _directions(node: Node, lines: Sequence[tuple[int, Line]]) -> dict[int, set[
     return found
 
 
-def _most_parts(value: Value, directions: Mapping[int, set[_Direction]], most: int | None) -> int:
+def _most_parts(value: Value, directions: Mapping[int, set[_Direction]]) -> int:
     """Parts of a value, one of which is needed at a time."""
     by_dim: dict[int, int] = {}
     for dim, _, length in directions.get(value.id, ()):
-        by_dim[dim] = by_dim.get(dim, 1) * (length if most is None else min(length, most))
+        by_dim[dim] = by_dim.get(dim, 1) * length
     parts = 1
     for dim, number in by_dim.items():
         parts *= min(number, max(value.shape[dim].constant_value(), 1))
