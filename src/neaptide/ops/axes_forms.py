@@ -15,6 +15,7 @@ from neaptide.symbolic.size_expr import SizeExpr
 
 Axes = Callable[[Call], Iterable[OpAxis]]
 Whole = Callable[[Call], Iterable[int]]
+Dims = Callable[[Call], Mapping[int, int] | None]
 
 _ONE = SizeExpr.const(1)
 
@@ -213,7 +214,7 @@ def same_dims(call: Call, here: Iterable[int], outs: Iterable[int], whole: Itera
             yield from op_axis(call, everywhere, [(k, dim) for k in made], whole=dim in kept)
 
 
-def moved(to: Callable[[Call], Mapping[int, int] | None], *linear: tuple[int, ...]) -> AxisRow:
+def moved(to: Dims, *linear: tuple[int, ...]) -> AxisRow:
     """Dim d of operand 0 is dim `to(call)[d]` of every result; dims without an entry are needed whole."""
 
     def axes(call: Call) -> Iterator[OpAxis]:

@@ -10,6 +10,7 @@ from neaptide.ir.nodes import Arg, Ref
 from neaptide.ir.registry import AxisRow, Call
 from neaptide.ops.axes_forms import (
     Axed,
+    Dims,
     all_but,
     argument_dim,
     argument_dims,
@@ -106,10 +107,15 @@ def _joined(call: Call) -> Iterator[OpAxis]:
         yield from same_dims(call, here, (0,), whole)
 
 
-def _unfolded(call: Call) -> Mapping[int, int] | None:
-    """`(self, dim, size, step)`: windows of one dim, which lie in a new last dim."""
-    whole = dim_of(call.arg(1), _rank(call))
-    return None if whole is None else {dim: dim for dim in range(_rank(call)) if dim != whole}
+def _unfolded(position: int, *, folded: bool = False) -> Dims:
+    """Windows of the dim that an argument names lie in the last dim, of the operand where they are `folded` and else of the result."""
+
+    def to(call: Call) -> Mapping[int, int] | None:
+        rank = _rank(call) - folded
+        whole = dim_of(call.arg(position), rank)
+        return None if whole is None else {dim: dim for dim in range(rank) if dim != whole}
+
+    return to
 
 
 def _as_real(call: Call) -> Mapping[int, int] | None:
@@ -130,35 +136,20 @@ def _unselected(call: Call) -> Mapping[int, int] | None:
     return None if new is None else {dim: dim + (dim >= new) for dim in range(_rank(call))}
 
 
-def _diagonal_dims(call: Call, rank: int, first: int, default: tuple[int, int]) -> list[int] | None:
-    """Dims of a tensor of so many beside the two that a diagonal runs through; these are arguments from `first` on."""
-    found = [dim_of(call.arg(first + k, f"dim{k + 1}", default[k]), rank) for k in range(2)]
-    return None if None in found else [dim for dim in range(rank) if dim not in found]
+def _diagonal(first: int, default: tuple[int, int], *, made: bool) -> Dims:
+    """Dims beside the two that a diagonal runs through, which are arguments from `first` on; it is the last dim of the operand
+    where it is `made` into one that runs through two, and else of the result.
+    """
 
+    def to(call: Call) -> Mapping[int, int] | None:
+        rank = _rank(call) + made
+        found = [dim_of(call.arg(first + k, f"dim{k + 1}", default[k]), rank) for k in range(2)]
+        kept = [dim for dim in range(rank) if dim not in found]
+        if None in found:
+            return None
+        return dict(enumerate(kept)) if made else {dim: at for at, dim in enumerate(kept)}
 
-def _diagonal(call: Call) -> Mapping[int, int] | None:
-    """`(self, offset, dim1, dim2)`: the diagonal is a new last dim."""
-    kept = _diagonal_dims(call, _rank(call), 2, (0, 1))
-    return None if kept is None else {dim: at for at, dim in enumerate(kept)}
-
-
-def _diagonal_embedded(call: Call) -> Mapping[int, int] | None:
-    """`(self, offset, dim1, dim2)`: the last dim becomes a diagonal."""
-    kept = _diagonal_dims(call, _rank(call) + 1, 2, (-2, -1))
-    return None if kept is None else dict(enumerate(kept))
-
-
-def _diagonal_backward(call: Call) -> Mapping[int, int] | None:
-    """`(grad_output, sizes, offset, dim1, dim2)`."""
-    kept = _diagonal_dims(call, _rank(call) + 1, 3, (0, 1))
-    return None if kept is None else dict(enumerate(kept))
-
-
-def _unfolded_backward(call: Call) -> Mapping[int, int] | None:
-    """`(grad_in, input_sizes, dim, size, step)`: windows of one dim lie in the last."""
-    rank = _rank(call) - 1
-    whole = dim_of(call.arg(2), rank)
-    return None if whole is None else {dim: dim for dim in range(rank) if dim != whole}
+    return to
 
 
 def _repeated(call: Call) -> Mapping[int, int] | None:
@@ -317,11 +308,11 @@ ROWS: Final = (
     Axed("stack _stack", AxisRow(_stacked, linear=(_FIRST,))),
     Axed("glu", all_but(argument_dim(1, "dim", -1))),
     Axed("glu_backward", all_but(argument_dim(2), _FIRST, operands=(0, 1))),
-    Axed("diagonal", moved(_diagonal, _FIRST)),
-    Axed("diag_embed", moved(_diagonal_embedded, _FIRST)),
-    Axed("diagonal_backward", moved(_diagonal_backward, _FIRST), shapes=(1,)),
-    Axed("unfold_backward", moved(_unfolded_backward, _FIRST), shapes=(1,)),
-    Axed("unfold", moved(_unfolded, _FIRST)),
+    Axed("diagonal", moved(_diagonal(2, (0, 1), made=False), _FIRST)),
+    Axed("diag_embed", moved(_diagonal(2, (-2, -1), made=True), _FIRST)),
+    Axed("diagonal_backward", moved(_diagonal(3, (0, 1), made=True), _FIRST), shapes=(1,)),
+    Axed("unfold_backward", moved(_unfolded(2, folded=True), _FIRST), shapes=(1,)),
+    Axed("unfold", moved(_unfolded(1), _FIRST)),
     Axed("view_as_real", moved(_as_real, _FIRST)),
     Axed("view_as_complex", moved(_as_complex, _FIRST)),
     Axed("roll", all_but(argument_dims(2, "dims"), _FIRST)),
