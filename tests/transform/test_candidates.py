@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_close, random_inputs, run_measured
-from neaptide.analysis.profile_bytes import memory_profile
+from fission_play import assert_close, peak, random_inputs, run_measured
 from neaptide.errors import RewriteError
-from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.candidates import candidates
@@ -122,10 +120,6 @@ def regions_of(name):
     means = {node for region in candidates(graph, registry()) for node in region.means}
     begun = replay(graph, registry(), [mean_to_sum(means)] if means else [], RULES).graph
     return graph, begun, candidates(begun, registry())
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_with_workspace_bytes
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_close, random_inputs, run_measured
-from neaptide.analysis.profile_bytes import memory_profile
+from fission_play import assert_close, peak, random_inputs, run_measured
 from neaptide.errors import RewriteError
-from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
@@ -79,10 +77,6 @@ def captured(name, rows=ROWS):
 
     batch = (torch.randn(rows, TOKENS, WIDTH), torch.randint(0, 30, (rows * TOKENS,)))
     return capture(step, (batch,)).steady.graph
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_with_workspace_bytes
 
 
 def chosen(graph):

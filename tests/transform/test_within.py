@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from example_counts import examples
-from fission_play import assert_close, assert_same_numbers, edited_step, random_inputs, run_measured
+from fission_play import assert_close, assert_same_numbers, edited_step, peak, random_inputs, run_measured
 from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
@@ -123,10 +122,6 @@ def nested(graph, parts, inner_parts):
     body, regions, within = inner_regions(around)
     tokens = -(-SENTENCES // parts) * TOKENS
     return [outer, in_parts(body, next(c for c in regions if c.length == tokens), inner_parts, within)]
-
-
-def peak(graph):
-    return memory_profile(graph, Schedule.program_order(graph)).peak_with_workspace_bytes
 
 
 @settings(max_examples=examples(15), deadline=None)

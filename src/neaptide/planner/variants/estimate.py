@@ -117,10 +117,6 @@ class Outlook:
         elsewhere = np.delete(self.bytes_at, loop).max(initial=0.0)
         return float(self.problem.resident_bytes + max(here, elsewhere))
 
-    def of(self, choice: Choice, seconds: float = 0.0) -> ChoiceOutlook:
-        """What is known of some regions. O(size)."""
-        return ChoiceOutlook(self, choice, seconds)
-
 
 class ChoiceOutlook:
     """Bytes while some regions run in parts, and while other nodes do."""
@@ -216,7 +212,7 @@ def estimates(
         if key not in outlooks:
             outlooks[key] = _Levels.of(choice, pricing, costs)
         levels = outlooks[key]
-        seen = levels.inner.of(choice, levels.seconds - before)
+        seen = ChoiceOutlook(levels.inner, choice, levels.seconds - before)
         found += [levels.outside(seen.in_parts(parts)) for parts in ladder(choice.length)]
     return found
 
