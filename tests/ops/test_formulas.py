@@ -127,14 +127,6 @@ def test_attention_forward_and_backward(both, flops, b, h, s, t, d, e):
     assert flops(cpu, (q, k, v), out) == 2 * b * h * s * t * (d + e)
 
 
-@given(b=EXTENT, h=EXTENT, s=EXTENT, d=EXTENT)
-def test_attention_backward_is_five_halves_of_forward(flops, b, h, s, d):
-    q = _meta(b, h, s, d)
-    once = flops(ATEN._scaled_dot_product_flash_attention_for_cpu.default, (q, q, q), q)
-    backward = ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default
-    assert 2 * flops(backward, (q, q, q, q, q, q, 0.0, False), (q, q, q)) == 5 * once
-
-
 def test_batch_first_attention_layout(flops):
     q, k = _meta(2, 7, 3, 4), _meta(2, 5, 3, 4)  # (batch, tokens, heads, depth)
     assert flops(ATEN._flash_attention_forward.default, (q, k, k), q) == 2 * (2 * 3) * 7 * 5 * (4 + 4)
@@ -189,7 +181,7 @@ def _made_up(kind, tensor, present):
     return tensor if kind == "Tensor" else _STAND_INS.get(kind)
 
 
-@together("rank", [2, 3, 4, 5])
+@together("rank", [2, 4])
 @together("present", [True, False])
 def test_every_row_answers_every_question_for_a_call_of_its_schema(rank, present, record_call):
     """Formulas meet odd calls (optional arguments absent, unusual ranks): they must answer, whatever the number."""

@@ -141,7 +141,7 @@ def random_group(graph, seed):
     return Again(tuple(nodes), tuple(users[: draw.randrange(1, 6)]))
 
 
-@pytest.mark.parametrize("name", ["gated", "shared"])
+@pytest.mark.parametrize("name", ["gated", pytest.param("shared", marks=pytest.mark.slow)])
 def test_what_is_made_again_has_the_same_bits(name):
     graph = captured(name)
     inputs = random_inputs(graph)

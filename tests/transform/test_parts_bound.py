@@ -74,7 +74,7 @@ def test_what_needs_the_whole_axis_is_counted_whole():
     "name",
     [
         "mlp@tiny",
-        "unet@tiny",
+        pytest.param("unet@tiny", marks=pytest.mark.slow),
         pytest.param("gpt2@tiny", marks=pytest.mark.slow),
         pytest.param("resnet50@tiny", marks=pytest.mark.slow),
     ],

@@ -71,6 +71,7 @@ def plan(begun):
     return neaptide.plan(step, batch, budget=budget, numerics="close", rewrites=rewrites, **limits)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_step_runs_in_parts(plan):
     program = plan.programs[0]
     within = [rewrite for rewrite in program.rewrites if rewrite.within]
@@ -80,6 +81,7 @@ def test_a_part_of_the_step_runs_in_parts(plan):
     assert program.predictions.peak_with_workspace_bytes <= best < 0.8 * first.peak_bytes
 
 
+@pytest.mark.slow
 def test_it_runs_as_predicted_and_close_to_eager(plan, tmp_path):
     plan.save(tmp_path / "plan.json")
     report = neaptide.run(tied_step, str(tmp_path / "plan.json"), verify=True)
