@@ -16,7 +16,6 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import dropouts, means, registry, rewritten
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from neaptide.transform.rules.node_rule import NodeRule
 from rule_examples import EXAMPLES
 from together import together
 
@@ -72,7 +71,7 @@ def test_numbers_are_the_same(rule):
         assert torch.equal(ours, theirs)
 
 
-NODE_RULES = {name: rule for name, rule in RULES.items() if isinstance(rule, NodeRule)}
+NODE_RULES = {name: rule for name, rule in RULES.items() if rule.each_node}
 
 
 @together("name", NODE_RULES)

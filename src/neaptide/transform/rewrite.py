@@ -6,10 +6,10 @@ list can be stored in a plan, and whoever has the captured graph can build the v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -85,47 +85,31 @@ def refused(node: Node, what: str) -> RewriteError:
     return RewriteError(f"{node.op} {what}", where=node.source.location or None)
 
 
-class Rule(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
     """One kind of change. A rule matches traits of operations, never their names.
 
     A rule knows no costs. What one of its rewrites costs is the difference that it makes to program order under a cost model.
 
     Attributes:
+        summary: one line for `explain`: what it does, as "equal operations run once".
+        find: places where it can be applied, in program order; none of alternatives, and none of an operation that the
+            registry has no row for.
+        apply: the changed graph, with the same inputs, and as many outputs that mean the same, in the same order. It is told
+            the sizes that the graph runs under, where dims are symbolic. What is not legal in the graph is a
+            `RewriteError`: a rule checks all that `find` would have checked, as the rewrite may come from a file.
         keeps_bits: what its rewrites say of themselves. One that depends on the place is two rules.
         each_node: whether every node of a rewrite is a place of its own; else they are one together.
         are_alternatives: whether prices choose among its places; else all that it finds may be taken together.
-        summary: one line for `explain`: what it does, as "equal operations run once".
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def keeps_bits(self) -> bool: ...
-
-    @property
-    def each_node(self) -> bool: ...
-
-    @property
-    def are_alternatives(self) -> bool: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        """Places where it can be applied, in program order; none of alternatives.
-
-        An operation that the registry has no row for is left alone.
-        """
-        ...
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
-        """The changed graph. It has the same inputs, and as many outputs that mean the same, in the same order.
-
-        `sizes` are those that it runs under, for a rule that needs numbers where dims are symbolic. What is not legal in the
-        graph is a `RewriteError`: a rule checks all that `find` would have checked, as the rewrite may come from a file.
-        """
-        ...
+    name: str
+    summary: str
+    find: Callable[[Graph, OpRegistry], Iterable[Rewrite]]
+    apply: Callable[[Graph, OpRegistry, Rewrite, Sizes], Edited]
+    keeps_bits: bool = True
+    each_node: bool = False
+    are_alternatives: bool = False
 
 
 def replay(

@@ -10,7 +10,7 @@ from typing import Final
 from neaptide.errors import UsageError
 from neaptide.transform.rewrite import Rewrite, Rule
 from neaptide.transform.rules.accumulate_in_gemm import ACCUMULATE_IN_GEMM
-from neaptide.transform.rules.common_subexpressions import CommonSubexpressions
+from neaptide.transform.rules.common_subexpressions import COMMON_SUBEXPRESSIONS
 from neaptide.transform.rules.concat_before_convolution import CONCAT_BEFORE_CONVOLUTION
 from neaptide.transform.rules.fission import FISSION, FISSION_BY_SHAPE, WINDOWS
 from neaptide.transform.rules.in_place import IN_PLACE
@@ -26,7 +26,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         for rule in (
             REDUNDANT_COPIES,
             SPLIT_DROPOUT,
-            CommonSubexpressions(),
+            COMMON_SUBEXPRESSIONS,
             FISSION,
             FISSION_BY_SHAPE,
             SPLIT_CONVOLUTION_BACKWARD,

@@ -20,7 +20,7 @@ from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.values import Value
 from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import NodeRule, Uses, is_row_major, operand_at, used_once
+from neaptide.transform.rules.node_rule import Uses, is_row_major, node_rule, operand_at, used_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def _view(of: int, value: int, shape: tuple[SizeExpr, ...], node: Node) -> NodeD
     return NodeDraft(VIEW, (of,), (value,), (Ref(0), extents), reads=(), source=node.source)
 
 
-ACCUMULATE_IN_GEMM = NodeRule(
+ACCUMULATE_IN_GEMM = node_rule(
     name="accumulate_in_gemm",
     summary="sums are accumulated in GEMM",
     pattern=lambda graph, _: _Places(graph).of,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Final
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.errors import RewriteError
@@ -17,73 +17,58 @@ from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.transform.rewrite import STATIC, Rewrite, Sizes, refused
+from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes, refused
 from neaptide.transform.rules.node_rule import Uses
 
 _Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommonSubexpressions:
-    """Keeps the first of some equal operations; what used the others uses its results.
+_NAME: Final = "common_subexpressions"
 
-    The nodes of a rewrite are the one that is kept and, behind it, those that go. It is found where the first result is
-    still there when the next would be made: program order then never takes more bytes.
 
-    It is the inverse of `rematerialisation`, by a rewrite for each node that was made again: the node and its copy. In that place it is
-    not found, because there the first result is let go. Views, which take no bytes and are not found either, may be named.
-    """
+def _found(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
+    keys = _Keys(graph)
+    groups: dict[_Key, list[int]] = defaultdict(list)
+    for node in graph.nodes:
+        if _is_repeatable(graph, registry, node):
+            groups[keys.of(node)].append(node.id)
+    storages = _Storages(graph)
+    for nodes in groups.values():
+        if len(nodes) > 1:
+            yield from _places(storages, nodes)
 
-    name: str = "common_subexpressions"
-    keeps_bits: bool = True
-    each_node: bool = False
-    are_alternatives: bool = False
-    summary: str = "common subexpressions run once"
 
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        """As `Rule.find`. O(size of the graph)."""
-        keys = _Keys(graph)
-        groups: dict[_Key, list[int]] = defaultdict(list)
-        for node in graph.nodes:
-            if _is_repeatable(graph, registry, node):
-                groups[keys.of(node)].append(node.id)
-        storages = _Storages(graph)
-        for nodes in groups.values():
-            if len(nodes) > 1:
-                yield from self._places(storages, nodes)
+def _applied(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
+    nodes = rewrite.nodes
+    if len(nodes) < 2 or list(nodes) != sorted(set(nodes)) or rewrite.settings:
+        raise RewriteError("it must name two or more nodes, ascending, and no settings")
+    keys, kept = _Keys(graph), graph.nodes[nodes[0]]
+    for number in nodes:
+        node = graph.nodes[number]
+        if not _is_repeatable(graph, registry, node) and not _is_known_view(graph, registry, node):
+            raise refused(node, "may do more, or other, than make the same results again")
+        if keys.of(node) != keys.of(kept):
+            raise refused(node, f"does not compute what node {kept.id} does")
+    if (reason := _Storages(graph).objection(nodes)) is not None:
+        raise refused(kept, f"may not stand for others: {reason}")
+    edit = GraphEdit(graph)
+    for number in nodes[1:]:
+        for old, new in zip(graph.nodes[number].outputs, kept.outputs, strict=True):
+            edit.replace_uses(old, new)
+        edit.remove(number)
+    return edit.finish()
 
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        del sizes
-        nodes = rewrite.nodes
-        if len(nodes) < 2 or list(nodes) != sorted(set(nodes)) or rewrite.settings:
-            raise RewriteError("it must name two or more nodes, ascending, and no settings")
-        keys, kept = _Keys(graph), graph.nodes[nodes[0]]
-        for number in nodes:
-            node = graph.nodes[number]
-            if not _is_repeatable(graph, registry, node) and not _is_known_view(graph, registry, node):
-                raise refused(node, "may do more, or other, than make the same results again")
-            if keys.of(node) != keys.of(kept):
-                raise refused(node, f"does not compute what node {kept.id} does")
-        if (reason := _Storages(graph).objection(nodes)) is not None:
-            raise refused(kept, f"may not stand for others: {reason}")
-        edit = GraphEdit(graph)
-        for number in nodes[1:]:
-            for old, new in zip(graph.nodes[number].outputs, kept.outputs, strict=True):
-                edit.replace_uses(old, new)
-            edit.remove(number)
-        return edit.finish()
 
-    def _places(self, storages: _Storages, nodes: Sequence[int]) -> Iterator[Rewrite]:
-        """What can be done about some equal nodes."""
-        runs = [[nodes[0]]]
-        for node in nodes[1:]:
-            kept = runs[-1]
-            if storages.objection((*kept, node)) or storages.is_longer(kept, node):
-                runs.append([node])
-            else:
-                kept.append(node)
-        return (Rewrite(self.name, tuple(run), (), self.keeps_bits) for run in runs if len(run) > 1)
+def _places(storages: _Storages, nodes: Sequence[int]) -> Iterator[Rewrite]:
+    """What can be done about some equal nodes."""
+    runs = [[nodes[0]]]
+    for node in nodes[1:]:
+        kept = runs[-1]
+        if storages.objection((*kept, node)) or storages.is_longer(kept, node):
+            runs.append([node])
+        else:
+            kept.append(node)
+    return (Rewrite(_NAME, tuple(run)) for run in runs if len(run) > 1)
 
 
 def _is_known_view(graph: Graph, registry: OpRegistry, node: Node) -> bool:
@@ -169,3 +154,15 @@ class _Storages:
         """For each result, the storages that equal nodes make for it."""
         made = [self.graph.created_storages(self.graph.nodes[node]) for node in nodes]
         return list(zip(*made, strict=True))
+
+
+COMMON_SUBEXPRESSIONS: Final = Rule(
+    name=_NAME, summary="common subexpressions run once", find=_found, apply=_applied
+)
+"""Keeps the first of some equal operations; what used the others uses its results.
+
+The nodes of a rewrite are the one that is kept and, behind it, those that go. It is found where the first result is still there
+when the next would be made: program order then never takes more bytes. It is the inverse of `rematerialisation`, by a rewrite for
+each node that was made again: the node and its copy. In that place it is not found, because there the first result is let go.
+Views, which take no bytes and are not found either, may be named.
+"""

@@ -30,7 +30,7 @@ from neaptide.ops.rewritten import (
     TRANSPOSED,
 )
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import NodeRule, Uses, alias_like, is_row_major, operand_at
+from neaptide.transform.rules.node_rule import Uses, alias_like, is_row_major, node_rule, operand_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ def _convolve_pieces(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -
     edit.remove(node.id)
 
 
-CONCAT_BEFORE_CONVOLUTION = NodeRule(
+CONCAT_BEFORE_CONVOLUTION = node_rule(
     name="concat_before_convolution",
     summary="convolutions of concatenated tensors add up those of the pieces",
     pattern=lambda graph, _: _Places(graph).of,

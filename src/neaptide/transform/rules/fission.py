@@ -27,8 +27,8 @@ from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop, extract_window_loop
 from neaptide.transform.fission.split import Split
-from neaptide.transform.rewrite import Rewrite, Setting, Sizes, refused
-from neaptide.transform.rules.node_rule import RegionRule
+from neaptide.transform.rewrite import Rewrite, Rule, Setting, Sizes, refused
+from neaptide.transform.rules.node_rule import region_rule
 
 At = TypeVar("At")
 
@@ -79,7 +79,7 @@ def windows(graph: Graph, nodes: Collection[int], *, parts: int, inputs: Mapping
 
 
 def _rewrite(
-    rule: RegionRule,
+    rule: Rule,
     graph: Graph,
     nodes: Collection[int],
     inputs: Mapping[int, tuple[int, ...]],
@@ -162,11 +162,11 @@ def _scaled(value: Value, dim: int, above: int, below: int) -> Scaled | None:
     return Scaled(dim, Fraction(above, below)) if is_there else None
 
 
-FISSION: Final = RegionRule("fission", "a region runs in parts", _in_parts)
-FISSION_BY_SHAPE: Final = RegionRule(
+FISSION: Final = region_rule("fission", "a region runs in parts", _in_parts)
+FISSION_BY_SHAPE: Final = region_rule(
     "fission_by_shape", "a region runs in as many parts as the shape of a call needs", _in_parts_by_shape
 )
-WINDOWS: Final = RegionRule("windows", "a region runs in parts that overlap", _in_overlapping_parts)
+WINDOWS: Final = region_rule("windows", "a region runs in parts that overlap", _in_overlapping_parts)
 
 
 def _settings(rewrite: Rewrite, **kinds: type) -> list[Any]:

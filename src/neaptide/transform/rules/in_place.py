@@ -16,7 +16,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place import InPlaceForm, in_place_form
-from neaptide.transform.rules.node_rule import NodeRule, Uses, operand_at
+from neaptide.transform.rules.node_rule import Uses, node_rule, operand_at
 
 _Place = tuple[int, InPlaceForm]
 """An operand, by value id, that a node may overwrite, and how."""
@@ -65,7 +65,7 @@ def _overwrite(edit: GraphEdit, _: Graph, node: Node, place: _Place) -> None:
     edit.place_on(node.outputs[0], operand)
 
 
-IN_PLACE = NodeRule(
+IN_PLACE = node_rule(
     name="in_place",
     summary="results are computed in place",
     pattern=lambda graph, registry: _Places(graph, registry).of,

@@ -34,7 +34,7 @@ from neaptide.ops.means import (
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.split import is_dense, plain_size
 from neaptide.transform.rewrite import Rewrite, refused
-from neaptide.transform.rules.node_rule import NodeRule
+from neaptide.transform.rules.node_rule import node_rule
 
 _ZERO = SizeExpr.const(0)
 
@@ -174,7 +174,7 @@ def _take_sum(edit: GraphEdit, graph: Graph, node: Node, _: bool) -> None:
         replacing.loss(MEAN_LOSSES[node.op])
 
 
-MEAN_TO_SUM = NodeRule(
+MEAN_TO_SUM = node_rule(
     name="mean_to_sum",
     summary="means are sums that are scaled afterwards",
     pattern=lambda _graph, _registry: lambda node: True if takes_mean(node) else None,

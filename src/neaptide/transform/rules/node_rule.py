@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from neaptide.errors import RewriteError
 from neaptide.ir.dependencies import needed_inputs
@@ -14,84 +13,73 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.transform.rewrite import STATIC, Rewrite, Sizes, refused
+from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes, refused
 
 Pattern = Callable[[Node], Any]
 """What is to be done at a node; a text that says why nothing may be; None where the rule is not about it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRule:
+def node_rule(
+    name: str,
+    summary: str,
+    pattern: Callable[[Graph, OpRegistry], Pattern],
+    change: Callable[[GraphEdit, Graph, Node, Any], None],
+    cannot: tuple[str, str],
+    *,
+    keeps_bits: bool = True,
+    apart: bool = False,
+) -> Rule:
     """A rule of one pattern. The nodes of a rewrite are those that change, ascending; there are no settings.
 
-    Attributes:
+    Args:
         pattern: for a graph; O(size) to make.
         change: does at a node what the pattern says, in the edit of a graph.
         cannot: what a node without a place may not do, in words, and why where the rule is not about it.
         apart: each place is a rewrite of its own; else all are one.
     """
 
-    name: str
-    summary: str
-    pattern: Callable[[Graph, OpRegistry], Pattern]
-    change: Callable[[GraphEdit, Graph, Node, Any], None]
-    cannot: tuple[str, str]
-    keeps_bits: bool = True
-    apart: bool = False
-    each_node: bool = True
-    are_alternatives: bool = False
+    def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
+        place_of = pattern(graph, registry)
+        found = [node.id for node in graph.nodes if not isinstance(place_of(node), str | None)]
+        if apart:
+            yield from (Rewrite(name, (node,), (), keeps_bits) for node in found)
+        elif found:
+            yield Rewrite(name, tuple(found), (), keeps_bits)
 
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        """As `Rule.find`. O(size of the graph)."""
-        place_of, found = self.pattern(graph, registry), []
-        for node in graph.nodes:
-            place = place_of(node)
-            if place is None or isinstance(place, str):
-                continue
-            if self.apart:
-                yield Rewrite(self.name, (node.id,), (), self.keeps_bits)
-            else:
-                found.append(node.id)
-        if found:
-            yield Rewrite(self.name, tuple(found), (), self.keeps_bits)
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
-        """As `Rule.apply`. O(size of the graph)."""
-        del sizes
+    def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
         nodes = rewrite.nodes
         if not nodes or list(nodes) != sorted(set(nodes)) or rewrite.settings:
             raise RewriteError("it must name nodes, ascending, and no settings")
-        if self.apart and len(nodes) > 1:
+        if apart and len(nodes) > 1:
             raise RewriteError("it must name one node")
-        place_of, edit = self.pattern(graph, registry), GraphEdit(graph)
+        place_of, edit = pattern(graph, registry), GraphEdit(graph)
         for node in (graph.nodes[number] for number in nodes):
             place = place_of(node)
             if place is None or isinstance(place, str):
-                what, otherwise = self.cannot
+                what, otherwise = cannot
                 raise refused(node, f"may not {what}: {place or otherwise}")
-            self.change(edit, graph, node, place)
+            change(edit, graph, node, place)
         return edit.finish()
 
+    return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=keeps_bits, each_node=True)
 
-@dataclass(frozen=True, slots=True)
-class RegionRule:
-    """A rule about regions, of which prices choose (`planner.variants`): it finds none by itself. `change` is its `apply`."""
 
-    name: str
-    summary: str
-    change: Callable[[Graph, OpRegistry, Rewrite, Sizes], Edited]
-    keeps_bits: bool = False
-    each_node: ClassVar[bool] = False
-    are_alternatives: ClassVar[bool] = True
-
-    def find(self, graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        """As `Rule.find`."""
-        del graph, registry
-        return iter(())
-
-    def apply(self, graph: Graph, registry: OpRegistry, rewrite: Rewrite, sizes: Sizes = STATIC) -> Edited:
-        """As `Rule.apply`."""
-        return self.change(graph, registry, rewrite, sizes)
+def region_rule(
+    name: str,
+    summary: str,
+    apply: Callable[[Graph, OpRegistry, Rewrite, Sizes], Edited],
+    *,
+    keeps_bits: bool = False,
+) -> Rule:
+    """A rule about regions, of which prices choose (`planner.variants`): it finds none by itself."""
+    return Rule(
+        name=name,
+        summary=summary,
+        find=lambda _graph, _registry: (),
+        apply=apply,
+        keeps_bits=keeps_bits,
+        are_alternatives=True,
+    )
 
 
 class Uses:

@@ -17,7 +17,7 @@ from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Value
 from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
-from neaptide.transform.rules.node_rule import NodeRule, Pattern, Uses, is_row_major, used_once
+from neaptide.transform.rules.node_rule import Pattern, Uses, is_row_major, node_rule, used_once
 
 # What a cast may say; its device is that of its operand, and all layouts are strided.
 _DTYPE_AND_LAYOUT = frozenset({"dtype", "device", "layout", LAYOUT})
@@ -209,7 +209,7 @@ def _pattern(graph: Graph, _: OpRegistry) -> Pattern:
     return lambda node: at[node.id]
 
 
-REDUNDANT_COPIES = NodeRule(
+REDUNDANT_COPIES = node_rule(
     name="redundant_copies",
     summary="redundant copies are left out",
     pattern=_pattern,

@@ -19,7 +19,7 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import Rewrite, Setting, Sizes, refused
-from neaptide.transform.rules.node_rule import RegionRule, Uses, alias_like, fresh_like
+from neaptide.transform.rules.node_rule import Uses, alias_like, fresh_like, region_rule
 
 _ZERO = SizeExpr.const(0)
 
@@ -40,7 +40,7 @@ def _applied(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes) -> 
     return edit.finish()
 
 
-REMATERIALISATION: Final = RegionRule(
+REMATERIALISATION: Final = region_rule(
     "rematerialisation", "results are recomputed for their later users", _applied, keeps_bits=True
 )
 

@@ -12,7 +12,7 @@ from neaptide.ir.edit import GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
-from neaptide.transform.rules.node_rule import NodeRule
+from neaptide.transform.rules.node_rule import node_rule
 
 
 def _make_apart(edit: GraphEdit, graph: Graph, node: Node, _: bool) -> None:
@@ -46,7 +46,7 @@ def _only(args: tuple[Arg, ...], mask: tuple[bool, ...]) -> tuple[Arg, ...]:
     return (*args[:GRADIENTS_MASK], mask, *args[GRADIENTS_MASK + 1 :])
 
 
-SPLIT_CONVOLUTION_BACKWARD = NodeRule(
+SPLIT_CONVOLUTION_BACKWARD = node_rule(
     name="split_convolution_backward",
     summary="gradients of a convolution are made one by one",
     pattern=lambda _graph, _registry: lambda node: True if _is_joint(node) else None,

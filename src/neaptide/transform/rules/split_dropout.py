@@ -13,7 +13,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import NodeRule, alias_like, fresh_like
+from neaptide.transform.rules.node_rule import alias_like, fresh_like, node_rule
 
 _CPU = "cpu"
 _NOTHING = SizeExpr.const(0)
@@ -71,7 +71,7 @@ def _draw_first(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> Non
     )
 
 
-SPLIT_DROPOUT = NodeRule(
+SPLIT_DROPOUT = node_rule(
     name="split_dropout",
     summary="masks of dropout are sampled before they are applied",
     pattern=lambda graph, _: lambda node: _place(graph, node),
