@@ -8,55 +8,17 @@ from torch import nn
 from torch.nn import functional
 
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
 from neaptide.policy.plans_by_shape import plan_shapes
 from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.shapes.plans import ShapeExecutable, ShapePlan, ShapePlans
-from symbolic_steps import attention, for_all_shapes
-from torch_programs import check_run
 from varying_dims import needs_varying_dims
 
 pytestmark = needs_varying_dims
-
-
-def plans_of(graph, budget):
-    """Program order, and an order in which the first result that may be made again is made again at the end."""
-    order = tuple(range(len(graph.nodes)))
-    schedules = [Schedule.from_nodes(graph, order), Schedule.from_nodes(graph, (*order[:-1], 0, order[-1]))]
-    shape = {"B": 2, "T": 3}
-    made = (
-        ShapePlan(schedule, ShapePeaks(graph, schedule, shape), float(len(schedule.node_steps())))
-        for schedule in schedules
-    )
-    return ShapePlans(budget, tuple(made))
-
-
-def test_the_first_plan_within_the_budget_is_chosen_and_one_executable_runs_each_shape_by_its_plan():
-    graph = for_all_shapes()
-    plans = plans_of(graph, 0)
-    small, large = {"B": 1, "T": 2}, {"B": 5, "T": 6}
-    peak = plans.plans[0].peaks.peak_bytes(small)
-    assert ShapePlans(peak, plans.plans).choose(small) == 0
-    with pytest.raises(InfeasibleBudget, match="B = 5, T = 6") as refused:
-        ShapePlans(peak, plans.plans).choose(large)
-    assert refused.value.smallest_peak_bytes == min(
-        plan.peaks.peak_with_workspace_bytes(large) for plan in plans.plans
-    )
-    first, second = plans.plans
-    executable = ShapeExecutable(graph, ShapePlans(10**9, (second, first)), name="shapes")
-    for shape in [(2, 3), (4, 1), (2, 3)]:
-        recorder, _ = attention(*shape)
-        bound = with_sizes(graph, dict(zip("BT", shape, strict=True)))
-        check_run(recorder, bound, second.schedule, executable)
-    assert executable.runs[0] > 0
-    assert executable.runs[1] == 0
 
 
 def step_and_batch(rows=6, width=32):
@@ -98,6 +60,9 @@ def test_at_every_shape_the_chosen_plan_keeps_to_the_budget_and_small_shapes_rep
             assert profile.peak_bytes == plans.plans[number].peaks.peak_bytes({dim.name: size})
             assert profile.peak_bytes <= plans.budget_bytes
         assert repeats[plans.choose({dim.name: dim.high})] > 0 or program is not captured.steady
+        with pytest.raises(InfeasibleBudget, match="no plan keeps a call with") as refused:
+            plans.choose({dim.name: 2 * dim.high})
+        assert refused.value.smallest_peak_bytes > plans.budget_bytes
 
 
 def test_a_range_without_an_end_and_a_budget_that_the_largest_shape_cannot_keep_to_are_refused(planned):
