@@ -27,31 +27,27 @@ def plain():
     return atomic_of(*steps.mlp())
 
 
-def training(optimizers, loss_of):
+def used_after_its_update():
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    one, other = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second))
+
     def step(batch):
-        for optimizer, name in zip(optimizers, "ab", strict=False):
-            loss = loss_of(name, batch)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        first(batch).square().mean().backward()
+        one.step()
+        one.zero_grad()
+        loss = second(first(batch).detach()).square().mean()
+        loss.backward()
+        other.step()
+        other.zero_grad()
         return loss.detach()
 
     return step, torch.randn(3, 4)
 
 
-def used_after_its_update():
-    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
-    losses = {"a": first, "b": lambda x: second(first(x).detach())}
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second)]
-    return training(optimizers, lambda name, batch: losses[name](batch).square().mean())
-
-
 def reporting_after_its_update():
     model = nn.Linear(4, 4)
-    step, batch = training(
-        [torch.optim.SGD(model.parameters(), lr=0.1)], lambda _, batch: model(batch).square().mean()
-    )
-    return lambda batch: (step(batch), model.weight.detach().norm()), batch
+    step = steps.simple(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    return lambda batch: (step(batch), model.weight.detach().norm()), torch.randn(3, 4)
 
 
 @together(
