@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from neaptide.cost.model import EstimatedCost
 from neaptide.ir.graph import Graph
+from neaptide.ir.loop_maps import chosen_dims
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.points.candidates import Candidate, all_candidates
 from neaptide.planner.points.decide import Policy, least_cost_cover, script_rank
@@ -137,7 +138,9 @@ class Decisions:
     def __init__(self, plan: PointPlan, policy: Policy = least_cost_cover) -> None:
         self.plan, self._policy = plan, policy
         self._known: dict[tuple[tuple[int, ...], int], Decision] = {}
-        self._dims = sorted({d for s in plan.shaped.graph.storages for d in s.nbytes.dims()})
+        graph = plan.shaped.graph
+        # Lengths of parts are chosen beside the sizes of storages, which may not depend on them.
+        self._dims = sorted({d for s in graph.storages for d in s.nbytes.dims()}.union(chosen_dims(graph)))
 
     def of(self, binding: Mapping[str, int], budget_bytes: int, to_beat: float | None = None) -> Decision:
         """The decision of a shape. One look-up for a shape that was seen under this budget.
