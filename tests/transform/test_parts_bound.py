@@ -19,9 +19,8 @@ from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import ladder
-from neaptide.planner.variants.joins import without_joins
 from neaptide.planner.variants.looked_at import axes_of
-from neaptide.planner.variants.merges import merged
+from neaptide.planner.variants.merges import merged, without_joins
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.rewrite import replay

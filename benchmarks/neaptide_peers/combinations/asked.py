@@ -21,9 +21,9 @@ from neaptide.planner.record import planned_program
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.planning import PricingOf, Request
+from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import TriedVariant
 

@@ -11,9 +11,9 @@ from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
 from neaptide.planner.variants.planning import LEAST_SHARE
+from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.variant import Division
 from neaptide.plans import PlannedProgram, TriedVariant
 from neaptide.policy.prepared_step import PreparedStep

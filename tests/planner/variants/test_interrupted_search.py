@@ -14,8 +14,8 @@ from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans
+from neaptide.planner.variants.price import Goal
 from neaptide.plans import Plan
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES

@@ -12,7 +12,7 @@ from neaptide.budget import Budget
 from neaptide.frontends.torch_step import capture_step
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.planner.variants.joins import followed, joins, without_joins
+from neaptide.planner.variants.merges import followed, joins, without_joins
 from neaptide.planner.variants.variant import Decision
 from neaptide.policy.prepared_step import prepare
 from variant_search import PRICING, choices_of_all, searched

@@ -19,8 +19,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
-from neaptide.planner.variants.joins import without_joins
-from neaptide.planner.variants.merges import merged
+from neaptide.planner.variants.merges import merged, without_joins
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES

@@ -11,8 +11,8 @@ from neaptide.budget import Budget
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants import search
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.met import MetPlans, for_limit
+from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.search import MERGED
 from variant_search import PRICING, graph_of
 from wide_rows import rows_step, wide_head

@@ -15,8 +15,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
-from neaptide.planner.variants.goal import Goal
-from neaptide.planner.variants.price import Price
+from neaptide.planner.variants.price import Goal, Price
 from together import together
 from variant_search import choices_of_all
 

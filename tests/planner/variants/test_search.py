@@ -12,7 +12,7 @@ from neaptide import zoo
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.planner.variants.choices import Choice
-from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
 from wide_rows import rows_step

@@ -10,7 +10,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choice, Choices
-from neaptide.planner.variants.joins import without_joins
+from neaptide.planner.variants.merges import without_joins
 from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.variant import Variant
 from neaptide.plans import PartsRecord

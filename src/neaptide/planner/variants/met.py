@@ -12,7 +12,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphPlan
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.estimate import Estimate
-from neaptide.planner.variants.goal import Goal
+from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.variant import Division, Variant
 from neaptide.plans import PlannedProgram, TriedVariant
 from neaptide.transform.rewrite import Rewrite

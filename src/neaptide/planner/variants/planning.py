@@ -16,9 +16,9 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.merges import merged
 from neaptide.planner.variants.met import MetPlans, PricedVariant, VariantPlan
+from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.processes.pool import Lost, PricedTask, WorkerPool
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Variant

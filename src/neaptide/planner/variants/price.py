@@ -1,4 +1,4 @@
-"""What recomputation would make of an estimate: the measure by which variants are ranked before they are planned."""
+"""What is asked of a search over variants, and what recomputation would make of an estimate: how variants are ranked."""
 
 from __future__ import annotations
 
@@ -6,13 +6,43 @@ from dataclasses import dataclass, replace
 from math import log, log2
 from typing import Final
 
+from neaptide.budget import Budget
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.variants.estimate import Estimate
-from neaptide.planner.variants.goal import Goal
 from neaptide.planner.variants.settings import SETTINGS
+from neaptide.plans import PlannedProgram
 
 # Of a peak, what recomputation leaves at the least, whatever the time.
 _LEAST_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The fewest bytes within `longest` seconds, or where that is None the least time within the bytes `allowed`."""
+
+    allowed: int
+    longest: float | None
+
+    @staticmethod
+    def of(budget: Budget, allowed: int, baseline_seconds: float) -> Goal:
+        """What a budget asks for."""
+        if budget.peak is not None and not budget.is_min:
+            return Goal(allowed, None)
+        limit = budget.resolve_latency(baseline_seconds)
+        if limit is None:
+            limit = float("inf") if budget.is_min else baseline_seconds
+        return Goal(allowed, limit)
+
+    def rank(self, peak_bytes: int, seconds: float) -> tuple[float, float, float]:
+        """Lower is better: what is beyond the limit, what is asked for, the rest."""
+        if self.longest is not None:
+            return max(seconds - self.longest, 0.0), float(peak_bytes), seconds
+        return float(max(peak_bytes - self.allowed, 0)), seconds, float(peak_bytes)
+
+    def rank_of(self, program: PlannedProgram) -> tuple[float, float, float]:
+        """The same of a plan."""
+        made = program.predictions
+        return self.rank(made.peak_with_workspace_bytes, made.seconds)
 
 
 @dataclass(frozen=True, slots=True)

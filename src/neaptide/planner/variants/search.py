@@ -18,7 +18,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices
 from neaptide.planner.variants.estimate import Estimate, estimates
-from neaptide.planner.variants.joins import followed, joins, with_one_join_more, without_joins
+from neaptide.planner.variants.merges import followed, joins, with_one_join_more, without_joins
 from neaptide.planner.variants.met import MetPlans, PricedVariant, VariantPlan
 from neaptide.planner.variants.planning import (
     LEAST_SHARE,
