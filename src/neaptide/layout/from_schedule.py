@@ -21,21 +21,14 @@ OUTSIDE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ScheduleBuffers:
-    """What a schedule puts into the arena of one device, and what stays outside.
+    """What a schedule puts into the arena of one device, and what stays outside."""
 
-    Attributes:
-        problem: steps are positions of node steps.
-        buffer_of: by index in `liveness.instances`, its buffer, or `OUTSIDE`.
-        resident_bytes: of what the caller owns, outside.
-        handed_back_bytes: of results that outlive the step, when they are kept outside.
-    """
-
-    problem: LayoutProblem
+    problem: LayoutProblem  # steps are positions of node steps
     liveness: Liveness
-    buffer_of: tuple[int, ...]
+    buffer_of: tuple[int, ...]  # by index in `liveness.instances`, its buffer, or `OUTSIDE`
     device: str
-    resident_bytes: int
-    handed_back_bytes: int
+    resident_bytes: int  # of what the caller owns, outside
+    handed_back_bytes: int  # of results that outlive the step, when they are kept outside
 
 
 def schedule_buffers(

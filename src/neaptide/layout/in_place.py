@@ -24,18 +24,13 @@ from neaptide.layout.problem import Buffer, LayoutProblem
 
 @dataclass(frozen=True, slots=True)
 class InPlaceChoice:
-    """A result that is written on top of an operand.
-
-    Attributes:
-        made: index in `Liveness.instances` of the storage instance that holds the result.
-        taken: index of the instance whose bytes it takes.
-    """
+    """A result that is written on top of an operand."""
 
     step: Step
     output: int
     operand: int
-    made: int
-    taken: int
+    made: int  # index in `Liveness.instances` of the storage instance that holds the result
+    taken: int  # index of the instance whose bytes it takes
 
 
 def choose_in_place(
@@ -68,14 +63,11 @@ def choose_in_place(
 
 @dataclass(frozen=True, slots=True)
 class InstanceUses:
-    """Who uses which storage instance.
+    """Who uses which storage instance."""
 
-    Attributes:
-        seen: by position, the instance of each value that the step needs or makes; host scalars have none.
-        last: by instance, the position of the last step that makes, needs, overwrites or shows it; -1 for none.
-    """
-
+    # By position, the instance of each value that the step needs or makes; host scalars have none.
     seen: tuple[Mapping[int, int], ...]
+    # By instance, the position of the last step that makes, needs, overwrites or shows it; -1 for none.
     last: tuple[int, ...]
     handed_back: frozenset[int]
 

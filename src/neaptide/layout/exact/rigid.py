@@ -41,18 +41,13 @@ class _PartRange:
 
 @dataclass(slots=True)
 class _Node:
-    """An open node.
-
-    Attributes:
-        pending: decided buffers that some floor has not taken in yet, with offsets, ascending.
-        placed: all decided buffers with offsets.
-        moves: what is still to be tried, last first; None is the branch in which the section rises.
-    """
+    """An open node."""
 
     floors: tuple[int, ...]
     undecided: int
-    pending: _Decided
-    placed: _Decided
+    pending: _Decided  # decided buffers that some floor has not taken in yet, with offsets, ascending
+    placed: _Decided  # all decided buffers with offsets
+    # What is still to be tried, last first; None is the branch in which the section rises.
     moves: list[tuple[int, int] | None]
     section: int
 

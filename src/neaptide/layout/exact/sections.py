@@ -15,15 +15,10 @@ from neaptide.layout.problem import Ints, LayoutProblem
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Lifetimes as ranges of sections.
+    """Lifetimes as ranges of sections."""
 
-    Attributes:
-        firsts: by lifetime, its first section.
-        lasts: by lifetime, one past its last section.
-    """
-
-    firsts: Ints
-    lasts: Ints
+    firsts: Ints  # by lifetime, its first section
+    lasts: Ints  # by lifetime, one past its last section
     count: int
 
     def totals(self, sizes: Ints) -> Ints:
@@ -58,18 +53,12 @@ def clique_sections(starts: Ints, ends: Ints) -> Sections:
 
 @dataclass(frozen=True, slots=True)
 class PartSections:
-    """The rectangles of all buffers, on sections; a buffer with gaps has several.
+    """The rectangles of all buffers, on sections; a buffer with gaps has several."""
 
-    Attributes:
-        buffers: by part, the index of its buffer; parts of a buffer are neighbours, in order of time.
-        lows: by part, its first byte, from the offset of its buffer.
-        highs: by part, one past its last byte.
-    """
-
-    buffers: Ints
+    buffers: Ints  # by part, the index of its buffer; parts of a buffer are neighbours, in order of time
     sections: Sections
-    lows: Ints
-    highs: Ints
+    lows: Ints  # by part, its first byte, from the offset of its buffer
+    highs: Ints  # by part, one past its last byte
 
 
 def part_sections(problem: LayoutProblem) -> PartSections:

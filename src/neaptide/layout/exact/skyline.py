@@ -29,16 +29,12 @@ _BOOST: Final = 1.5  # keys of what was to blame for an excess are multiplied by
 
 @dataclass(frozen=True, slots=True)
 class DiveResult:
-    """The best layout of some passes.
+    """The best layout of some passes."""
 
-    Attributes:
-        offsets: in units; None when the strip is too large for this method, or no pass ended.
-        placed: rectangles placed by all passes together.
-    """
-
+    # In units; None when the strip is too large for this method, or no pass ended.
     offsets: tuple[int, ...] | None
     arena_bytes: int | None
-    placed: int
+    placed: int  # rectangles placed by all passes together
 
 
 def dive(

@@ -23,19 +23,12 @@ def is_plain(problem: LayoutProblem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Rectangles to be packed from the bottom up.
+    """Rectangles to be packed from the bottom up."""
 
-    Attributes:
-        firsts: by rectangle, its first section.
-        lasts: by rectangle, one past its last section.
-        sizes: by rectangle, in units, padding included.
-        paddings: by rectangle, in bytes.
-    """
-
-    firsts: tuple[int, ...]
-    lasts: tuple[int, ...]
-    sizes: tuple[int, ...]
-    paddings: tuple[int, ...]
+    firsts: tuple[int, ...]  # by rectangle, its first section
+    lasts: tuple[int, ...]  # by rectangle, one past its last section
+    sizes: tuple[int, ...]  # by rectangle, in units, padding included
+    paddings: tuple[int, ...]  # by rectangle, in bytes
     sections: int
     unit: int
 
@@ -103,12 +96,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether everything fits below a capacity.
-
-    Attributes:
-        offsets: in the solver's unit, when it fits.
-    """
+    """Whether everything fits below a capacity."""
 
     verdict: Verdict
-    offsets: tuple[int, ...] | None
+    offsets: tuple[int, ...] | None  # in the solver's unit, when it fits
     nodes: int

@@ -39,17 +39,12 @@ class SectionRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Branching:
-    """Where a valley is branched on.
-
-    Attributes:
-        candidates: what can rest there, twins once.
-        may_stay_empty: whether there is slack at that section.
-    """
+    """Where a valley is branched on."""
 
     score: tuple[float, float, int]
     section: int
-    candidates: int
-    may_stay_empty: bool
+    candidates: int  # what can rest there, twins once
+    may_stay_empty: bool  # whether there is slack at that section
 
 
 _Run: TypeAlias = tuple[int, int, int, _Branching | None]

@@ -73,14 +73,11 @@ def excluded_space(pooled: PooledProblem, sections: SectionLoads) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CostBound:
-    """What every layout costs at least, and why.
-
-    Attributes:
-        prices: by space with a capacity, what a byte of it is worth in each section, times `2**20`; without
-            any where the cheapest spaces decide, or the linear program is too large.
-    """
+    """What every layout costs at least, and why."""
 
     cost: int
+    # By space with a capacity, what a byte of it is worth in each section, times `2**20`; without any where
+    # the cheapest spaces decide, or the linear program is too large.
     prices: dict[int, list[int]]
 
     def price(self, sections: SectionLoads, index: int, space: int) -> int:

@@ -20,39 +20,26 @@ from neaptide.schedule.problem import StepProblem
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one node creates, and what it takes to recompute it.
-
-    Attributes:
-        nodes: that recompute the storages, in the order in which they run.
-        nbytes: of the storages.
-        workspace: most scratch bytes of the nodes.
-        reads: storages of other units that the nodes need, ascending.
-        is_refused: one of the nodes may not run again.
-    """
+    """What one node creates, and what it takes to recompute it."""
 
     creator: int
     storages: tuple[int, ...]
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # that recompute the storages, in the order in which they run
     seconds: float
-    nbytes: int
-    workspace: int
-    reads: tuple[int, ...]
-    is_refused: bool
+    nbytes: int  # of the storages
+    workspace: int  # most scratch bytes of the nodes
+    reads: tuple[int, ...]  # storages of other units that the nodes need, ascending
+    is_refused: bool  # one of the nodes may not run again
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardUnit(Unit):
-    """A unit of the forward part, first made at a position and last touched in this part at another.
-
-    Attributes:
-        operands: creators of the units that its nodes read, ascending.
-        is_pinned: it must be held: it cannot be recomputed, or it is an output.
-    """
+    """A unit of the forward part, first made at a position and last touched in this part at another."""
 
     position: int
     last_use: int
-    operands: tuple[int, ...]
-    is_pinned: bool
+    operands: tuple[int, ...]  # creators of the units that its nodes read, ascending
+    is_pinned: bool  # it must be held: it cannot be recomputed, or it is an output
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +88,17 @@ def storages_needed(step: StepProblem, node: int) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class ForwardUnits:
-    """The forward part of one order of first executions: up to the backward, or to the highest step without one.
-
-    Attributes:
-        turning: position at which the backward begins.
-        units: by creator, in running order.
-        reads: by position from `turning` on, creators of the units that the node there reads.
-        other_bytes: by position from `turning` on, bytes that are there whatever is held: resident, workspace, what
-            the backward makes, pinned units.
-        between_bytes: the same directly before the node of that position, without its outputs and workspace.
-    """
+    """The forward part of one order of first executions: up to the backward, or to the highest step without one."""
 
     order: tuple[int, ...]
-    turning: int
-    units: dict[int, ForwardUnit]
+    turning: int  # position at which the backward begins
+    units: dict[int, ForwardUnit]  # by creator, in running order
+    # By position from `turning` on, creators of the units that the node there reads.
     reads: tuple[tuple[int, ...], ...]
+    # By position from `turning` on, bytes that are there whatever is held: resident, workspace, what the
+    # backward makes, pinned units.
     other_bytes: tuple[int, ...]
+    # The same directly before the node of that position, without its outputs and workspace.
     between_bytes: tuple[int, ...]
 
     def missing(self, wanted: Iterable[int], there: Collection[int], known: Collection[int] = ()) -> set[int]:
@@ -222,22 +204,17 @@ class StageUnits:
     belongs to the stage whose first execution it precedes. Within a stage repetitions run in the order of the program
     (Jain et al. 2020, section 4.2, call this frontier-advancing). A unit may run again once it is complete, until something
     that it reads is overwritten, and only while somebody may still need it.
-
-    Attributes:
-        units: in the order in which they run again within a stage.
-        unit_of: by storage, its unit; -1 for what the caller owns.
-        needed_until: by storage, the last stage in which something may read it; -1 without a unit.
-        reads: by position, storages with a unit that the first execution there needs and does not create.
-        is_output: by storage.
     """
 
     step: StepProblem
     order: tuple[int, ...]
-    units: tuple[StageUnit, ...]
-    unit_of: tuple[int, ...]
+    units: tuple[StageUnit, ...]  # in the order in which they run again within a stage
+    unit_of: tuple[int, ...]  # by storage, its unit; -1 for what the caller owns
+    # By storage, the last stage in which something may read it; -1 without a unit.
     needed_until: tuple[int, ...]
+    # By position, storages with a unit that the first execution there needs and does not create.
     reads: tuple[tuple[int, ...], ...]
-    is_output: tuple[bool, ...]
+    is_output: tuple[bool, ...]  # by storage
 
     @property
     def stages(self) -> int:
@@ -372,17 +349,12 @@ def _stage_unit(
 
 @dataclass(frozen=True, slots=True)
 class RecomputeUnit:
-    """All that one node creates, recomputed before the first execution of a node; the node count stands for the end.
-
-    Attributes:
-        target: the largest storage that the creator makes, which the unit is named after.
-        nodes: the creator, writers and views that run again there.
-    """
+    """All that one node creates, recomputed before the first execution of a node; the node count stands for the end."""
 
     creator: int
-    target: int
+    target: int  # the largest storage that the creator makes, which the unit is named after
     before: int
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # the creator, writers and views that run again there
     nbytes: int
     seconds: float
 

@@ -40,15 +40,12 @@ _WHOLE_LEVELS: Final = ((400, 0.1), (2500, 0.002))
 
 @dataclass(frozen=True, slots=True)
 class RecomputeBound:
-    """What recomputation costs at least, in one order of first executions.
+    """What recomputation costs at least, in one order of first executions."""
 
-    Attributes:
-        seconds: no plan runs shorter, recomputation included; infinite where no plan is within the budget.
-        repetitions: (node, node before whose first execution it runs again; the number of nodes for the end) of what
-            the programs' answers repeat, in fractions and in whole numbers: a good plan is likely to choose from them.
-    """
-
+    # No plan runs shorter, recomputation included; infinite where no plan is within the budget.
     seconds: float
+    # (node, node before whose first execution it runs again; the number of nodes for the end) of what the
+    # programs' answers repeat, in fractions and in whole numbers: a good plan is likely to choose from them.
     repetitions: frozenset[tuple[int, int]] = frozenset()
 
     @property

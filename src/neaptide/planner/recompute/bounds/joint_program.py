@@ -29,19 +29,14 @@ from neaptide.schedule.evaluate import Ints
 
 @dataclass(frozen=True, slots=True)
 class JointSolution:
-    """An answer of the program; not even fractions fit into the bytes where it `is_infeasible`.
-
-    Attributes:
-        bound: seconds that every plan runs again at least, counted after the first of the steps.
-        held: by step, share of each storage that is held across it (0 for what is not made yet).
-        again: by step, share of each node that runs again between it and the next one.
-        multipliers: by step, seconds per byte of its row; zero where the bytes do not bind.
-    """
+    """An answer of the program; not even fractions fit into the bytes where it `is_infeasible`."""
 
     is_infeasible: bool
-    bound: float
+    bound: float  # seconds that every plan runs again at least, counted after the first of the steps
+    # By step, share of each storage that is held across it (0 for what is not made yet).
     held: tuple[Floats, ...] = ()
-    again: tuple[Floats, ...] = ()
+    again: tuple[Floats, ...] = ()  # by step, share of each node that runs again between it and the next one
+    # By step, seconds per byte of its row; zero where the bytes do not bind.
     multipliers: tuple[float, ...] = ()
 
 

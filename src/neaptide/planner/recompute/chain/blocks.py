@@ -25,38 +25,23 @@ _LIGHT_PART: Final = 64  # units so many times smaller than the largest do not c
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of the forward part and its share of the backward. Units are told by creators, without pinned ones.
+    """A stretch of the forward part and its share of the backward. Units are told by creators, without pinned ones."""
 
-    Attributes:
-        units: made in it, in running order.
-        entering: of earlier blocks, needed in it or in a later block, in running order.
-        leaving: those that enter the next block.
-        first: position of its first node after the forward part.
-        end: one past its last.
-        reads: its own units that these nodes read.
-    """
-
-    units: tuple[int, ...]
-    entering: tuple[int, ...]
-    leaving: tuple[int, ...]
-    first: int
-    end: int
-    reads: frozenset[int]
+    units: tuple[int, ...]  # made in it, in running order
+    entering: tuple[int, ...]  # of earlier blocks, needed in it or in a later block, in running order
+    leaving: tuple[int, ...]  # those that enter the next block
+    first: int  # position of its first node after the forward part
+    end: int  # one past its last
+    reads: frozenset[int]  # its own units that these nodes read
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChain:
-    """A step as a chain of blocks.
+    """A step as a chain of blocks."""
 
-    Attributes:
-        forward: the units that they are made of; irregular reads are pinned.
-        blocks: in running order; the backward runs through them from the last to the first.
-        kinds: by block, the first block that it is isomorphic to.
-    """
-
-    forward: ForwardUnits
-    blocks: tuple[Block, ...]
-    kinds: tuple[int, ...]
+    forward: ForwardUnits  # the units that they are made of; irregular reads are pinned
+    blocks: tuple[Block, ...]  # in running order; the backward runs through them from the last to the first
+    kinds: tuple[int, ...]  # by block, the first block that it is isomorphic to
 
     @property
     def distinct(self) -> int:

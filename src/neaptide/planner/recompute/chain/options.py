@@ -23,14 +23,11 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class KnownChains:
-    """What searches of one step need not work out again, whatever the budget.
+    """What searches of one step need not work out again, whatever the budget."""
 
-    Attributes:
-        chains: by order of first executions and the most blocks asked for.
-        costs: by identity of a chain, the chain (so that no other takes its identity) and the options of its blocks.
-    """
-
+    # By order of first executions and the most blocks asked for.
     chains: dict[tuple[tuple[int, ...], int], BlockChain] = field(default_factory=dict)
+    # By identity of a chain, the chain (so that no other takes its identity) and the options of its blocks.
     costs: dict[int, tuple[BlockChain, ChainCosts]] = field(default_factory=dict)
 
 

@@ -31,16 +31,11 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BackwardPart:
-    """Nodes after the forward part that run one after the other, and what they are to find.
+    """Nodes after the forward part that run one after the other, and what they are to find."""
 
-    Attributes:
-        first: position of its first node among first executions.
-        end: one past its last.
-        held: creators of units that it is to find when it begins, if they are there by then or can be.
-    """
-
-    first: int
-    end: int
+    first: int  # position of its first node among first executions
+    end: int  # one past its last
+    # Creators of units that it is to find when it begins, if they are there by then or can be.
     held: frozenset[int]
 
 

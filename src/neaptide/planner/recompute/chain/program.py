@@ -24,22 +24,14 @@ _CUT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way of holding a part of what a block makes. No bytes count what enters the block.
+    """One way of holding a part of what a block makes. No bytes count what enters the block."""
 
-    Attributes:
-        kept: creators of the units held from its forward to its backward.
-        nbytes: of these and of what leaves the block.
-        forward_s: of making them from what enters the block.
-        backward_s: of recomputing the rest in the backward.
-        backward_peak_bytes: highest bytes of its backward, with everything else alive then.
-    """
-
-    kept: frozenset[int]
-    nbytes: int
-    forward_s: float
-    backward_s: float
+    kept: frozenset[int]  # creators of the units held from its forward to its backward
+    nbytes: int  # of these and of what leaves the block
+    forward_s: float  # of making them from what enters the block
+    backward_s: float  # of recomputing the rest in the backward
     forward_peak_bytes: int
-    backward_peak_bytes: int
+    backward_peak_bytes: int  # highest bytes of its backward, with everything else alive then
 
     @property
     def charges(self) -> tuple[float, ...]:
@@ -49,25 +41,18 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ChainCosts:
-    """A chain as the program sees it, by block, or by pair of blocks.
+    """A chain as the program sees it, by block, or by pair of blocks."""
 
-    Attributes:
-        options: for a forward that goes on to the next block.
-        again: seconds and peak of a backward that finds nothing but what enters: what leaves is gone, or it is there.
-        leaving_bytes: by pair (a, b), bytes of the backward of block b that leave it and do not enter block a.
-        entering_bytes: by pair (a, j), bytes entering block j that do not enter block a.
-        again_s: of making what leaves it from what enters it.
-        forward_peak_bytes: while it runs without holding anything, without what enters it.
-        before_bytes: what is alive besides before its backward begins.
-    """
-
-    options: tuple[tuple[Option, ...], ...]
+    options: tuple[tuple[Option, ...], ...]  # for a forward that goes on to the next block
+    # Seconds and peak of a backward that finds nothing but what enters: what leaves is gone, or it is there.
     again: tuple[tuple[tuple[float, int], tuple[float, int]], ...]
+    # By pair (a, b), bytes of the backward of block b that leave it and do not enter block a.
     leaving_bytes: tuple[tuple[int, ...], ...]
+    # By pair (a, j), bytes entering block j that do not enter block a.
     entering_bytes: tuple[tuple[int, ...], ...]
-    again_s: tuple[float, ...]
-    forward_peak_bytes: tuple[int, ...]
-    before_bytes: tuple[int, ...]
+    again_s: tuple[float, ...]  # of making what leaves it from what enters it
+    forward_peak_bytes: tuple[int, ...]  # while it runs without holding anything, without what enters it
+    before_bytes: tuple[int, ...]  # what is alive besides before its backward begins
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,14 @@ _ALWAYS: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A storage between two nodes that touch it: after the moment `start`, up to the moment `end`.
-
-    Attributes:
-        variable: number of the variable that says whether it is alive; -1 when it always is (`is_always`), or never.
-        stage: of the node that ends it; the number of stages less one for outputs.
-    """
+    """A storage between two nodes that touch it: after the moment `start`, up to the moment `end`."""
 
     start: int
     end: int
+    # Number of the variable that says whether it is alive; -1 when it always is (`is_always`), or never.
     variable: int
     is_always: bool
-    stage: int
+    stage: int  # of the node that ends it; the number of stages less one for outputs
 
 
 class RepetitionPool:

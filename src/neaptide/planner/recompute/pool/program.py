@@ -27,17 +27,12 @@ _MANY_ROWS: Final = 60  # of moments; where there are more, those that do not bi
 
 @dataclass(frozen=True, slots=True)
 class PoolAnswer:
-    """An answer of the program: shares of items and stretches, and seconds of the items.
-
-    Attributes:
-        prices: seconds per byte by moment; all zero for an answer in whole numbers.
-        is_within: no moment is above the budget.
-    """
+    """An answer of the program: shares of items and stretches, and seconds of the items."""
 
     values: Floats
-    prices: Floats
+    prices: Floats  # seconds per byte by moment; all zero for an answer in whole numbers
     seconds: float
-    is_within: bool
+    is_within: bool  # no moment is above the budget
 
 
 class RepetitionProgram:
