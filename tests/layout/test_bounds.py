@@ -1,27 +1,14 @@
-import random
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layout_play import random_problem
 from neaptide.layout.bounds import arena_lower_bound, bytes_live_at, live_bytes
-from neaptide.layout.problem import Buffer, Gap, LayoutProblem
-
-
-def random_problem(seed, *, alignment=1, gaps=False):
-    rng = random.Random(seed)
-    buffers = []
-    for index in range(rng.randint(1, 6)):
-        start = rng.randint(0, 6)
-        end = start + rng.randint(1, 5)
-        nbytes = rng.randint(1, 9)
-        holes = (Gap(start + 1, end, (0, 1)),) if gaps and end - start > 1 and rng.random() < 0.5 else ()
-        buffers.append(Buffer(str(index), start, end, nbytes, alignment, gaps=holes))
-    return LayoutProblem(tuple(buffers))
+from neaptide.layout.problem import Buffer, LayoutProblem
 
 
 @given(st.integers(0, 10**6))
 def test_live_bytes_are_those_of_a_count_step_by_step(seed):
-    problem = random_problem(seed, gaps=True)
+    problem = random_problem(seed, 6, steps=12, fixed=False)
     counted = [
         sum(p.high - p.low for b in problem.buffers for p in b.parts() if p.start <= step < p.end)
         for step in range(12)
@@ -46,7 +33,7 @@ def stacked(problem, indices):
 
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 4, 8]))
 def test_at_every_step_some_stack_reaches_the_padded_bound_and_none_is_below(seed, alignment):
-    problem = random_problem(seed, alignment=alignment)
+    problem = random_problem(seed, 6, steps=12, alignments=(alignment,), fixed=False, gaps=False)
     best = 0
     for step in range(12):
         alive = [k for k, b in enumerate(problem.buffers) if b.start <= step < b.end]

@@ -19,7 +19,11 @@ from torch_programs import SEED
 
 LISTED = sorted(row.name for row in registry() if row.in_place)
 
-SPECS = ["mlp", "resnet50", "unet", "gpt2", "llama"]
+SPECS = [
+    "mlp",
+    "gpt2",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet50", "unet", "llama")),
+]
 
 
 @pytest.fixture(scope="module", params=SPECS)

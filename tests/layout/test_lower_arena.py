@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
+from layout_small import NINE, problem_of
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.lower_arena import lower_arena
@@ -14,9 +15,6 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide_corpus.random_orders import layered
 from small_orders import random_problem
-
-# Nine buffers whose live bytes are 8 and whose smallest arena is 9.
-STUBBORN = ((0, 1, 3), (0, 2, 3), (0, 5, 2), (1, 4, 1), (1, 6, 2), (3, 6, 1), (3, 6, 1), (4, 5, 2), (5, 6, 3))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.booleans())
@@ -48,9 +46,9 @@ def test_what_comes_back_is_legal_and_no_higher(seed):
 
 
 def test_another_order_is_found_where_the_first_packs_badly():
-    stubborn = LayoutProblem(tuple(Buffer(str(k), *row) for k, row in enumerate(STUBBORN)))
+    stubborn = problem_of(*NINE)
     # Step 3 one place later: what ended there ends with it, and everything can lie at its place.
-    easy = LayoutProblem(tuple(Buffer(str(k), *row) for k, row in enumerate(STUBBORN[:-1])))
+    easy = problem_of(*NINE[:-1])
 
     def buffers(order):
         return easy if order.index(4) < order.index(3) else stubborn

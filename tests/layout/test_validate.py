@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layout_play import random_problem
 from neaptide.errors import VerifyError
-from neaptide.layout.problem import Buffer, Gap, LayoutProblem
+from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
 
@@ -24,21 +25,10 @@ def bytes_in_use(buffer, offset):
 
 @given(st.integers(0, 10**6))
 def test_a_clash_is_found_exactly_when_two_buffers_use_a_byte_together(seed):
-    rng = random.Random(seed)
-    buffers = []
-    for index in range(rng.randint(1, 6)):
-        start = rng.randint(0, 5)
-        end = start + rng.randint(1, 5)
-        nbytes = rng.randint(1, 4)
-        gaps = ()
-        if end - start > 1 and rng.random() < 0.4:
-            low = rng.randint(0, nbytes - 1)
-            window = (low, rng.randint(low + 1, nbytes)) if rng.random() < 0.5 else None
-            gaps = (Gap(start + 1, rng.randint(start + 2, end), window),)
-        buffers.append(Buffer(str(index), start, end, nbytes, gaps=gaps))
-    problem = LayoutProblem(tuple(buffers))
-    layout = Layout.of(problem, tuple(rng.randint(0, 6) for _ in buffers))
-    used = [bytes_in_use(*pair) for pair in zip(buffers, layout.offsets, strict=True)]
+    problem = random_problem(seed, 6, steps=6, largest=4, alignments=(1,), fixed=False)
+    draw = random.Random(seed)
+    layout = Layout.of(problem, tuple(draw.randint(0, 6) for _ in problem.buffers))
+    used = [bytes_in_use(*pair) for pair in zip(problem.buffers, layout.offsets, strict=True)]
     if len(set().union(*used)) == sum(map(len, used)):
         check_layout(problem, layout)
     else:

@@ -28,7 +28,7 @@ ANY = 1e9
 
 
 def solved(step, positions, budget):
-    program = JointProgram(StepTables(step, None), positions, budget)
+    program = JointProgram(StepTables(step, None), positions, budget, to_end=positions)
     return program, program.relax()
 
 

@@ -63,27 +63,6 @@ def test_any_table_is_carried_out_legally_on_any_graph(data, seed):
     judge(graph, found, workspace)
 
 
-@together("seed", range(6))
-@together(
-    "made", [transformer_step(layers=2, dropout=True), conv_step(blocks=3)], ids=["transformer", "conv"]
-)
-def test_any_table_is_carried_out_legally_on_training_steps(made, seed):
-    step = compiled(made)
-    forward = forward_units(step, range(step.node_count))
-    table = random_table(forward, random.Random(seed))
-    found = carried_out(step, forward, table)
-    judge(made.graph, found, None, made.registry)
-    assert dict.fromkeys(found.sequence).keys() == set(range(step.node_count))
-
-
-def test_holding_everything_repeats_nothing():
-    step = compiled(conv_step(blocks=3))
-    forward = forward_units(step, range(step.node_count))
-    table = [BackwardPart(forward.turning, len(forward.order), frozenset(forward.units))]
-    found = carried_out(step, forward, table)
-    assert found.sequence == tuple(range(step.node_count))
-
-
 def test_nothing_held_into_one_phase_makes_each_unit_again_once():
     step = chain_step(6)
     forward = forward_units(step, range(step.node_count))

@@ -13,7 +13,7 @@ numbers in place of fractions, which lift the bound to what those steps really c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,11 +120,13 @@ class JointRounds:
         """Seconds that run again at least, by the best answer."""
         return 0.0 if self.best is None else self.best[1].bound
 
-    def ask(self, positions: Sequence[int]) -> tuple[JointProgram, JointSolution] | None:
+    def ask(
+        self, positions: Sequence[int], to_end: Collection[int] = ()
+    ) -> tuple[JointProgram, JointSolution] | None:
         """The answer at some steps; None where there is none, where it would take too long, or where time is up."""
         if self.is_infeasible or (self._guard is not None and self._guard.check_now()):
             return None
-        program = JointProgram(self._tables, positions, self._budget)
+        program = JointProgram(self._tables, positions, self._budget, to_end=to_end)
         if program.size > 2 * SETTINGS.most_nodes and len(positions) > 1:
             return None
         solution = program.relax(None if self._guard is None else self._guard.remaining_s())
@@ -136,12 +138,12 @@ class JointRounds:
         return program, solution
 
     def run(self, positions: Iterable[int]) -> None:
-        """Grow the program of some positions until rounds bring hardly anything."""
-        steps = set(positions)
+        """Grow the program of some positions, each with the window to the end, until rounds bring hardly anything."""
+        steps = first = set(positions)
         misses = 0
         while misses < _MISSES:
             least = self.bound
-            answer = self.ask(sorted(steps))
+            answer = self.ask(sorted(steps), to_end=first)
             if answer is None:
                 return
             program, solution = answer

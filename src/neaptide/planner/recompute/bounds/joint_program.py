@@ -10,12 +10,12 @@ so do those of the relaxation.
 The windows between neighbours carry the cost. In whole numbers they are all there is. In fractions a node may run again
 a little in each of many windows, and so require only a little of its operands. The longer window from a step to the
 end, in which a node runs again if it does in one of its parts, requires them as a whole: with it, a step counts as much
-as it does alone.
+as it does alone. The caller chooses which steps have it: whichever do not, the bound holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,15 @@ class JointSolution:
 class JointProgram:
     """The program at some positions of an order, ascending. O(steps x size of the problem) to make."""
 
-    def __init__(self, tables: StepTables, positions: Sequence[int], budget_bytes: int) -> None:
+    def __init__(
+        self,
+        tables: StepTables,
+        positions: Sequence[int],
+        budget_bytes: int,
+        *,
+        to_end: Collection[int] = (),
+    ) -> None:
+        """The steps `to_end` have a window to the end as well."""
         self.tables = tables
         self.positions = tuple(positions)
         self._program = SparseProgram()
@@ -56,7 +64,7 @@ class JointProgram:
         self._byte_rows = [self._add_bytes(k, budget_bytes) for k in range(len(positions))]
         for k, again in enumerate(self._again):
             self._add_window(k, k + 1, again)
-        self._to_end = [self._add_to_end(k) for k in range(len(positions) - 1)]
+        self._to_end = [self._add_to_end(k) for k, p in enumerate(positions[:-1]) if p in to_end]
         self._close()
 
     @property
