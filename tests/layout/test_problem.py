@@ -1,7 +1,17 @@
-import pytest
+"""Layout problems: what can be meant, bounds from below, and the judge of layouts."""
 
-from neaptide.errors import LayoutProblemError
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layout_play import random_problem
+from neaptide.errors import LayoutProblemError, VerifyError
+from neaptide.layout.bounds import arena_lower_bound, bytes_live_at, live_bytes
 from neaptide.layout.problem import LIMIT, Buffer, Gap, LayoutProblem, Part
+from neaptide.layout.result import Layout
+from neaptide.layout.validate import check_layout
 from together import together
 
 
@@ -61,3 +71,93 @@ def test_what_cannot_be_meant_is_refused(buffers, words):
 def test_fixed_buffers_may_share_bytes_at_other_times_or_in_a_gap():
     LayoutProblem((Buffer("a", 0, 2, 4, offset=0), Buffer("b", 2, 3, 4, offset=0)))
     LayoutProblem((Buffer("a", 0, 9, 4, offset=0, gaps=(Gap(3, 6, (0, 2)),)), Buffer("b", 4, 5, 2, offset=2)))
+
+
+@given(st.integers(0, 10**6))
+def test_live_bytes_are_those_of_a_count_step_by_step(seed):
+    problem = random_problem(seed, 6, steps=12, fixed=False)
+    counted = [
+        sum(p.high - p.low for b in problem.buffers for p in b.parts() if p.start <= step < p.end)
+        for step in range(12)
+    ]
+    assert live_bytes(problem) == max(counted)
+    points, total = bytes_live_at(problem)
+    steps = dict(zip(points.tolist(), total.tolist(), strict=True))
+    now = 0
+    for step, expected in enumerate(counted):
+        now = steps.get(step, now)
+        assert now == expected
+
+
+def stacked(problem, indices):
+    """Bytes that buffers need in the order given, one on the other, each aligned."""
+    top = 0
+    for index in indices:
+        buffer = problem.buffers[index]
+        top = -(-top // buffer.alignment) * buffer.alignment + buffer.nbytes
+    return top
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 4, 8]))
+def test_at_every_step_some_stack_reaches_the_padded_bound_and_none_is_below(seed, alignment):
+    problem = random_problem(seed, 6, steps=12, alignments=(alignment,), fixed=False, gaps=False)
+    best = 0
+    for step in range(12):
+        alive = [k for k, b in enumerate(problem.buffers) if b.start <= step < b.end]
+        # The one with the largest padding on top is the best stack of one alignment.
+        alive.sort(key=lambda k: -problem.buffers[k].nbytes % alignment)
+        best = max(best, stacked(problem, alive))
+    assert arena_lower_bound(problem) == best
+
+
+def test_a_fixed_buffer_lifts_the_bound():
+    problem = LayoutProblem((Buffer("a", 0, 1, 3), Buffer("b", 5, 6, 2, offset=40)))
+    assert live_bytes(problem) == 3
+    assert arena_lower_bound(problem) == 42
+
+
+def test_nothing_needs_nothing():
+    problem = LayoutProblem(())
+    assert live_bytes(problem) == 0
+    assert arena_lower_bound(problem) == 0
+
+
+def bytes_in_use(buffer, offset):
+    """Every (step, byte) that a buffer uses, one by one."""
+    used = set()
+    for step in range(buffer.start, buffer.end):
+        low, high = 0, buffer.nbytes
+        for gap in buffer.gaps:
+            if gap.start <= step < gap.end:
+                low, high = gap.window or (0, 0)
+        used |= {(step, offset + byte) for byte in range(low, high)}
+    return used
+
+
+@given(st.integers(0, 10**6))
+def test_a_clash_is_found_exactly_when_two_buffers_use_a_byte_together(seed):
+    problem = random_problem(seed, 6, steps=6, largest=4, alignments=(1,), fixed=False)
+    draw = random.Random(seed)
+    layout = Layout.of(problem, tuple(draw.randint(0, 6) for _ in problem.buffers))
+    used = [bytes_in_use(*pair) for pair in zip(problem.buffers, layout.offsets, strict=True)]
+    if len(set().union(*used)) == sum(map(len, used)):
+        check_layout(problem, layout)
+    else:
+        with pytest.raises(VerifyError, match="clash at step"):
+            check_layout(problem, layout)
+
+
+def test_offsets_and_the_arena_are_checked():
+    problem = LayoutProblem((Buffer("a", 0, 1, 3, 4), Buffer("b", 0, 1, 3, 4, offset=8)))
+    check_layout(problem, Layout((0, 8), 11), capacity_bytes=11)
+    for layout, words in [
+        (Layout((0,), 3), "1 offsets for 2"),
+        (Layout((2, 8), 11), "alignment"),
+        (Layout((-4, 8), 11), "alignment"),
+        (Layout((0, 4), 7), "fixed at 8"),
+        (Layout((0, 8), 12), "its top is at 11"),
+    ]:
+        with pytest.raises(VerifyError, match=words):
+            check_layout(problem, layout)
+    with pytest.raises(VerifyError, match="capacity of 10"):
+        check_layout(problem, Layout((0, 8), 11), capacity_bytes=10)

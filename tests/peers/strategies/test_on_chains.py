@@ -19,7 +19,7 @@ from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import per_block, revolve, rotor, sqrt_n
 from neaptide_peers.strategies.segments import segments_table
 from neaptide_peers.strategies.tables import best_of
-from planner.recompute.chain.test_chain_plans import nominal_of
+from planner.recompute.chain.test_chain import nominal_of
 from planner_problems import compiled, judge, least_seconds
 from together import together
 

@@ -1,10 +1,15 @@
+"""Checkmate and Moccasin: exact plans in stages, against brute force."""
+
 from __future__ import annotations
+
+import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
+from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
@@ -15,11 +20,109 @@ from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_
 from neaptide_peers.cp_sat import process
 from neaptide_peers.cp_sat.check import check_solution
 from neaptide_peers.cp_sat.solve import CpSatSession, solve_all
-from neaptide_peers.strategies import moccasin
+from neaptide_peers.strategies import checkmate, moccasin
 from neaptide_peers.strategies.stages.interval_model import IntervalModel
+from neaptide_peers.strategies.stages.program import StageProgram, Verdict
 from peers.strategies.stage_instances import cases
-from planner_problems import compiled, judge, least_seconds
+from planner_problems import compiled, judge, least_seconds, units_of
 from strategies import graphs
+
+
+@pytest.mark.parametrize("number", [20, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
+    solved = repeated = 0
+    for step, budget in cases(number):
+        best = least_seconds(step, budget, most=None, in_stages=True)
+        outcome = checkmate.solve(PlanningProblem(step, budget), Limits())
+        ended = outcome.termination
+        program = StageProgram(stage_units(step, range(step.node_count)), budget)
+        relaxed = program.relaxed_seconds() + step.baseline_seconds
+        if best is None:
+            assert ended.reason is TerminationReason.NO_SOLUTION_FOUND
+            continue
+        solved += 1
+        found = outcome.require()
+        repeated += found.seconds > step.baseline_seconds
+        assert found.peak_with_workspace_bytes <= budget
+        assert found.seconds == pytest.approx(best)
+        assert ended.reason is TerminationReason.OPTIMAL
+        assert ended.bound == pytest.approx(best, rel=1e-4)
+        assert relaxed <= best + 1e-9
+        assert recompute_bound(step, budget).seconds <= best + 1e-9
+        # Repetitions in any order may be faster, never slower.
+        assert least_seconds(step, budget, most=None) <= best + 1e-9
+    assert solved >= 0.6 * number
+    assert repeated >= 0.4 * number
+
+
+@pytest.mark.parametrize(
+    "made",
+    [transformer_step(layers=1, dropout=True, optimizer="sgd"), conv_step(blocks=1, batch=32)],
+    ids=["gpt", "conv"],
+)
+def test_training_steps_are_solved(made):
+    step = compiled(made)
+    peak = program_order.baseline(step).peak_with_workspace_bytes
+    problem = PlanningProblem(step, step.resident_bytes + int(0.9 * (peak - step.resident_bytes)))
+    outcome = checkmate.solve(problem, Limits(work=200))
+    found = outcome.require()
+    judge(made.graph, found, None, made.registry)
+    greedy = greedy_recompute.solve(problem, Limits()).require()
+    assert found.rank(problem.budget_bytes)[:2] <= greedy.rank(problem.budget_bytes)[:2]
+    assert outcome.termination.reason is TerminationReason.OPTIMAL
+    assert found.strategy == "checkmate"
+    assert units_of(step, found)
+
+
+def test_a_start_prunes_and_is_never_lost():
+    for step, budget in cases(10):
+        problem = PlanningProblem(step, budget)
+        greedy = greedy_recompute.solve(problem, Limits()).require()
+        cold = checkmate.solve(problem, Limits()).require()
+        warm = checkmate.solve(PlanningProblem(step, budget, start=greedy.sequence), Limits()).require()
+        assert warm.rank(budget) <= greedy.rank(budget)
+        if cold.peak_with_workspace_bytes <= budget:
+            assert warm.seconds <= cold.seconds + 1e-9
+
+
+def test_what_is_too_large_is_handed_back():
+    step = compiled(transformer_step(layers=12))
+    budget = program_order.baseline(step).peak_with_workspace_bytes - 1
+    outcome = checkmate.solve(PlanningProblem(step, budget), Limits())
+    assert outcome.require().sequence == tuple(range(step.node_count))
+    assert outcome.termination.reason is TerminationReason.FEASIBLE
+    assert outcome.termination.detail.startswith("too large")
+
+
+def test_limits_of_work_and_time_end_it_with_the_start():
+    step, budget = cases(1)[0]
+    for limits in (Limits(work=0), Limits(time_s=0.0)):
+        outcome = checkmate.solve(PlanningProblem(step, budget), limits)
+        assert outcome.require().sequence == tuple(range(step.node_count))
+        assert not outcome.termination.is_proved
+
+
+def test_where_nothing_can_run_again_the_start_is_all_there_is():
+    builder = GraphBuilder("refused")
+    x = builder.input("x", (8,))
+    (a,) = builder.node("toy.unknown", x, outputs=["a: f32[8]"])
+    builder.output(a)
+    graph = builder.finish()
+    step = compile_problem(graph, toy_registry())
+    outcome = checkmate.solve(PlanningProblem(step, step.lower_bound_bytes - 1), Limits())
+    judge(graph, outcome.require())
+    assert outcome.require().sequence == (0,)
+    assert outcome.termination.reason is TerminationReason.NO_SOLUTION_FOUND
+    units = stage_units(step, (0,))
+    assert StageProgram(units, step.lower_bound_bytes).solve(nodes=1).verdict is Verdict.PROVED
+
+
+def test_a_budget_below_what_the_caller_owns_is_refuted():
+    step = compiled(conv_step(blocks=1))
+    program = StageProgram(stage_units(step, range(step.node_count)), step.resident_bytes - 1)
+    assert program.relaxed_seconds() == math.inf
+    assert program.solve(nodes=1).verdict is Verdict.INFEASIBLE
+
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")
 
@@ -37,7 +140,7 @@ def session():
 
 @needs_ortools
 @pytest.mark.parametrize("number", [20, pytest.param(1_000, marks=pytest.mark.slow)])
-def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
+def test_moccasin_agrees_with_brute_force_and_bounds_lie_below(number):
     instances = cases(number)
     models = [IntervalModel(stage_units(step, range(step.node_count)), budget) for step, budget in instances]
     solved = 0

@@ -1,18 +1,20 @@
-"""Options of blocks, tables of what is held, and the plans that they become."""
+"""Blocks of the forward part, the program over them, tables of what is held, and the plans that they become."""
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain_play import chain_step
+from chain_play import chain_step, revolve_costs, rotor_costs
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain, find_blocks
@@ -27,13 +29,150 @@ from neaptide.planner.recompute.chain.plans import (
     parts_of,
     table_of,
 )
-from neaptide.planner.recompute.chain.program import Hold
+from neaptide.planner.recompute.chain.program import ChainProgram, Hold
 from neaptide.planner.recompute.units import forward_units
 from neaptide.schedule.problem import compile_problem
-from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
+from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
+from neaptide_peers.strategies.revolve import least_runs
 from planner_problems import compiled, judge
 from strategies import graphs
 from together import together
+
+
+def blocks_of(step, most):
+    return find_blocks(forward_units(step, range(step.node_count)), most)
+
+
+def check(chain):
+    """Blocks share out units and the backward, and what enters a block is what crosses into it."""
+    forward, blocks = chain.forward, chain.blocks
+    made = [u for block in blocks for u in block.units]
+    assert made == [u.creator for u in forward.units.values() if not u.is_pinned]
+    assert blocks[-1].first == forward.turning
+    assert blocks[0].end == len(forward.order)
+    for before, block in pairwise(blocks):
+        assert before.first == block.end
+        assert before.leaving == block.entering
+    assert blocks[0].entering == ()
+    assert blocks[-1].leaving == ()
+    for block in blocks:
+        at_hand = {*block.units, *block.entering}
+        for unit in block.units:
+            assert all(o in at_hand or forward.units[o].is_pinned for o in forward.units[unit].operands)
+        for place in range(block.first, block.end):
+            reads = forward.reads[place - forward.turning]
+            assert all(u in at_hand or forward.units[u].is_pinned for u in reads)
+
+
+@together("most", [4, 16, 200])
+@together(
+    "made",
+    [transformer_step(layers=6), transformer_step(layers=6, dropout=True), conv_step(), pooled_step()],
+    ids=["transformer", "dropout", "conv", "pooled"],
+)
+def test_blocks_of_training_steps(made, most):
+    check(blocks_of(compiled(made), most))
+
+
+@given(st.data(), st.sampled_from([2, 16, 100]))
+def test_blocks_of_any_graph(data, most):
+    graph = data.draw(graphs(min_nodes=1))
+    check(blocks_of(compile_problem(graph, toy_registry()), most))
+
+
+def test_equal_layers_are_found_once(caplog):
+    with caplog.at_level(logging.INFO, logger="neaptide.planner.recompute.chain.blocks"):
+        chain = blocks_of(compiled(transformer_step(layers=12)), 16)
+    assert len(chain.blocks) >= 10
+    assert chain.distinct <= 4
+    assert f"{len(chain.blocks)} blocks, {chain.distinct} of them distinct" in caplog.text
+
+
+def test_more_cuts_give_more_blocks():
+    step = chain_step(60)
+    few, many = blocks_of(step, 5), blocks_of(step, 30)
+    assert 3 <= len(few.blocks) <= 8
+    assert len(few.blocks) < len(many.blocks) <= 45
+
+
+def test_blocks_of_other_sizes_or_times_are_not_equal():
+    step = compiled(transformer_step(layers=4, tokens=64))
+    other = compiled(transformer_step(layers=4, tokens=128))
+    assert blocks_of(step, 8).distinct == blocks_of(other, 8).distinct
+    chain = blocks_of(compiled(conv_step(blocks=6)), 8)
+    assert 1 < chain.distinct < len(chain.blocks)
+
+
+@together("length", [1, 2, 5, 9, 14])
+@together("places", [1, 2, 3, 5])
+def test_without_tapes_it_is_the_binomial_optimum(length, places):
+    # The input has a place; the state that runs forward has none there, but one in the program.
+    program = ChainProgram(revolve_costs(length), places, slots=places)
+    # All blocks but the last run forward a first time, which costs nothing in the program.
+    assert program.seconds(places) == least_runs(length, places) - (length - 1)
+
+
+def published(forward_s, tape, entering, room):
+    """Least seconds run again by the recurrence of rotor, over all states, in whole bytes."""
+
+    @cache
+    def least(m, a, b):
+        is_first = b == len(forward_s) - 1
+        run = 0.0 if is_first else forward_s[a]
+        best = math.inf
+        if a == b:
+            return run if tape[a] <= m else best
+        if tape[a] <= m:
+            best = run + least(m - tape[a], a + 1, b)
+        for cut in range(a + 1, b + 1):
+            if entering[cut] <= m:
+                runs = 0.0 if is_first else sum(forward_s[a:cut])
+                best = min(best, runs + least(m - entering[cut], cut, b) + least(m, a, cut - 1))
+        return best
+
+    return least(room, 0, len(forward_s) - 1)
+
+
+@together("seed", range(20))
+def test_with_one_option_it_is_the_published_recurrence(seed):
+    draw = random.Random(seed)
+    length = draw.randint(2, 7)
+    entering = [0] + [draw.randint(1, 4) for _ in range(length - 1)]
+    tape = [draw.randint(1, 6) + (entering[i + 1] if i + 1 < length else 0) for i in range(length)]
+    forward_s = [float(draw.randint(1, 9)) for _ in range(length)]
+    most = sum(tape)
+    program = ChainProgram(rotor_costs(forward_s, tape, entering), most, slots=most)
+    for room in range(most + 1):
+        assert program.seconds(room) == published(tuple(forward_s), tuple(tape), tuple(entering), room)
+
+
+@together("seed", range(10))
+def test_fewer_slots_never_promise_more(seed):
+    draw = random.Random(seed)
+    length = 6
+    entering = [0] + [draw.randint(10, 40) for _ in range(length - 1)]
+    tape = [draw.randint(30, 90) + (entering[i + 1] if i + 1 < length else 0) for i in range(length)]
+    costs = rotor_costs([float(draw.randint(1, 9)) for _ in range(length)], tape, entering)
+    most = sum(tape)
+    exact, coarse = ChainProgram(costs, most, slots=most), ChainProgram(costs, most, slots=40)
+    for room in range(0, most + 1, 17):
+        assert coarse.seconds(room) >= exact.seconds(room)
+
+
+def test_a_plan_of_much_room_holds_every_tape_and_one_of_little_cuts():
+    length = 8
+    costs = rotor_costs([1.0] * length, [3] * length, [0] + [1] * (length - 1))
+    program = ChainProgram(costs, 3 * length, slots=3 * length)
+    rich = program.plan(3 * length)
+    assert [hold.block for hold in rich if hold.option == 0] == list(range(length))
+    assert all(hold.first == length - 1 and hold.last == hold.block for hold in rich)
+    poor = program.plan(6)
+    assert {hold.option for hold in poor if hold.first == length - 1} > {None}
+    # What is made again for a backward is there only for those behind it.
+    assert any(hold.first < length - 1 for hold in poor)
+    assert program.plan(2) is None
+    assert program.seconds(2) == math.inf
+    assert program.seconds(-1) == math.inf
 
 
 def carried_out(step, forward, table):
