@@ -131,9 +131,9 @@ def test_every_method_runs_alone(method):
 
 
 def test_no_rule_is_below_the_answer():
-    for seed in range(5):
-        problem = random_plain(random.Random(seed), 60, steps=25, size=100)
-        best = best_layout(problem, Limits(work=100_000)).require().arena_bytes
+    for seed in range(2):
+        problem = random_plain(random.Random(seed), 40, steps=20, size=100)
+        best = best_layout(problem, Limits(work=20_000)).require().arena_bytes
         assert best <= min(rule(problem).arena_bytes for rule in RULES.values())
 
 

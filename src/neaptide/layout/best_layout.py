@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -80,19 +80,6 @@ def best_layout(
     )
 
 
-class FindLayout(Protocol):
-    """A peer: looks for the smallest arena, or for a layout within a capacity."""
-
-    def __call__(
-        self,
-        problem: LayoutProblem,
-        limits: Limits | None = None,
-        interrupt: threading.Event | None = None,
-        *,
-        capacity_bytes: int | None = None,
-    ) -> Outcome[Layout]: ...
-
-
 class _Portfolio:
     def __init__(
         self,
@@ -137,8 +124,8 @@ class _Portfolio:
 
     def _run(self, name: str) -> None:
         before, nodes = self.guard.seconds(), self.nodes
-        if name in _SPECIAL:
-            arena = _SPECIAL[name](self)
+        if name in STAGES:
+            arena = self._dive() if name == "dive" else self._valley()
         else:
             arena = self._peer(name) if name in LAYOUTS else self._rule(name)
         seconds, nodes = self.guard.seconds() - before, self.nodes - nodes
@@ -261,8 +248,9 @@ class _Portfolio:
 
     def _peer(self, name: str) -> int | None:
         limits = Limits(self.guard.remaining_s(), self.guard.limits.work, self.guard.limits.seed)
-        find: FindLayout = peer("layouts", name).find_layout
-        found = find(self.problem, limits, self.interrupt, capacity_bytes=self.capacity)
+        found: Outcome[Layout] = peer("layouts", name).find_layout(
+            self.problem, limits, self.interrupt, capacity_bytes=self.capacity
+        )
         if found.termination.bound is not None:
             self.lower = max(self.lower, int(found.termination.bound))
         return self._offer(found.value)
@@ -311,10 +299,6 @@ class _Portfolio:
         return Outcome(result, ended, outcome.seconds, outcome.work)
 
 
-_SPECIAL: Final[Mapping[str, Callable[[_Portfolio], int | None]]] = {
-    "dive": _Portfolio._dive,  # noqa: SLF001 - the table of this module's own methods
-    "valley": _Portfolio._valley,  # noqa: SLF001
-}
 STAGES: Final = ("dive", "valley")
 """What follows the first rule."""
 ALL: Final = "all"

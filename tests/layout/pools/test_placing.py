@@ -117,7 +117,7 @@ def test_no_buffers():
 
 
 def test_limits_and_interrupts_keep_the_first_answer():
-    pooled = random_pools(30, 40) or microcontroller()
+    pooled = random_pools(30, 15) or microcontroller()
     stop = threading.Event()
     stop.set()
     assert place_in_spaces(pooled, None, stop).value is not None

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from neaptide.layout.exact.sections import part_sections
 from neaptide.layout.exact.strip import Decision, Verdict
-from neaptide.layout.problem import LayoutProblem
+from neaptide.layout.problem import LayoutProblem, Part
 from neaptide.outcome import LimitGuard
 
 _DONE: Final = 1 << 80
@@ -27,16 +27,6 @@ _EXTRA_NODES: Final = 100  # of the first run, beyond four for each buffer
 _NOISE: Final = 0.3  # keys of a run are multiplied by 1 +- this
 _GROWTH: Final = 1.5  # of the node limit of a run: what is refuted in small problems is by a long run
 _Decided: TypeAlias = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _PartRange:
-    """A part on sections: `[first, last)`, bytes `[low, high)` of its buffer."""
-
-    first: int
-    last: int
-    low: int
-    high: int
 
 
 @dataclass(slots=True)
@@ -63,14 +53,14 @@ class RigidSearch:
         parts = part_sections(problem)
         self._count = len(problem)
         self._sections = parts.sections.count
-        self._parts: list[list[_PartRange]] = [[] for _ in range(self._count)]
+        self._parts: list[list[Part]] = [[] for _ in range(self._count)]
         columns = (parts.buffers, parts.sections.firsts, parts.sections.lasts, parts.lows, parts.highs)
         for buffer, first, last, low, high in zip(*(c.tolist() for c in columns), strict=True):
-            self._parts[buffer].append(_PartRange(first, last, low, high))
-        self._over: list[list[tuple[int, _PartRange]]] = [[] for _ in range(self._sections)]
+            self._parts[buffer].append(Part(first, last, low, high))
+        self._over: list[list[tuple[int, Part]]] = [[] for _ in range(self._sections)]
         for buffer, ranges in enumerate(self._parts):
             for part in ranges:
-                for section in range(part.first, part.last):
+                for section in range(part.start, part.end):
                     self._over[section].append((buffer, part))
         self._sizes = problem.sizes.tolist()
         self._fixed = [(i, b.offset) for i, b in enumerate(problem.buffers) if b.offset is not None]
@@ -81,9 +71,9 @@ class RigidSearch:
         self._meets = self._neighbours()
         self._twin_of = self._twins(problem)
 
-    def _neighbours(self) -> list[list[tuple[int, _PartRange, _PartRange]]]:
+    def _neighbours(self) -> list[list[tuple[int, Part, Part]]]:
         """By buffer, the others that it meets, with a part of its own and the other's part."""
-        meets: list[dict[tuple[int, _PartRange, _PartRange], None]] = [{} for _ in range(self._count)]
+        meets: list[dict[tuple[int, Part, Part], None]] = [{} for _ in range(self._count)]
         for over in self._over:
             for buffer, part in over:
                 for other, other_part in over:
@@ -115,7 +105,7 @@ class RigidSearch:
         most = 4.0 * self._count + _EXTRA_NODES
         while True:
             keys = [
-                (part[-1].last - part[0].first) * size
+                (part[-1].end - part[0].start) * size
                 for part, size in zip(self._parts, self._sizes, strict=True)
             ]
             noisy = [key * (1 + rng.uniform(-_NOISE, _NOISE)) if nodes else float(key) for key in keys]
@@ -186,7 +176,7 @@ class RigidSearch:
             if any(
                 floors[section] <= offset + part.low
                 for part in self._parts[buffer]
-                for section in range(part.first, part.last)
+                for section in range(part.start, part.end)
             )
         )
         if (floors, undecided, waiting) in refuted:
@@ -210,7 +200,7 @@ class RigidSearch:
         obstacles: list[list[tuple[int, int]]] = [[] for _ in range(self._sections)]
         for buffer, offset in pending:
             for part in self._parts[buffer]:
-                for section in range(part.first, part.last):
+                for section in range(part.start, part.end):
                     obstacles[section].append((offset + part.low, offset + part.high))
         for found in obstacles:
             found.sort()
@@ -246,7 +236,7 @@ class RigidSearch:
         """The lowest offset that floors allow, aligned; `_DONE` floors only lie below what is decided."""
         lowest = 0
         for part in self._parts[buffer]:
-            lowest = max(lowest, max(floors[part.first : part.last]) - part.low)
+            lowest = max(lowest, max(floors[part.start : part.end]) - part.low)
         step = self._steps[buffer]
         return -(-lowest // step) * step
 
@@ -270,7 +260,7 @@ class RigidSearch:
             is_below = offset + part.high <= where + other_part.low
             if not is_below and where + other_part.high > offset + part.low:
                 return None
-        part = next(p for p in self._parts[buffer] if p.first <= node.section < p.last)
+        part = next(p for p in self._parts[buffer] if p.start <= node.section < p.end)
         floors[node.section] = offset + part.high
         return (
             tuple(floors),
@@ -302,7 +292,7 @@ class RigidSearch:
         for other, part, other_part in self._meets[buffer]:
             if other in lowest:
                 single = is_single and len(self._parts[other]) == 1
-                if single and other_part.first <= section < other_part.last:
+                if single and other_part.start <= section < other_part.end:
                     continue  # it lies above here, so it cannot lie below anywhere
                 offset = max(lowest[other] + other_part.high - part.low, here + 1)
             elif other in decided:

