@@ -27,6 +27,9 @@ OPAQUE_RESULTS: Final[Mapping[str, int]] = {
     "aten.mkldnn_rnn_layer.default": 3,
     "aten._cudnn_rnn.default": 4,
     "aten.miopen_rnn.default": 4,
+    "aten.cudnn_batch_norm.default": 3,
+    "aten._batch_norm_with_update.default": 3,
+    "aten._batch_norm_with_update_functional.default": 3,
     "neaptide.get_rng_state.default": 0,
 }
 """Results in a library's own format, whose size no shape rule knows: position by op. What reads such an operand
