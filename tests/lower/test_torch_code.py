@@ -30,14 +30,21 @@ def code(graph, schedule=None, **options):
     return lower(graph, schedule or Schedule.program_order(graph), registry(), **options).source
 
 
+def check(recorder, graph, order=None):
+    """The text of a program that has the recorded bits and holds the predicted bytes, by default in program order."""
+    schedule = Schedule.program_order(graph) if order is None else Schedule.from_nodes(graph, order)
+    check_run(recorder, graph, schedule, executable(graph, schedule))
+    return code(graph, schedule)
+
+
 def test_the_check_notices_a_name_that_is_not_deleted():
     recorder = Recorder()
     h = recorder.call("aten.relu.default", recorder.input(torch.randn(3), "x"))
     h = recorder.call("aten.exp.default", recorder.call("aten.sigmoid.default", h))
     graph = recorder.finish([h])
+    check(recorder, graph)
     schedule = Schedule.program_order(graph)
     program = lower(graph, schedule, registry())
-    check_run(recorder, graph, schedule, Executable(program, name="whole"))
     kept = replace(program, source=program.source.replace("    del relu\n", ""))
     with pytest.raises(AssertionError):
         check_run(recorder, graph, schedule, Executable(kept, name="kept"))
@@ -87,11 +94,9 @@ def test_lines_know_their_nodes():
 
 def test_repeated_steps_say_so_and_use_the_same_names():
     recorder, graph = small_program()
-    schedule = Schedule.from_nodes(graph, [0, 1, 0, 1, 2])
-    text = code(graph, schedule)
+    text = check(recorder, graph, [0, 1, 0, 1, 2])
     assert "    mm = aten_mm_default(lambda_, weight)  # again, model.py:12\n" in text
     assert "    aten_relu__default(mm)  # model.py:13\n    del mm\n" in text
-    check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
 def test_names_of_values_do_not_shadow_what_the_program_needs():
@@ -105,8 +110,7 @@ def test_names_of_values_do_not_shadow_what_the_program_needs():
         y = recorder.call("aten.zeros_like.default", y, dtype=Named("dtype", "float32"))
         values.append(y)
     graph = recorder.finish(values)
-    schedule = Schedule.program_order(graph)
-    check_run(recorder, graph, schedule, executable(graph, schedule))
+    check(recorder, graph)
 
 
 def test_constants_short_long_empty_and_not_finite():
@@ -119,11 +123,9 @@ def test_constants_short_long_empty_and_not_finite():
     long = recorder.call(CONSTANT_OP, many, (2, 20), Named("dtype", "int64"), device)
     scalar = recorder.call(CONSTANT_OP, (True,), (), Named("dtype", "bool"), device)
     graph = recorder.finish([short, long, scalar])
-    text = code(graph)
+    text = check(recorder, graph)
     assert 'torch.tensor([[float("nan")], [float("-inf")]], dtype=torch.float32, device=device_cpu)' in text
     assert "torch.tensor(numbers_of_constant_1, dtype=torch.int64" in text
-    schedule = Schedule.program_order(graph)
-    check_run(recorder, graph, schedule, executable(graph, schedule))
     empty = Recorder()
     none = empty.call(CONSTANT_OP, (), (0, 3), Named("dtype", "float32"), device)
     graph = empty.finish([none])
@@ -138,10 +140,8 @@ def test_shape_only_operand_may_be_made_later_or_never_kept():
     zeros = recorder.call("aten.zeros_like.default", big)
     graph = recorder.finish([zeros])
     for order in ([0, 1], [1, 0]):
-        schedule = Schedule.from_nodes(graph, order)
-        text = code(graph, schedule)
+        text = check(recorder, graph, order)
         assert "zeros_like = aten_zeros_like_default(shape_of_relu, device=device_cpu)" in text
-        check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
 def test_batch_norm_is_repeated_by_its_stand_in_without_touching_the_statistics():
@@ -153,11 +153,8 @@ def test_batch_norm_is_repeated_by_its_stand_in_without_touching_the_statistics(
     )
     z = recorder.call("aten.relu_.default", y)
     graph = recorder.finish([z, saved])
-    schedule = Schedule.from_nodes(graph, [0, 1, 0, 1])
-    assert "aten__native_batch_norm_legit_no_stats(x, None, None, True, 0.1, 1e-05)  # again" in code(
-        graph, schedule
-    )
-    check_run(recorder, graph, schedule, executable(graph, schedule))
+    text = check(recorder, graph, [0, 1, 0, 1])
+    assert "aten__native_batch_norm_legit_no_stats(x, None, None, True, 0.1, 1e-05)  # again" in text
 
 
 def test_results_of_a_stand_in_are_put_where_the_operation_has_them():
