@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -15,7 +14,15 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.symbolic.size_expr import SizeExpr
-from step_checks import as_variant, assert_same_bits, joined, planned, program_order, verify
+from step_checks import (
+    as_variant,
+    assert_like_eager,
+    assert_same_bits,
+    joined,
+    planned,
+    program_order,
+    verify,
+)
 
 # -- arguments and results
 
@@ -53,11 +60,6 @@ def test_arguments_of_any_structure(make_args):
     run = PlannedStep(twin, None, as_variant(captured, program_order))
     for _ in range(3):
         assert torch.equal(run(*args, **kwargs), eager(*args, **kwargs))
-
-
-@dataclass
-class Metrics:
-    loss: torch.Tensor
 
 
 RESULTS = (
@@ -161,8 +163,7 @@ def test_modules():
     assert_same_bits(joined(*map(of_module, MODULES)))
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_autocast(inside):
+def under_autocast(inside):
     def factory():
         model = net()
         optimizer = torch.optim.AdamW(model.parameters())
@@ -174,10 +175,42 @@ def test_autocast(inside):
 
         return step if inside else torch.autocast("cpu", torch.bfloat16)(step), batch()
 
-    assert_same_bits(factory)
-    step, x = factory()
-    casts = [n for n in capture_step(step, (x,)).steady.graph.nodes if "_to_copy" in n.op]
-    assert casts
+    return factory
+
+
+def literals_made_in_the_step():
+    factors, model = [0.5, 1.5, 2.5], net()
+    optimizer = sgd(model)
+
+    def step(x):
+        weights = torch.tensor(factors) + torch.arange(3) + torch.ones(3)
+        return update((model(x) * weights).square().mean() + torch.tensor(1.0), optimizer)
+
+    return step, batch()
+
+
+def context_managers_in_the_step():
+    model, target = net(), net().requires_grad_(False)
+    optimizer = sgd(model)
+
+    def step(x):
+        with torch.no_grad():
+            goal = target(x)
+            for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
+                theirs.lerp_(mine, 0.1)
+        with contextlib.nullcontext(), torch.enable_grad():
+            loss = (model(x) - goal).square().mean()
+        return update(loss, optimizer)
+
+    return step, batch()
+
+
+def test_contexts_and_literals():
+    autocast = [under_autocast(inside) for inside in (True, False)]
+    assert_same_bits(joined(*autocast, literals_made_in_the_step, context_managers_in_the_step))
+    for factory in autocast:
+        step, x = factory()
+        assert [n for n in capture_step(step, (x,)).steady.graph.nodes if "_to_copy" in n.op]
 
 
 def test_autocast_around_the_call_is_guarded():
@@ -273,22 +306,6 @@ def test_unknown_operations_run_where_they_are_and_are_named():
 # -- numbers and literals
 
 
-def test_literals_made_in_the_step():
-    factors = [0.5, 1.5, 2.5]
-
-    def factory():
-        model = net()
-        optimizer = sgd(model)
-
-        def step(x):
-            weights = torch.tensor(factors) + torch.arange(3) + torch.ones(3)
-            return update((model(x) * weights).square().mean() + torch.tensor(1.0), optimizer)
-
-        return step, batch()
-
-    assert_same_bits(factory)
-
-
 def test_parameters_only_meant_for_reading_have_their_kinds():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     step = simple(model, sgd(model, momentum=0.9))
@@ -320,19 +337,12 @@ def test_same_tensor_twice_in_the_batch_may_differ_later():
     """Language models get `labels = input_ids`; a later batch may shift them."""
 
     def make():
-        torch.manual_seed(0)
         model = net()
         optimizer = sgd(model)
-
-        def step(batch):
-            return update(functional.mse_loss(model(batch["x"]), batch["y"][:, :3]), optimizer)
-
-        return step
+        return (lambda given: update(functional.mse_loss(model(given["x"]), given["y"][:, :3]), optimizer),)
 
     x, y = batch(), batch()
-    run, eager = planned(make(), {"x": x, "y": x}), make()
-    for other in (x, y, x):
-        assert torch.equal(run({"x": x, "y": other}), eager({"x": x, "y": other}))
+    assert_like_eager(make, 3, batches=lambda call: {"x": x, "y": (x, y, x)[call]})
 
 
 def test_model_without_bytes_is_captured_as_one_on_the_cpu():
@@ -379,23 +389,3 @@ def test_no_difference_is_hidden():
     outcome = verify(factory)
     assert not outcome.bitwise_equal
     assert outcome.max_abs_diff["parameters"] > 0
-
-
-def test_context_managers_in_the_step():
-    def factory():
-        model = net()
-        optimizer = sgd(model)
-        target = net().requires_grad_(False)
-
-        def step(x):
-            with torch.no_grad():
-                goal = target(x)
-                for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
-                    theirs.lerp_(mine, 0.1)
-            with contextlib.nullcontext(), torch.enable_grad():
-                loss = (model(x) - goal).square().mean()
-            return update(loss, optimizer)
-
-        return step, batch()
-
-    assert_same_bits(factory)

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import neaptide
+from frontends.steps import update
 from neaptide.errors import CaptureError
 from neaptide.frontends.dims.dynamic_dims import tensors_by_path
 from neaptide.frontends.objects.batch_objects import Unseen, flatten, flatten_with_path
@@ -135,18 +136,14 @@ def make(loss=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(batch):
-        optimizer.zero_grad()
         made = nn.functional.mse_loss(model(batch["x"]), batch["y"])
-        made = made if loss is None else loss(made, batch)
-        made.backward()
-        optimizer.step()
-        return made.detach()
+        return update(made if loss is None else loss(made, batch), optimizer)
 
     return step, model
 
 
 @together("kind", KINDS)
-def test_an_object_is_taken_apart_and_made_again(kind):
+def test_an_object_is_taken_apart_and_made_again_and_its_tensors_are_named(kind):
     batch = KINDS[kind](table())
     leaves, structure = flatten(((batch,), {}))
     assert not any(isinstance(leaf, Unseen) for leaf in leaves)
@@ -158,11 +155,6 @@ def test_an_object_is_taken_apart_and_made_again(kind):
     again_leaves, again_structure = flatten(((again,), {}))
     assert again_structure == structure
     assert all(one is other for one, other in zip(leaves, again_leaves, strict=True))
-
-
-@together("kind", KINDS)
-def test_tensors_are_named_as_the_user_reaches_them(kind):
-    batch = KINDS[kind](table())
     assert {"batch.x", "batch.y"} <= set(tensors_by_path(lambda batch: None, (batch,), {}))
 
 
