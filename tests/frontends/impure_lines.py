@@ -21,7 +21,16 @@ import numpy as np
 import torch
 
 from frontends import impure_steps
-from frontends.impure_steps import ELSEWHERE, GLOBAL_GENERATOR, NUMBERS, Noisy, Steps, moment
+from frontends.impure_steps import (
+    CONTEXT,
+    ELSEWHERE,
+    GLOBAL_GENERATOR,
+    NUMBERS,
+    Noisy,
+    Steps,
+    moment,
+    remembered,
+)
 
 REFUSED_LINES = {
     "numpy_generator": lambda self, x: self.scaled(x, self.generator.random()),
@@ -85,6 +94,27 @@ REFUSED_LINES = {
     "result_of_a_counter": lambda self, x: (self.scaled(x, 1.0), {"count": self.tick()}),
     "clock_in_a_backward": lambda self, x: self.scaled(
         Noisy.apply(self.model(x), self.sampler)[:, :1].expand(-1, 4), 1.0
+    ),
+    "writes_an_array": lambda self, x: (self.array.__iadd__(1), self.scaled(x, float(self.array[0]))),
+    "writes_part_of_an_array": lambda self, x: (self.part.__setitem__(0, 0.5), self.scaled(x, 1.0)),
+    "sorts_an_array": lambda self, x: (self.array.sort(), self.scaled(x, float(self.array[0]))),
+    "writes_bytes": lambda self, x: (self.bytes.append(1), self.scaled(x, len(self.bytes))),
+    "writes_packed_numbers": lambda self, x: (
+        self.packed.__setitem__(0, 2.0),
+        self.scaled(x, self.packed[0]),
+    ),
+    "writes_a_view_of_bytes": lambda self, x: (self.view.__setitem__(0, 1), self.scaled(x, self.view[0])),
+    "writes_numbers_of_c": lambda self, x: (
+        self.c_numbers.__setitem__(0, 1),
+        self.scaled(x, self.c_numbers[0]),
+    ),
+    "adds_to_a_set": lambda self, x: (self.members.add(len(self.members) + 1), self.scaled(x, 2.0)),
+    "grows_a_queue": lambda self, x: (self.queue.append(3.0), self.scaled(x, self.queue[0])),
+    "tallies": lambda self, x: (self.tally.update(steps=1), self.scaled(x, self.tally["steps"])),
+    "counts_in_a_context": lambda self, x: (CONTEXT.set(CONTEXT.get() + 1), self.scaled(x, CONTEXT.get())),
+    "counts_on_a_function": lambda self, x: (
+        setattr(remembered, "calls", 1),
+        self.scaled(x, remembered.calls),
     ),
     "clock_behind_the_update": lambda self, x: self.scaled(x, 1.0) * self.sampler.clock(),
 }

@@ -133,8 +133,6 @@ def remembered():
 class Steps:
     """A step for each kind; `scaled(x, number)` is a training step whose loss is scaled by the number."""
 
-    """A step for each kind; `scaled(x, number)` is a training step whose loss is scaled by the number."""
-
     def __init__(self, folder):
         LOCAL.calls = Warm.total = 0
         torch.manual_seed(0)
@@ -227,54 +225,6 @@ class Steps:
     def reads_a_socket(self, x):
         self.ends[0].setblocking(False)  # HERE
         return self.scaled(x, 1.0)
-
-    def writes_an_array(self, x):
-        self.array += 1  # HERE
-        return self.scaled(x, float(self.array[0]))
-
-    def writes_part_of_an_array(self, x):
-        self.part[0] = 0.5  # HERE
-        return self.scaled(x, float(self.array[1]))
-
-    def sorts_an_array(self, x):
-        self.array.sort()  # HERE
-        return self.scaled(x, float(self.array[0]))
-
-    def writes_bytes(self, x):
-        self.bytes[0] += 1  # HERE
-        return self.scaled(x, self.bytes[0])
-
-    def writes_packed_numbers(self, x):
-        self.packed[0] += 1.0  # HERE
-        return self.scaled(x, self.packed[0])
-
-    def writes_a_view_of_bytes(self, x):
-        self.view[0] += 1  # HERE
-        return self.scaled(x, self.view[0])
-
-    def writes_numbers_of_c(self, x):
-        self.c_numbers[0] += 1  # HERE
-        return self.scaled(x, self.c_numbers[0])
-
-    def adds_to_a_set(self, x):
-        self.members.add(len(self.members) + 1)  # HERE
-        return self.scaled(x, len(self.members))
-
-    def grows_a_queue(self, x):
-        self.queue.append(3.0)  # HERE
-        return self.scaled(x, self.queue[0])
-
-    def tallies(self, x):
-        self.tally["steps"] += 1  # HERE
-        return self.scaled(x, self.tally["steps"])
-
-    def counts_in_a_context(self, x):
-        CONTEXT.set(CONTEXT.get() + 1)  # HERE
-        return self.scaled(x, CONTEXT.get())
-
-    def counts_on_a_function(self, x):
-        remembered.calls = getattr(remembered, "calls", 0) + 1  # HERE
-        return self.scaled(x, remembered.calls)
 
     def clock_of_a_library(self, x):
         number = self.sampler.clock()
