@@ -113,7 +113,7 @@ REFUSED_LINES = {
     "tallies": lambda self, x: (self.tally.update(steps=1), self.scaled(x, self.tally["steps"])),
     "counts_in_a_context": lambda self, x: (CONTEXT.set(CONTEXT.get() + 1), self.scaled(x, CONTEXT.get())),
     "counts_on_a_function": lambda self, x: (
-        setattr(remembered, "calls", 1),
+        setattr(remembered, "calls", getattr(remembered, "calls", 0) + 1),
         self.scaled(x, remembered.calls),
     ),
     "clock_behind_the_update": lambda self, x: self.scaled(x, 1.0) * self.sampler.clock(),
