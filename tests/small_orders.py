@@ -12,34 +12,6 @@ from neaptide.schedule.order.regions.segments import Segment
 from neaptide.schedule.order.steps import Coupling, Steps
 
 
-def random_problem(
-    rng: random.Random, count: int, *, in_place: bool = False, mutation: bool = False
-) -> OrderProblem:
-    density = rng.choice([0.1, 0.2, 0.35])
-    storages: list[OrderStorage] = []
-    ops: list[OrderOp] = []
-
-    def storage(**flags: bool) -> int:
-        storages.append(OrderStorage(f"s{len(storages)}", rng.randint(0, 9), **flags))
-        return len(storages) - 1
-
-    inputs = [
-        storage(resident=rng.random() < 0.2, output=rng.random() < 0.1) for _ in range(rng.randint(0, 2))
-    ]
-    made: list[int] = []
-    for index in range(count):
-        reads = [s for s in made if rng.random() < density][:4] + [s for s in inputs if rng.random() < 0.2]
-        writes = [storage(output=rng.random() < 0.1) for _ in range(rng.choice([1, 1, 1, 2]))]
-        pairs = ((writes[0], rng.choice(reads)),) if in_place and reads and rng.random() < 0.6 else ()
-        made += writes
-        if mutation and reads and rng.random() < 0.2:
-            writes = [*writes, rng.choice(reads)]
-        after = tuple(other for other in range(index) if rng.random() < 0.05)
-        workspace = rng.choice([0, 0, rng.randint(0, 12)])
-        ops.append(OrderOp(f"o{index}", tuple(reads), tuple(writes), workspace, pairs, after))
-    return OrderProblem(tuple(storages), tuple(ops))
-
-
 def from_edges(
     nbytes: Sequence[int], edges: Sequence[tuple[int, int]], workspace: Sequence[int] | None = None
 ) -> OrderProblem:

@@ -59,7 +59,7 @@ class Tasks:
         return self.compute
 
     def add(self, schedule, seconds_of, bytes_of, loops=None):
-        """The steps of a schedule; gives the first task of each step, `None` where a loop has none of its own.
+        """The steps of a schedule.
 
         Args:
             schedule: its steps.
@@ -67,25 +67,20 @@ class Tasks:
             bytes_of: of a storage.
             loops: what adds the tasks of a step that runs a loop; falsy where the step is one task.
         """
-        firsts, open_copies = [], {}
+        open_copies = {}
         for step in schedule.steps:
             key = (step.target, step.occurrence)
             if step.runs_node:
-                before = len(self.all)
-                if loops is not None and loops(step):
-                    firsts.append(self.all[before] if len(self.all) > before else None)
-                else:
-                    firsts.append(self._on_compute(seconds_of(step)))
+                if loops is None or not loops(step):
+                    self._on_compute(seconds_of(step))
             elif step.kind == "wait":
-                firsts.append(self._on_compute(0.0, [open_copies.pop(key)]))
+                self._on_compute(0.0, [open_copies.pop(key)])
             else:
                 machine, link = ("out", OUT) if step.kind == "store" else ("back", BACK)
                 seconds = link.latency_s + bytes_of(step.target) / link.bandwidth_bytes_per_s
                 task = Task(machine, seconds, [] if self.compute is None else [self.compute])
                 open_copies[key] = task
                 self.all.append(task)
-                firsts.append(task)
-        return firsts
 
     def add_graph(self, graph, schedule, seconds_of, binding=None, *, call_s):
         """The steps of a schedule with all trips of its loops; `seconds_of` is asked for a graph, a node and sizes.

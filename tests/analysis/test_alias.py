@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from neaptide.analysis.alias import alias_operand, is_pure_view, values_by_storage, view_base
-from neaptide.errors import VerifyError
+from neaptide.analysis.alias import is_pure_view, view_base
 from neaptide.ir.builder import GraphBuilder
 from neaptide_corpus.training_steps import toy_registry
 
@@ -20,12 +17,6 @@ def graph_of_views():
     return b.finish(), {"x": x, "a": a, "v": v, "w": w, "r": r, "u": u}
 
 
-def test_values_by_storage_gathers_aliases():
-    graph, ids = graph_of_views()
-    shared = values_by_storage(graph)[graph.values[ids["a"]].storage]
-    assert shared == (ids["a"], ids["v"], ids["w"], ids["r"], ids["u"])
-
-
 def test_view_base_stops_at_the_creator_and_at_results_in_place():
     graph, ids = graph_of_views()
     assert view_base(graph, ids["w"]) == ids["a"]
@@ -36,9 +27,3 @@ def test_view_base_stops_at_the_creator_and_at_results_in_place():
 def test_only_nodes_without_new_bytes_or_writes_are_pure_views():
     graph, _ = graph_of_views()
     assert [is_pure_view(graph, node) for node in graph.nodes] == [False, True, True, False, True]
-
-
-def test_alias_operand_refuses_a_storage_that_no_input_sees():
-    graph, ids = graph_of_views()
-    with pytest.raises(VerifyError, match="without an input on it"):
-        alias_operand(graph, graph.nodes[1], graph.values[ids["x"]].storage)

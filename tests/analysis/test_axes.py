@@ -365,14 +365,3 @@ def test_overlapping_windows_need_a_halo():
     assert found.conditions == (Condition(p.graph.producer(y), Need.HALO),)
     (line,) = found.members.values()
     assert (line.axis.window.kernel, line.axis.window.stride, line.axis.window.before) == (3, 2, 1)
-
-
-def test_distances_of_rows_to_one_another_run_in_parts_of_the_batch_alone():
-    p = Play()
-    x, grad = p.input("x", (7, 5, 4)), p.input("grad", (7, 5, 5))
-    far = p.run("aten._cdist_forward.default", x, x, 2.0, 2, to="far: f32[7, 5, 5]")
-    back = p.run("aten._cdist_backward.default", grad, x, x, 2.0, far, to="back: f32[7, 5, 4]")
-    found = p.follow({x: Along(0), grad: Along(0)}, 7, (back,))
-    assert not found.barriers
-    assert found.axes[back] == Along(0)
-    assert follow(p.graph, registry(), {x: Along(1)}, 5).barriers

@@ -39,15 +39,6 @@ def test_a_recomputation_starts_a_new_instance_and_ends_the_old_one_at_its_last_
     assert bindings == [(0, 0, 2), (1, 3, 5)]
 
 
-def test_inputs_and_outputs_are_there_to_the_end():
-    graph, ids = small()
-    live = compute_liveness(graph, Schedule.program_order(graph))
-    spans = {i.storage: (i.start, i.end, i.is_resident) for i in live.instances}
-    assert spans[graph.values[ids["x"]].storage] == (0, 4, True)
-    assert spans[graph.values[ids["d"]].storage] == (3, 4, False)
-    assert all(ids["x"] not in dead and ids["d"] not in dead for dead in live.deaths)
-
-
 def test_frees_stand_behind_the_last_step_of_an_instance():
     graph, ids = small()
     storage = {name: graph.values[v].storage for name, v in ids.items()}

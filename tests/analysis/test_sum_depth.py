@@ -22,7 +22,6 @@ from together import together
 
 ATEN = torch.ops.aten
 SIZES = st.integers(1, 6)
-PLANE = [1, 1]
 
 
 def depth(op, *args, **kwargs):

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.analysis.legality import check_schedule
-from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
@@ -244,20 +243,6 @@ def test_bytes_follow_from_the_order_of_the_steps_alone():
     assert profile.host_bytes_at == (0, 0, 16, 16, 16, 0, 0)
     assert profile.peak_host_bytes == 16
     assert memory_profile(graph, schedule, device="cuda:0").peak_host_bytes == 0
-
-
-def test_frees_are_put_beside_transfers():
-    graph, storages = program()
-    schedule = steps_of(graph, storages, "0 1 2 store a 3 wait a 4 load a wait a 5 6")
-    freed = with_frees(graph, schedule)
-    check_schedule(graph, freed, REGISTRY)
-    assert with_frees(graph, freed) == freed
-    assert [str(step) for step in freed.steps if not step.runs_node] == [
-        *(f"store {storages['a']}", f"wait {storages['a']}"),
-        *(f"load {storages['a']}", f"wait {storages['a']}"),
-        f"free {storages['a']}",
-        f"free {graph.values[graph.nodes[4].outputs[0]].storage}",
-    ]
 
 
 @given(st.data())

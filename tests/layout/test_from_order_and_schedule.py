@@ -22,7 +22,7 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.random_orders import layered
-from small_orders import random_problem
+from schedule.order.order_problems import random_problem
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))
@@ -81,7 +81,7 @@ def test_a_schedule_with_transfers_is_refused():
 @given(st.integers(0, 10**6), st.integers(1, 9), st.booleans())
 @settings(deadline=None)
 def test_live_bytes_are_the_peak_of_the_order_when_nothing_is_taken_over(seed, count, in_place):
-    problem = random_problem(random.Random(seed), count, in_place=in_place)
+    problem = random_problem(seed, count, in_place=in_place)
     order = tuple(range(problem.op_count))
     assert live_bytes(order_buffers(problem, order)) >= evaluate_order(problem, order).peak_bytes
     if not any(op.in_place for op in problem.ops):

@@ -19,7 +19,6 @@ from neaptide.ir.schedule import BETWEEN, HostStay
 from neaptide.ir.values import Kind
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.state_bounds import lower_bound_with_state_between
 from neaptide.schedule.staying import with_stays
 from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
@@ -63,7 +62,8 @@ def test_bytes_and_seconds_are_those_of_the_judge(data, scratch, is_state):
     graph = data.draw(graphs(min_nodes=2))
     graph = as_state(graph) if is_state else graph
     workspace = {node.id: scratch * (node.id % 3) for node in graph.nodes}
-    problem = compile_problem(graph, REGISTRY, workspace=workspace)
+    seconds = [node.id % 5 / 4 for node in graph.nodes]
+    problem = compile_problem(graph, REGISTRY, workspace=workspace, seconds=seconds, random_state_seconds=0.5)
     order = data.draw(schedules(graph))
     evaluator = Evaluator(problem, [step.target for step in order.node_steps()])
     if not any(map(problem.moved_bytes, range(len(problem.creator)))):
@@ -87,7 +87,7 @@ def test_bytes_and_seconds_are_those_of_the_judge(data, scratch, is_state):
     assert (found.peak, found.peak_without_workspace, found.peak_host_bytes) == (
         *(profile.peak_with_workspace_bytes, profile.peak_bytes, profile.peak_host_bytes),
     )
-    assert found.peak >= lower_bound_with_state_between(problem)
+    assert found.peak >= problem.lower_bound_with_state_between
     nbytes = [problem.moved_bytes(stay.storage) for stay in stays]
     times = OffloadClock.of(evaluator, OUT, BACK).play([stay.positions for stay in stays], nbytes)
     assert times.exposed_s == pytest.approx(simulate_timeline(problem, schedule, OUT, BACK).exposed_s)

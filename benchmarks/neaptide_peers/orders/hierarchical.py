@@ -14,7 +14,7 @@ from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.evaluate import check_order, evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.result import FoundOrder
-from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
+from neaptide.schedule.order.search.downsets import DownsetSearch, search_both_ways
 from neaptide.schedule.order.search.improve import improve_peak
 from neaptide.schedule.order.search.lattice import Lattice, mask_of
 from neaptide.schedule.order.steps import to_steps
@@ -131,16 +131,13 @@ class _Hierarchy:
         for method in ALL_LISTS.values():
             self._offer(expand(runs, method(coarse)))
         lower = self.lower
-        for reverse in (False, True):
-            if self.peak <= lower:
-                break
-            search = DownsetSearch(Lattice(steps, reverse=reverse), lower_bytes=lower, upper_bytes=self.peak)
-            end = search.advance(self.guard, states)
-            lower = search.lower_bytes
+        if self.peak > lower:
+            lattices = (Lattice(steps, reverse=reverse) for reverse in (False, True))
+            search = search_both_ways(
+                lattices, lower_bytes=lower, upper_bytes=self.peak, guard=self.guard, states=states
+            )
             if search.order is not None:
                 self._offer(expand(runs, search.order))
-            if end is not SearchEnd.OPEN:
-                break
         polished = improve_peak(
             self.steps, self.order, guard=self.guard, lower_bytes=self.lower, states=_LEAF_STATES
         )

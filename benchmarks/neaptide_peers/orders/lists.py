@@ -6,13 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from neaptide.schedule.order.heuristics import (
-    LIST_METHODS,
-    DownsetState,
-    ListMethod,
-    Order,
-    order_by_priority,
-)
+from neaptide.schedule.order.heuristics import DownsetState, Order, backward_list, lpmf, order_by_priority
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import created_bytes
 from neaptide.schedule.order.steps import to_steps
@@ -93,14 +87,13 @@ LISTS: Final[Mapping[str, _OfProblem]] = MappingProxyType(
     }
 )
 """As `neaptide.named_peers.LISTS` names them."""
-
-
-def _of_problem(method: ListMethod) -> _OfProblem:
-    return lambda problem: method(to_steps(problem))
-
-
 ALL_LISTS: Final[Mapping[str, _OfProblem]] = MappingProxyType(
-    {**{name: _of_problem(method) for name, method in LIST_METHODS.items()}, **LISTS}
+    {
+        "program_order": lambda problem: tuple(range(problem.op_count)),
+        "backward_list": lambda problem: backward_list(to_steps(problem)),
+        "lpmf": lambda problem: lpmf(to_steps(problem)),
+        **LISTS,
+    }
 )
 """With those of the default, to compare."""
 

@@ -12,13 +12,16 @@ from math import isqrt
 from typing import Final
 
 from neaptide.errors import SymbolicError
-from neaptide.schedule.symbolic.peaks import largest, proved_excess
+from neaptide.schedule.symbolic.peaks import is_covered, largest
 from neaptide.symbolic.dims import Dim, Relation
-from neaptide.symbolic.relations import SizeRelations
+from neaptide.symbolic.relations import KnownSize, SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
 _SMALLEST_WIDTH: Final = 2  # a range that is cut has at least as many sizes
 _BEYOND: Final = 4  # a range without end is cut this many times its lower end above it
+
+# Shares that are tried, in thousandths: what is proved is one of them.
+_LADDER: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 Peak = Sequence[SizeExpr]
 
@@ -89,6 +92,22 @@ def _part(dims: tuple[Dim, ...], relations: Sequence[Relation], peaks: Sequence[
     shares = [proved_excess(store, known[order], other) for other in known]
     proved = [share for share in shares if share is not None]
     return RangePart(dims, order, max(proved) if len(proved) == len(shares) else None, seen[order])
+
+
+def proved_excess(
+    store: SizeRelations, peak: Sequence[KnownSize], others: Sequence[KnownSize]
+) -> Fraction | None:
+    """The least share that is proved: for every shape one peak is at most `1 + share` times another; None without proof.
+
+    It is where every expression of one is at most `1 + share` times some expression of the other.
+    """
+    left = list(peak)
+    for thousandths in _LADDER:
+        raised = [size * (1000 + thousandths) for size in others]
+        left = [size for size in left if not is_covered(store, size * 1000, raised)]
+        if not left:
+            return Fraction(thousandths, 1000)
+    return None
 
 
 def _halves(part: RangePart) -> tuple[tuple[Dim, ...], tuple[Dim, ...]] | None:

@@ -105,8 +105,9 @@ def pumpkin_order(
     kind = f"a pumpkin of {len(whole.pumpkin.chains)} chains"
     work = guard.limits.work
     left = state_limit if work is None else min(state_limit, work)
+    before = guard.work
     found = order_pumpkin(whole.pumpkin, left, guard)
-    guard.exhausted(min(found.states, left))
+    guard.exhausted(max(0, min(found.states, left) - (guard.work - before)))
     if found.order is None:
         return guard.finish(None, bound=per_op_bound(problem), detail=f"{kind}; {found.reason}")
     return _proved(problem, guard, (*whole.before, *found.order, *whole.behind), kind)

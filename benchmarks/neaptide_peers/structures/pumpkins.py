@@ -22,10 +22,10 @@ from neaptide.schedule.order.regions.segments import (
     canonical,
     flatten,
     merge_independent,
-    peak_rise,
 )
 from neaptide.schedule.order.steps import Coupling, Steps, to_steps
 from neaptide_peers.structures.refusal import Refusal, refuse_pins
+from neaptide_peers.structures.up_heap import peak_rise
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def order_pumpkin(pumpkin: Pumpkin, state_limit: int, guard: LimitGuard | None =
     Args:
         pumpkin: with at least one chain, none empty.
         state_limit: most downsets or splits.
-        guard: asked for time and interrupts, not charged; when it says stop the answer is a bound too.
+        guard: charged with downsets; when it says stop the answer is a bound too.
     """
     splits = count_splits(pumpkin)
     if splits <= state_limit and splits <= 1 << len(pumpkin.chains):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from neaptide.errors import VerifyError
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, merge_independent, peak_rise
+from neaptide.schedule.order.regions.segments import Segment, canonical, flatten, merge_independent
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.structures.refusal import Refusal, refuse_couplings
-from neaptide_peers.structures.up_heap import UpHeap
+from neaptide_peers.structures.up_heap import UpHeap, peak_rise
 
 
 @dataclass(frozen=True, slots=True)

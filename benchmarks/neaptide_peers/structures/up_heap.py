@@ -8,6 +8,15 @@ from collections.abc import Iterable
 from neaptide.schedule.order.regions.segments import Rope, Segment
 
 
+def peak_rise(segments: Iterable[Segment]) -> int:
+    """Highest bytes above the start while the segments run in order; 0 for none."""
+    level = peak = 0
+    for segment in segments:
+        peak = max(peak, level + segment.rise)
+        level += segment.delta
+    return peak
+
+
 class UpHeap:
     """Segments of profiles that only climb, kept so that two heaps join cheaply and the last segment is at hand.
 

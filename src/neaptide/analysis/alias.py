@@ -7,21 +7,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 
 
-def values_by_storage(graph: Graph) -> list[tuple[int, ...]]:
-    """For each storage the ids of the values that see it, ascending. O(values)."""
-    sets: list[list[int]] = [[] for _ in graph.storages]
-    for value in graph.values:
-        if value.storage is not None:
-            sets[value.storage].append(value.id)
-    return [tuple(values) for values in sets]
-
-
 def alias_operand(graph: Graph, node: Node, storage: int) -> int:
-    """The input through which a view or in-place node sees an existing storage: the first one on it.
-
-    Raises:
-        VerifyError: when no input sees the storage, so that nothing says which instance is meant.
-    """
+    """The input through which a view or in-place node sees an existing storage: the first one on it."""
     for value in node.inputs:
         if graph.values[value].storage == storage:
             return value

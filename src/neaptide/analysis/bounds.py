@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from neaptide.analysis.loops import NOTHING_IN_BODIES, Binding, InBodies, trips
-from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, on_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 
@@ -34,14 +35,8 @@ def lower_bound_bytes(
     has what is known beside its graph. `in_parts` has the bytes, by node and storage, that must be there of a storage while
     the node runs, where that may be less than all of it.
     """
-    facts = _Facts(graph, binding, workspace, storage_bytes, device, lower_bound_bytes, in_bodies)
-    most = sum(facts.size(s) for s in facts.outputs)
-    for node in graph.nodes:
-        there = (
-            min(facts.size(s), in_parts.get((node.id, s), facts.size(s))) for s in facts.touched[node.id]
-        )
-        most = max(most, sum(there) + facts.scratch[node.id])
-    return facts.resident + most
+    held, scratch = _held(graph, binding, workspace, storage_bytes, device, lower_bound_bytes, in_bodies)
+    return held.least(scratch, in_parts)
 
 
 def order_lower_bound_bytes(
@@ -59,73 +54,79 @@ def order_lower_bound_bytes(
     or that is an output. A loop whose workspace is not given is charged with this bound of its body. At least
     `lower_bound_bytes`.
     """
-    facts = _Facts(graph, binding, workspace, storage_bytes, device, order_lower_bound_bytes, in_bodies)
-    sizes = [facts.size(s.id) for s in graph.storages]
-    return facts.resident + most_forced_bytes(
-        facts.created, facts.touched, facts.outputs, predecessors(graph), sizes, facts.scratch
+    held, scratch = _held(
+        graph, binding, workspace, storage_bytes, device, order_lower_bound_bytes, in_bodies
     )
+    return held.in_order(scratch)
 
 
-def most_forced_bytes(
-    created: Sequence[Iterable[int]],
-    touched: Sequence[Iterable[int]],
-    outputs: Iterable[int],
-    before: Sequence[Iterable[int]],
-    sizes: Sequence[int],
-    scratch: Sequence[int],
-) -> int:
-    """Bytes that the worst node forces to be there in any order: see `order_lower_bound_bytes`.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What nodes of a legal order create and touch, and outputs: storages by index, those of the caller without bytes."""
 
-    Args:
-        created: by node, in a legal order, the storages that it creates.
-        touched: by node, the storages that it needs or makes, of those that a node creates.
-    """
-    made = [_mask(storages) for storages in created]
-    for node, earlier in enumerate(before):
-        for other in earlier:
-            made[node] |= made[other]
-    kept = _mask(outputs)
-    needed = [kept | _mask(storages) for storages in touched]
-    for node in reversed(range(len(needed))):
-        for other in before[node]:
-            needed[other] |= needed[node]
-    weights = np.array(sizes, dtype=np.int64)
-    forced = [_weight(m & n, weights) + s for m, n, s in zip(made, needed, scratch, strict=True)]
-    return max(_weight(kept, weights), *forced) if forced else _weight(kept, weights)
+    created: Sequence[Iterable[int]]
+    touched: Sequence[Iterable[int]]
+    outputs: Collection[int]
+    before: Sequence[Iterable[int]]
+    sizes: Sequence[int]
+    resident_bytes: int
 
-
-class _Facts:
-    """Sizes and uses of the storages that the program creates on one device."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        binding: Mapping[str, int] | None,
-        workspace: Mapping[int, int] | None,
-        storage_bytes: Mapping[int, int] | None,
-        device: str | None,
-        bound: Callable[..., int],
-        in_bodies: InBodies,
-    ) -> None:
-        sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
-        where = device if device is not None else main_device(graph, sizes)
+    @staticmethod
+    def of(graph: Graph, sizes: tuple[int, ...], device: str) -> Held:
+        """Of a graph with sizes of its storages, on a device. O(size of the graph)."""
         owned = set(graph.input_storages())
-        self._counted = [0 if s.id in owned or s.device != where else sizes[s.id] for s in graph.storages]
-        self.resident = sum(sizes[s] for s in owned if graph.storages[s].device == where)
-        self.outputs = set(graph.output_storages()) - owned
-        self.created = [set(graph.created_storages(node)) for node in graph.nodes]
-        self.touched = []
+        touched = []
         for node in graph.nodes:
             values = (*needed_inputs(graph, node), *node.outputs)
-            self.touched.append({s for v in values if (s := graph.values[v].storage) is not None} - owned)
-        scratch = {**least_loop_bytes(graph, binding, bound, in_bodies), **(workspace or {})}
-        self.scratch = [
-            scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
-        ]
+            touched.append({s for v in values if (s := graph.values[v].storage) is not None} - owned)
+        return Held(
+            [graph.created_storages(node) for node in graph.nodes],
+            touched,
+            set(graph.output_storages()) - owned,
+            predecessors(graph),
+            [0 if s.id in owned or s.device != device else sizes[s.id] for s in graph.storages],
+            sum(sizes[s] for s in owned if graph.storages[s].device == device),
+        )
 
-    def size(self, storage: int) -> int:
-        """Bytes that count on the device beyond what is resident."""
-        return self._counted[storage]
+    def least(self, scratch: Sequence[int], in_parts: Mapping[tuple[int, int], int] = _WHOLE) -> int:
+        """Bytes that no schedule has a lower peak than; see `lower_bound_bytes`."""
+        sizes = self.sizes
+        most = sum(sizes[s] for s in self.outputs)
+        for node, storages in enumerate(self.touched):
+            there = (min(sizes[s], in_parts.get((node, s), sizes[s])) for s in storages)
+            most = max(most, sum(there) + scratch[node])
+        return self.resident_bytes + most
+
+    def in_order(self, scratch: Sequence[int]) -> int:
+        """Bytes that no schedule without recomputation has a lower peak than; see `order_lower_bound_bytes`."""
+        made = [_mask(storages) for storages in self.created]
+        for node, earlier in enumerate(self.before):
+            for other in earlier:
+                made[node] |= made[other]
+        kept = _mask(self.outputs)
+        needed = [kept | _mask(storages) for storages in self.touched]
+        for node in reversed(range(len(needed))):
+            for other in self.before[node]:
+                needed[other] |= needed[node]
+        weights = np.array(self.sizes, dtype=np.int64)
+        forced = (_weight(m & n, weights) + s for m, n, s in zip(made, needed, scratch, strict=True))
+        return self.resident_bytes + max(_weight(kept, weights), *forced, 0)
+
+
+def _held(
+    graph: Graph,
+    binding: Mapping[str, int] | None,
+    workspace: Mapping[int, int] | None,
+    storage_bytes: Mapping[int, int] | None,
+    device: str | None,
+    bound: Callable[..., int],
+    in_bodies: InBodies,
+) -> tuple[Held, tuple[int, ...]]:
+    """With scratch bytes by node."""
+    sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
+    where = device if device is not None else main_device(graph, sizes)
+    scratch = {**least_loop_bytes(graph, binding, bound, in_bodies), **(workspace or {})}
+    return Held.of(graph, sizes, where), on_device(graph, where, scratch)
 
 
 def least_loop_bytes(

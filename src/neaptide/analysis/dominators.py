@@ -6,11 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def immediate_dominators(order: Sequence[int], predecessors: Sequence[Iterable[int]], root: int) -> list[int]:
-    """By node, its immediate dominator; the root's is itself, -1 for nodes not in `order`. O(E log V).
-
-    Args:
-        order: nodes in topological order, the root first; every other one has a predecessor in it.
-    """
+    """Immediate dominators in topological order; the root's is itself, -1 for nodes not in `order`. O(E log V)."""
     size = len(predecessors)
     parent, jump, depth = [-1] * size, [-1] * size, [0] * size
     parent[root] = jump[root] = root
@@ -48,10 +44,7 @@ def entry_exit_pairs(
     """Forks with the node that all paths from them pass, and joins with the node that all paths to them pass.
 
     Between such a pair lies everything that a fork leads to without meeting the rest, or a join comes from. Inner
-    pairs come before those around them.
-
-    Args:
-        order: all nodes in topological order, one root first and one end last.
+    pairs come before those around them. `order` is topological, one root first and one end last.
     """
     above = immediate_dominators(order, predecessors, order[0])
     below = immediate_dominators(order[::-1], successors, order[-1])

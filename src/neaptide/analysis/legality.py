@@ -33,26 +33,19 @@ class _Instance:
 
 
 def check_schedule(graph: Graph, schedule: Schedule, registry: OpRegistry) -> None:
-    """Check that a schedule computes what the graph computes.
+    """Check that a schedule computes what the graph computes; errors name the step and the rule that it breaks.
 
     Every node runs at least once; first executions come after all their predecessors, so that none crosses the border
     of a segment; every needed operand is bound, not freed, and at the version that the capture recorded, in repetitions as well; nothing is repeated
     that `analysis.replay.repeat_rule` refuses; at the end every output holds its final version. What is stored on the
     host is away only while nothing touches it (`analysis.transfer_legality`). The orders of bodies are checked as well.
-
-    Raises:
-        VerifyError: naming the step and the rule that it breaks.
     """
     check_bodies(graph, schedule.bodies, registry)
     _Checker(graph, registry).run(schedule)
 
 
 def check_bodies(graph: Graph, bodies: Bodies, registry: OpRegistry) -> None:
-    """Check that the orders of bodies compute what the bodies compute, as `check_schedule` does.
-
-    Raises:
-        VerifyError: naming the loop, the step and the rule that it breaks.
-    """
+    """Check that the orders of bodies compute what the bodies compute, as `check_schedule` does."""
     for number, order in bodies.items():
         if not (0 <= number < len(graph.nodes) and graph.nodes[number].regions):
             raise VerifyError(f"node {number} has an order for a body, and is no loop")

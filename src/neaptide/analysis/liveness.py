@@ -6,7 +6,6 @@ A name that dies after the step at position p has `end == p + 1`: during p it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,13 +18,9 @@ from neaptide.ir.schedule import Schedule, Step, StepKind
 
 @dataclass(slots=True)
 class Binding:
-    """One span during which a name is bound.
+    """One span of a name, from its definition to one past the last step that needs it before the next one.
 
-    Attributes:
-        occurrence: 0 for its first definition, k for the k-th repetition.
-        instance: index in `Liveness.instances`; None for a host scalar.
-        start: position of the step that defines it; 0 for graph inputs.
-        end: one past the last step that needs it before it is defined again.
+    `instance` is an index in `Liveness.instances`; None for a host scalar.
     """
 
     value: int
@@ -37,13 +32,9 @@ class Binding:
 
 @dataclass(slots=True)
 class Instance:
-    """One span during which a storage holds bytes.
+    """One span during which a storage holds bytes: to one past the last step with a binding to it.
 
-    Attributes:
-        occurrence: 0 for the first creation, k for the k-th repetition.
-        start: position of the step that creates it; 0 for what the caller owns.
-        end: one past the last step with a binding to it. A stay on the host in between is not seen here.
-        is_resident: the caller owns it; it is never freed.
+    A stay on the host in between is not seen here. What the caller owns (`is_resident`) is never freed.
     """
 
     storage: int
@@ -58,9 +49,9 @@ class Liveness:
     """Lifetimes of one schedule.
 
     Attributes:
-        steps: the steps that run nodes; positions index it.
+        steps: those that run nodes; positions index it.
         bindings: in order of definition, graph inputs first.
-        instances: in order of creation, caller-owned storages first.
+        instances: in order of creation, what the caller owns first.
         deaths: for each position the values whose binding dies after that step, in order of definition: what the
             program deletes there. Graph inputs and the last bindings of graph outputs never die.
     """
@@ -177,13 +168,7 @@ class Presence(NamedTuple):
 
 
 class OnHost(NamedTuple):
-    """Storages of the instances on the host.
-
-    Attributes:
-        position: of the last step that runs a node.
-        storages: one for each instance that is there.
-        is_running: whether this is while that step runs, rather than after it.
-    """
+    """Storages on the host, one for each instance, while the step at a position runs a node, or after it."""
 
     position: int
     storages: tuple[int, ...]
@@ -210,12 +195,12 @@ def presences(graph: Graph, schedule: Schedule) -> tuple[list[Presence], list[On
         key = (step.target, step.occurrence)
         if step.runs_node:
             if on_host:
-                hosted.append(OnHost(position, _storages(on_host), is_running=True))
+                hosted.append(OnHost(position, tuple(storage for storage, _ in on_host), is_running=True))
             position += 1
         elif step.kind is StepKind.STORE:
             on_host[key] = None
             leaving.add(key)
-            hosted.append(OnHost(position - 1, _storages(on_host), is_running=False))
+            hosted.append(OnHost(position - 1, tuple(storage for storage, _ in on_host), is_running=False))
         elif step.kind is StepKind.LOAD:
             since[key] = position
         elif step.moves_bytes and key in leaving:
@@ -225,7 +210,3 @@ def presences(graph: Graph, schedule: Schedule) -> tuple[list[Presence], list[On
             del on_host[key]
     found += [Presence(instances[key], start, instances[key].end) for key, start in since.items()]
     return [one for one in found if one.start < one.end], hosted
-
-
-def _storages(keys: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    return tuple(storage for storage, _ in keys)

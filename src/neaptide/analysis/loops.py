@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -33,37 +33,40 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class InBodies:
-    """What is known of the bytes in the bodies of loops beside their graphs, of any trip the most.
-
-    Attributes:
-        workspace: scratch bytes of nodes, by path; loops have none of their own.
-        storages: sizes of storages, by path, that replace the recorded ones.
-    """
+    """Scratch bytes of nodes and sizes of storages in the bodies of loops, by path, of any trip the most."""
 
     workspace: Mapping[Path, int]
     storages: Mapping[Path, int]
 
     @staticmethod
     def here(workspace: Mapping[int, int], storages: Mapping[int, int]) -> InBodies:
-        """What is known of nodes and storages of the graph that paths begin in."""
-        return InBodies(_one_long(workspace), _one_long(storages))
+        """What is known of the graph that paths begin in."""
+        return InBodies(
+            {(n,): size for n, size in workspace.items()}, {(s,): size for s, size in storages.items()}
+        )
 
     def within(self, loop: int) -> InBodies:
         """What is known of the body of a loop and of those inside it, by paths from there. O(size)."""
-        return InBodies(_behind(self.workspace, loop), _behind(self.storages, loop))
+        return self._by(lambda path: path[1:] if path[0] == loop and len(path) > 1 else None)
 
     def around(self, loop: int) -> InBodies:
         """The same by paths from the graph in which the body is that of a loop. O(size)."""
-        return InBodies(
-            {(loop, *path): nbytes for path, nbytes in self.workspace.items()},
-            {(loop, *path): nbytes for path, nbytes in self.storages.items()},
-        )
+        return self._by(lambda path: (loop, *path))
 
     def most(self, other: InBodies) -> InBodies:
         """Of both the most. O(size)."""
         return InBodies(
             _most_of(self.workspace, other.workspace),
             _most_of(self.storages, other.storages),
+        )
+
+    def _by(self, renamed: Callable[[Path], Path | None]) -> InBodies:
+        """By other paths, without those that have none."""
+        return InBodies(
+            *(
+                {now: nbytes for path, nbytes in known.items() if (now := renamed(path)) is not None}
+                for known in (self.workspace, self.storages)
+            )
         )
 
     @property
@@ -83,14 +86,6 @@ class InBodies:
 
 
 NOTHING_IN_BODIES = InBodies(MappingProxyType({}), MappingProxyType({}))
-
-
-def _one_long(known: Mapping[int, int]) -> dict[Path, int]:
-    return {(number,): nbytes for number, nbytes in known.items()}
-
-
-def _behind(known: Mapping[Path, int], loop: int) -> dict[Path, int]:
-    return {path[1:]: nbytes for path, nbytes in known.items() if path[0] == loop and len(path) > 1}
 
 
 def _most_of(one: Mapping[Path, int], other: Mapping[Path, int]) -> dict[Path, int]:

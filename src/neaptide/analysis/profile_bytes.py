@@ -24,7 +24,7 @@ from neaptide.analysis.loops import (
     body_schedule,
     trips,
 )
-from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, on_device
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Source
 from neaptide.ir.schedule import Schedule
@@ -33,13 +33,7 @@ from neaptide.ir.values import Kind
 
 @dataclass(frozen=True, slots=True)
 class AliveStorage:
-    """A storage instance that is there at the peak.
-
-    Attributes:
-        occurrence: 0 for the first instance, k for the k-th repetition.
-        name: of the value that created it.
-        source: of the node that created it; empty for what the caller owns.
-    """
+    """A storage instance that is there at the peak, with the source of its creator."""
 
     storage: int
     occurrence: int
@@ -56,15 +50,11 @@ class MemoryProfile:
     Attributes:
         bytes_at: for each node step, caller-owned storages included, workspace not. Storages that the body of a loop
             holds while it runs are part of it, at the most of any trip.
-        bytes_at_by_kind: the same, split; the kinds add up to `bytes_at`.
-        resident_bytes: of the storages that the caller owns, those included that are on the host when the schedule
-            begins.
-        peak_step: position of the first highest step of `bytes_at`; None when there are no steps.
-        peak_with_workspace_step: position of the first highest step with workspace added.
-        peak_with_workspace_bytes: bytes at that step.
-        alive_at_peak: what is there at `peak_step`, largest first; storages of the bodies of loops are not listed.
+        resident_bytes: those included that are on the host when the schedule begins.
+        peak_step: the first highest step of `bytes_at`.
+        alive_at_peak: largest first; storages of the bodies of loops are not listed.
         host_bytes_at: for each node step the most bytes of this device's storages that are kept on the host, from its
-            begin to that of the next one, those of the bodies of loops included; zeros without transfers.
+            begin to that of the next one, those of the bodies of loops included.
     """
 
     device: str
@@ -77,7 +67,6 @@ class MemoryProfile:
     peak_with_workspace_step: int | None
     peak_with_workspace_bytes: int
     alive_at_peak: tuple[AliveStorage, ...]
-    peak_bytes_by_device: Mapping[str, int]
     host_bytes_at: tuple[int, ...]
     peak_host_bytes: int
 
@@ -99,40 +88,27 @@ def memory_profile(
     Args:
         workspace: scratch bytes by node id; of a loop all that its body needs, storages included. A loop that is not
             in it is charged with these storages.
-        device: whose bytes are wanted; by default the one with the largest total of storages.
     """
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     wanted = device if device is not None else main_device(graph, sizes)
-    of_loops = loop_workspaces(graph, binding, schedule.bodies, in_bodies.of_storages)
+    inside = loop_workspaces(graph, binding, schedule.bodies, in_bodies.of_storages)
+    of_loops, scratch = (on_device(graph, wanted, known) for known in (inside, workspace or {}))
     found, on_host = presences(graph, schedule)
     kinds = storage_kinds(graph)
     running = [graph.nodes[step.target] for step in schedule.node_steps()]
-    devices = [node_device(graph, node) for node in running]
 
-    held: dict[tuple[str, Kind], list[tuple[int, int, int]]] = defaultdict(list)
+    held: dict[Kind, list[tuple[int, int, int]]] = defaultdict(list)
     for instance, start, end in found:
-        there = graph.storages[instance.storage].device, kinds[instance.storage]
-        held[there].append((start, end, sizes[instance.storage]))
+        if graph.storages[instance.storage].device == wanted:
+            held[kinds[instance.storage]].append((start, end, sizes[instance.storage]))
     for at, node in enumerate(running):
-        if node.id in of_loops:
-            held[devices[at], Kind.TEMPORARY].append((at, at + 1, of_loops[node.id]))
-    counted = {there: _bytes_at(spans, len(running)) for there, spans in held.items()}
-    devices_of_all = [*(storage.device for storage in graph.storages), *(on for on, _ in held), wanted]
-    resident = dict.fromkeys(devices_of_all, 0)
-    for storage in graph.input_storages():
-        resident[graph.storages[storage].device] += sizes[storage]
-    by_device = {
-        where: sum((row for (on, _), row in counted.items() if on == where), np.zeros(len(running), np.int64))
-        for where in resident
-    }
-    peaks = {where: int(row.max()) if running else resident[where] for where, row in by_device.items()}
-    bytes_at = by_device[wanted]
+        if of_loops[node.id]:
+            held[Kind.TEMPORARY].append((at, at + 1, of_loops[node.id]))
+    counted = {kind: _bytes_at(spans, len(running)) for kind, spans in held.items()}
+    bytes_at = sum(counted.values(), np.zeros(len(running), np.int64))
+    resident = sum(sizes[s] for s in graph.input_storages() if graph.storages[s].device == wanted)
 
-    scratch = workspace or {}
-    workspace_at = [
-        max(scratch.get(node.id, 0) - of_loops.get(node.id, 0), 0) if on == wanted else 0
-        for node, on in zip(running, devices, strict=True)
-    ]
+    workspace_at = [max(scratch[node.id] - of_loops[node.id], 0) for node in running]
     away_in_bodies = loop_host_bytes(graph, schedule.bodies, wanted, binding)
     in_trips = [away_in_bodies.get(node.id, 0) for node in running]
     host_bytes_at = list(in_trips)
@@ -149,18 +125,15 @@ def memory_profile(
         device=wanted,
         bytes_at=tuple(bytes_at.tolist()),
         bytes_at_by_kind={
-            kind: tuple(counted[wanted, kind].tolist())
-            for kind in Kind
-            if (wanted, kind) in counted and counted[wanted, kind].any()
+            kind: tuple(counted[kind].tolist()) for kind in Kind if kind in counted and counted[kind].any()
         },
         workspace_at=tuple(workspace_at),
-        resident_bytes=resident[wanted],
+        resident_bytes=resident,
         peak_step=peak_step,
-        peak_bytes=peaks[wanted],
+        peak_bytes=int(bytes_at.max()) if running else resident,
         peak_with_workspace_step=int(with_workspace.argmax()) if running else None,
-        peak_with_workspace_bytes=int(with_workspace.max()) if running else resident[wanted],
+        peak_with_workspace_bytes=int(with_workspace.max()) if running else resident,
         alive_at_peak=_described(graph, running, at_peak, sizes, wanted),
-        peak_bytes_by_device=peaks,
         host_bytes_at=tuple(host_bytes_at),
         peak_host_bytes=max(host_bytes_at, default=0),
     )
@@ -215,12 +188,7 @@ def loop_workspace_bytes(
     known: InBodies = NOTHING_IN_BODIES,
     bodies: Bodies = NO_BODIES,
 ) -> int:
-    """Most bytes that a trip of a loop holds beyond what it is handed and what it writes its results to.
-
-    Args:
-        known: of the body and of the bodies inside it; nothing by default, and then only storages are counted, as large
-            as the graph says.
-    """
+    """Most bytes that a trip holds beyond what it is handed and writes its results to; `known` is of the body."""
     most = 0
     for loop in node.regions:
         order = body_schedule(node, bodies)

@@ -21,11 +21,10 @@ class Repeat:
     """What a repetition of a node reads and writes, or why there must be none.
 
     Attributes:
-        refusal: why it must not be repeated; empty when it may.
-        reads: storage versions that a repetition needs.
+        refusal: empty when it may be repeated.
         writes: versions that a repetition makes, of storages that the program itself creates.
-        random_stream: the random stream that a repetition draws from, such as `cpu`; it runs under the state that
-            the stream had before the first execution, and leaves the stream as it finds it. None for none.
+        random_stream: such as `cpu`; a repetition runs under the state that the stream had before the first execution,
+            and leaves the stream as it finds it.
     """
 
     refusal: str
@@ -44,10 +43,7 @@ def repeat_rule(graph: Graph, node: Node, registry: OpRegistry) -> Repeat:
     A node that overwrites a storage of the program (an in-place activation) may be repeated as part of a replay
     of that storage: creator first, then its writers in order. A storage of the caller is never written again.
     One that draws random numbers draws the same ones again: a repetition is given the state that its generator had
-    the first time, so it has no place in the order of draws.
-
-    Args:
-        registry: what the operations mean, and whether bits may vary; an operation without a row is never repeated.
+    the first time, so it has no place in the order of draws. An operation without a row is never repeated.
     """
     spec = registry.find(node.op)
     effects = node.effects

@@ -12,7 +12,7 @@ import numpy as np
 
 from neaptide.analysis.liveness import presences
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, body_schedule, trips
-from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device, on_device
 from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -42,14 +42,9 @@ def _counts(graph: Graph, schedule: Schedule, numbers: dict[SizeExpr, int], devi
 
 
 class ShapePeaks:
-    """Peaks of a schedule at given shapes. O(steps x sizes + storages) to make.
+    """Peaks of a schedule at given shapes, of a graph without loops. O(steps x sizes + storages) to make.
 
-    Args:
-        shape: one in the range; it tells which device's bytes are counted.
-        workspace: scratch bytes by node id. They are taken as they are, whatever the shape.
-
-    Raises:
-        UsageError: the graph has a loop; what its body needs depends on the shape in another way.
+    One shape in the range tells which device's bytes are counted. Workspace is taken as it is, whatever the shape.
     """
 
     def __init__(
@@ -64,34 +59,23 @@ class ShapePeaks:
         device = main_device(graph, evaluate_storage_bytes(graph, shape))
         numbers: dict[SizeExpr, int] = {}
         counts = _counts(graph, schedule, numbers, device)
-        self._sizes = tuple(numbers)
         resident = np.zeros(len(numbers), dtype=np.int64)
         for storage in graph.input_storages():
             if graph.storages[storage].device == device:
                 resident[numbers[graph.storages[storage].nbytes]] += 1
-        running = [graph.nodes[step.target] for step in schedule.node_steps()]
-        scratch = workspace or {}
-        beside = np.array(
-            [scratch.get(node.id, 0) if node_device(graph, node) == device else 0 for node in running],
-            dtype=np.int64,
-        )
-        counts, self._beside = counts + resident, beside
-        if not len(counts):
-            counts, self._beside = resident[np.newaxis], np.zeros(1, dtype=np.int64)
-        self._counts = counts
+        scratch = on_device(graph, device, workspace or {})
+        beside = [scratch[step.target] for step in schedule.node_steps()]
+        self._sizes = StackedSizes(list(numbers))
+        self._counts: Ints = counts + resident if beside else resident[np.newaxis]
+        self._beside = np.array(beside or [0], dtype=np.int64)
 
     def peak_bytes(self, shape: Mapping[str, int]) -> int:
         """The highest bytes of storages at a shape, those of the caller included. O(steps x sizes)."""
-        return int(self._bytes(shape).max())
+        return int((self._counts @ self._sizes.at(shape)).max())
 
     def peak_with_workspace_bytes(self, shape: Mapping[str, int]) -> int:
         """The same with scratch bytes added."""
-        return int((self._bytes(shape) + self._beside).max())
-
-    def _bytes(self, shape: Mapping[str, int]) -> Ints:
-        sizes = np.array([size.evaluate(shape) for size in self._sizes], dtype=np.int64)
-        found: Ints = self._counts @ sizes
-        return found
+        return int((self._counts @ self._sizes.at(shape) + self._beside).max())
 
 
 class LoopBytes:

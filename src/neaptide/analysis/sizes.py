@@ -12,14 +12,7 @@ from neaptide.ir.nodes import Node
 def evaluate_storage_bytes(
     graph: Graph, binding: Mapping[str, int] | None = None, overrides: Mapping[int, int] | None = None
 ) -> tuple[int, ...]:
-    """Bytes of each storage.
-
-    Args:
-        overrides: bytes by storage id, where an audit found a real size other than the recorded one.
-
-    Raises:
-        SymbolicError: when a dim has no value.
-    """
+    """Bytes of each storage; `overrides` where an audit found a real size other than the recorded one."""
     given = overrides or {}
     return tuple(
         given[storage.id] if storage.id in given else storage.nbytes.evaluate(binding)
@@ -42,3 +35,11 @@ def node_device(graph: Graph, node: Node) -> str:
         if storage is not None:
             return graph.storages[storage].device
     return "cpu"
+
+
+def on_device(graph: Graph, device: str, nbytes: Mapping[int, int]) -> tuple[int, ...]:
+    """Bytes of each node that runs on a device, from those by node id; 0 for the others."""
+    return tuple(
+        nbytes[node.id] if node.id in nbytes and node_device(graph, node) == device else 0
+        for node in graph.nodes
+    )

@@ -33,9 +33,6 @@ def deepest_sum(graph: Graph, registry: OpRegistry) -> int:
     count; zeros of padding do. An operation without a row has as many terms as it has elements of the largest operand for
     one of a result.
 
-    Raises:
-        SymbolicError: a dim has no value.
-
     >>> from neaptide.ir.builder import GraphBuilder
     >>> from neaptide.ops import registry
     >>> b = GraphBuilder("product")
@@ -153,10 +150,7 @@ def _length(call: Call, slot: int, dim: int) -> int:
 
 
 def _elements(value: Value) -> int:
-    total = 1
-    for extent in value.shape:
-        total *= extent.constant_value()
-    return total
+    return math.prod(extent.constant_value() for extent in value.shape)
 
 
 def _is_rounded(value: Value) -> bool:

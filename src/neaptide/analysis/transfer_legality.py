@@ -54,9 +54,6 @@ def check_transfers(
     segments does not know of it. Between two operations what leaves comes before what returns, so that bytes are
     highest while operations run. In the body of a loop all of this holds for one trip, and what the body is handed stays
     on the device: it is part of a storage around the loop.
-
-    Raises:
-        VerifyError: naming the step, the storage and the rule.
     """
     if schedule.has_own_transfers:
         _Checker(graph, schedule, uses, kept, is_body=is_body).run()
@@ -82,18 +79,22 @@ class _Checker:
             else "the caller owns it, and it is no state of the step"
         )
         self.in_collective = storages_in_collectives(graph)
-        self.segment_of = _segments(graph)
+        self.segment_of = {
+            node: index
+            for index, segment in enumerate(graph.segments)
+            for node in range(segment.start, segment.end)
+        }
         self.last_use = {key: position for position, use in enumerate(uses) for key in use.touched}
         mine = [(storage, 0) for storage in graph.input_storages()]
         self.last_use |= dict.fromkeys([*kept, *mine], len(uses))
-        self.phases: dict[InstanceKey, _Phase] = dict.fromkeys(mine, _Phase.THERE)
-        self.away_at_begin = {(storage, 0) for storage in schedule.away_at_begin()} & set(mine)
-        self.phases |= dict.fromkeys(self.away_at_begin, _Phase.AWAY)
-        self.moving: set[InstanceKey] = set(self.away_at_begin)
+        self.made = set(mine)
+        self.away_at_begin = {(storage, 0) for storage in schedule.away_at_begin()} & self.made
+        self.moving = dict.fromkeys(self.away_at_begin, _Phase.AWAY)  # the others are there
         between = frozenset() if is_body else storages_between_steps(graph)
         self.not_between = self.away_at_begin - {(storage, 0) for storage in between}
-        made = {key for key in kept if key[0] in between and key not in self.phases}
-        self.may_end_away = made | self.away_at_begin
+        self.may_end_away = self.away_at_begin | {
+            key for key in kept if key[0] in between and key not in self.made
+        }
         self.position = 0
         self.segment = 0
         self.returns_before = False
@@ -109,16 +110,16 @@ class _Checker:
                 self._run_node(step, index)
             elif step.moves_bytes:
                 self._move(step, index)
-        for key in sorted(self.away_at_begin - self.moving):
+        for key in sorted(self.away_at_begin - self.moving.keys()):
             raise VerifyError(
                 f"the steps end while {self._name(key)} is on the device",
                 why="it is on the host when the next run of them begins",
             )
         for key in sorted(self.moving):
-            if key in self.may_end_away and self.phases[key] is _Phase.AWAY:
+            if key in self.may_end_away and self.moving[key] is _Phase.AWAY:
                 continue
             raise VerifyError(
-                f"the steps end while {self._name(key)} is not back", why=f"it is {self.phases[key].value}"
+                f"the steps end while {self._name(key)} is not back", why=f"it is {self.moving[key].value}"
             )
 
     def _run_node(self, step: Step, index: int) -> None:
@@ -126,37 +127,37 @@ class _Checker:
         if step.occurrence == 0 and segment > self.segment:
             for key in sorted(self.moving):
                 border = f"segment {self.graph.segments[segment].name!r} begins"
-                raise self._broken(step, index, key, f"{border} while it is {self.phases[key].value}")
+                raise self._broken(step, index, key, f"{border} while it is {self.moving[key].value}")
             self.segment = segment
         use = self.uses[self.position]
-        for key in sorted(use.touched & self.moving):
-            if self.phases[key] is not _Phase.LEAVING:
-                raise self._broken(step, index, key, f"it is {self.phases[key].value}")
+        for key in sorted(use.touched & self.moving.keys()):
+            if self.moving[key] is not _Phase.LEAVING:
+                raise self._broken(step, index, key, f"it is {self.moving[key].value}")
             if key in use.overwritten:
                 raise self._broken(step, index, key, f"it is overwritten while it is {_Phase.LEAVING.value}")
-        for key in use.touched:
-            self.phases.setdefault(key, _Phase.THERE)
+        self.made |= use.touched
         self.position += 1
         self.returns_before = False
 
     def _move(self, step: Step, index: int) -> None:
         key = (step.target, step.occurrence)
-        found = self.phases.get(key)
+        found = self.moving.get(key, _Phase.THERE)
         if step.target in self.owned:
             raise self._broken(step, index, key, self.refusal)
-        if found is None or self.last_use[key] < self.position:
-            raise self._broken(
-                step, index, key, "it is not made yet" if found is None else "nothing needs it"
-            )
+        if key not in self.made:
+            raise self._broken(step, index, key, "it is not made yet")
+        if self.last_use[key] < self.position:
+            raise self._broken(step, index, key, "nothing needs it")
         if step.kind is StepKind.STORE:
             self._store(step, index, key, found)
         elif step.kind is StepKind.LOAD:
             self._load(step, index, key, found)
         elif found is _Phase.LEAVING:
             self._leave_first(step, index, key)
-            self.phases[key] = _Phase.AWAY
+            self.moving[key] = _Phase.AWAY
         elif found is _Phase.COMING:
-            self._become(key, _Phase.THERE)
+            self.returns_before = True
+            del self.moving[key]
         else:
             raise self._broken(step, index, key, f"it is {found.value}, and no copy is under way")
 
@@ -169,7 +170,7 @@ class _Checker:
                 step, index, key, f"node {node.id} ({node.op}) takes part in a collective with it"
             )
         self._leave_first(step, index, key)
-        self._become(key, _Phase.LEAVING)
+        self.moving[key] = _Phase.LEAVING
 
     def _load(self, step: Step, index: int, key: InstanceKey, found: _Phase) -> None:
         if found is not _Phase.AWAY:
@@ -178,21 +179,13 @@ class _Checker:
         if self.position == len(self.uses):
             raise self._broken(step, index, key, "no operation comes behind it")
         self.returns_before = True
-        self._become(key, _Phase.COMING)
+        self.moving[key] = _Phase.COMING
 
     def _leave_first(self, step: Step, index: int, key: InstanceKey) -> None:
         if self.returns_before:
             raise self._broken(
                 step, index, key, "between two operations, what leaves comes before what returns"
             )
-
-    def _become(self, key: InstanceKey, phase: _Phase) -> None:
-        self.returns_before |= phase is _Phase.THERE
-        self.phases[key] = phase
-        if phase is _Phase.THERE:
-            self.moving.discard(key)
-        else:
-            self.moving.add(key)
 
     def _broken(self, step: Step, index: int, key: InstanceKey, why: str) -> VerifyError:
         node = self.graph.nodes[step.target] if step.runs_node else None
@@ -217,12 +210,4 @@ def storages_in_collectives(graph: Graph) -> Mapping[int, int]:
         if node.effects.collective is not None
         for value in (*node.inputs, *node.outputs)
         if (storage := graph.values[value].storage) is not None
-    }
-
-
-def _segments(graph: Graph) -> Mapping[int, int]:
-    return {
-        node: index
-        for index, segment in enumerate(graph.segments)
-        for node in range(segment.start, segment.end)
     }

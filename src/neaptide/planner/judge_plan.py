@@ -28,7 +28,6 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.record import random_state_bytes, told_recomputations
 from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram, wrong_field
 from neaptide.schedule.problem import StepProblem, compile_problem
-from neaptide.schedule.state_bounds import least_with_stays
 
 
 def problem_of(
@@ -224,7 +223,7 @@ class _Judge:
         least, in_order = step.lower_bound_bytes + saved, step.order_lower_bound_bytes + saved
         searched = step if whole is None else whole.step
         least, in_order = (
-            least_with_stays(searched, nbytes, self.program.stays) for nbytes in (least, in_order)
+            searched.least_with_stays(nbytes, self.program.stays) for nbytes in (least, in_order)
         )
         for name, right in {
             "peak_bytes": found.peak_bytes + saved,

@@ -38,7 +38,6 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.state_bounds import least_with_stays
 from neaptide.schedule.staying import with_stays as staying
 from neaptide.schedule.timeline import OffloadClock
 from neaptide.transform.rewrite import Rewrite
@@ -277,7 +276,7 @@ class GraphPlanning:
             waiting = PlannedSequence.evaluate(bounds, whole.order, "atomic").peak_with_workspace_bytes
             extra = max(waiting - made.baseline_peak_with_workspace_bytes, 0)
         least = [bounds.lower_bound_bytes, bounds.order_lower_bound_bytes]
-        least = [least_with_stays(bounds, nbytes, stored.stays) for nbytes in least]
+        least = [bounds.least_with_stays(nbytes, stored.stays) for nbytes in least]
         predictions = replace(
             made,
             lower_bound_bytes=least[0],

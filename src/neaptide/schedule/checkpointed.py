@@ -26,11 +26,8 @@ def checkpointed_sequence(
 ) -> tuple[int, ...]:
     """Program order with each checkpointed call run again before its backward. O(calls x size of the graph).
 
-    A call that cannot be run twice with the same result (eager may do it all the same) is left as captured.
-
-    Args:
-        calls: nodes of each call's forward, ascending; one of the backward behind them is where the call runs again at
-            the latest.
+    A call that cannot be run twice with the same result (eager may do it all the same) is left as captured. `calls` are
+    nodes of forwards, ascending; one of the backward after them is where the call runs again at the latest.
     """
     evaluator = Evaluator(problem)
     sequence = evaluator.sequence()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ from neaptide.schedule.instances import TO_END, Instances, InstanceUses, Span
 from neaptide.schedule.problem import StepProblem
 
 Ints: TypeAlias = NDArray[np.int64]
+_OWN: Final = (
+    *("node_of", "executions", "spans", "position", "on_operand"),
+    *("_blocks", "_anchor", "_scratch", "_allocated", "_freed", "_undo"),
+)
+"""What a copy of an evaluator has of its own."""
 
 
 @dataclass(slots=True)
@@ -41,10 +46,8 @@ class Evaluator:
     An execution has an id: the first execution of node k is k, repetitions follow from `node_count` on.
 
     Attributes:
-        order: execution ids by position.
-        position: position by execution id, for those in the order.
-        node_of: node by execution id.
-        executions: by node, its execution ids in the order.
+        order: execution ids by position; `position` is the inverse.
+        executions: by node, its execution ids.
         spans: by storage, (creating execution, last execution or `TO_END`) of each instance, none of what the caller owns.
     """
 
@@ -97,18 +100,11 @@ class Evaluator:
     def copy(self) -> Evaluator:
         """The same sequence to change on its own, without what could be undone. O(steps), none of it per storage."""
         twin = copy(self)
-        twin.part()
-        return twin
-
-    def part(self) -> None:
-        """Have nothing in common with the evaluator that this one is a shallow copy of."""
         # What hangs in these lists is replaced, never changed in place.
-        self.node_of, self.executions, self.spans = self.node_of[:], self.executions[:], self.spans[:]
-        self._blocks, self._anchor = self._blocks.copy(), self._anchor.copy()
-        self.position, self._scratch = self.position.copy(), self._scratch.copy()
-        self._allocated, self._freed = self._allocated.copy(), self._freed.copy()
-        self.on_operand = self.on_operand.copy()
-        self._undo = []
+        for name in _OWN:
+            setattr(twin, name, getattr(self, name).copy())
+        twin.forget_undo()
+        return twin
 
     # What there is to ask.
 
@@ -206,11 +202,7 @@ class Evaluator:
     # Changes.
 
     def apply(self, change: Change) -> None:
-        """Make a change. Legality is the caller's business; the nodes of a removal must be there.
-
-        Raises:
-            ValueError: when a repetition to remove is not there, or a node with repetitions is moved; nothing is changed then.
-        """
+        """Make a change. Legality is the caller's business; the nodes of a removal must be there."""
         undo = _Undo(self.order, len(self.node_of), self._places)
         self._undo.append(undo)
         if isinstance(change, Insert):
@@ -230,11 +222,7 @@ class Evaluator:
                 self._settle_operand(node, undo)
 
     def undo(self) -> None:
-        """Take the last change back.
-
-        Raises:
-            IndexError: when there is none.
-        """
+        """Take the last change back."""
         undo = self._undo.pop()
         for node, executions in undo.executions.items():
             self.executions[node] = executions

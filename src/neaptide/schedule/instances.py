@@ -26,7 +26,6 @@ class InstanceUses:
 
     Attributes:
         touched_by: execution ids; one may be there more than once.
-        is_kept: it outlives the sequence.
         needed_by: those that do touch it, of what the caller owns.
     """
 
@@ -42,11 +41,7 @@ class InstanceUses:
 
 
 class Instances:
-    """The instances of the storages of a problem in any of its sequences.
-
-    Attributes:
-        outputs: by storage, its values that are handed back at the end.
-    """
+    """The instances of the storages of a problem; `outputs` has the values that are handed back, by storage."""
 
     def __init__(self, problem: StepProblem) -> None:
         self.problem = problem

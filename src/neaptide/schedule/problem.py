@@ -8,35 +8,31 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from neaptide.analysis.alias import is_pure_view, values_by_storage
+from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.bounds import (
+    Held,
     least_loop_bytes,
     lower_bound_bytes,
-    most_forced_bytes,
     order_lower_bound_bytes,
 )
 from neaptide.analysis.kinds import state_storages
 from neaptide.analysis.loops import NO_BODIES, NOTHING_IN_BODIES, Bodies, InBodies
 from neaptide.analysis.profile_bytes import loop_host_bytes, loop_workspaces
 from neaptide.analysis.replay import repeat_rule
-from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, on_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.ir.schedule import HostStay
 from neaptide.schedule.copy_streams import LoopCopies
+from neaptide.schedule.order.problem import inverse
 
 _CONTRACTIONS: Final = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.RECURRENT})
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a node does with one storage.
-
-    Attributes:
-        needs: values on it that the node needs.
-        makes: values on it that the node defines.
-        creates: the node brings it into being, rather than seeing the instance of its operand.
-    """
+    """Values on one storage that a node needs and defines, and whether it brings the storage into being."""
 
     needs: tuple[int, ...]
     makes: tuple[int, ...]
@@ -44,13 +40,7 @@ class Role:
 
 
 class OnOperand(NamedTuple):
-    """A node that may put its result on top of an operand.
-
-    Attributes:
-        storage: of the operand.
-        on_s: seconds that a run on top of it takes beyond `StepProblem.seconds`.
-        off_s: the same of a run beside it.
-    """
+    """A node that may put its result on top of an operand; seconds beyond `seconds` of a run there, and beside."""
 
     storage: int
     on_s: float
@@ -62,34 +52,25 @@ class StepProblem:
     """A graph with sizes and seconds, as integers on one device.
 
     Storages that the caller owns, and those on other devices, have no bytes here; `resident_bytes` holds the
-    former. Indices are the graph's ids.
+    former. Indices are the graph's ids. A field is by storage, by value or by node, as its name says.
 
     Attributes:
-        storage_bytes: by storage.
-        resident_bytes: of what the caller owns.
-        is_resident: by storage, whether the caller owns it.
-        created: by node, storages that it creates.
-        value_storage: by value; -1 for a host scalar.
-        operands: by node, values that must exist when it runs.
-        views: by storage, nodes that only hand it on, ascending.
+        value_storage: -1 for a host scalar.
+        operands: values that must exist when a node runs.
+        views: by storage, nodes that only hand it on.
         writers: by storage, nodes that overwrite it, in order of the version they make.
-        predecessors: by node, nodes that must run first.
-        workspace: by node, scratch bytes; of a loop all that its body needs.
-        repeat_seconds: by node, of a repetition: one that draws random numbers has a state to put in and take out
-            again. By default the same as `seconds`.
-        refusals: by node, why it must not run twice; empty when it may.
-        reads: by node, (storage, version) that a repetition needs.
-        phases: by node, `forward`, `backward`, `optimizer` or empty.
+        workspace: scratch bytes; of a loop all that its body needs.
+        repeat_seconds: of a repetition: one that draws random numbers has a state to put in and take out again.
+        refusals: why a node must not run twice; empty when it may.
+        reads: (storage, version) that a repetition needs.
         lower_bound_bytes: no schedule has a lower peak with workspace.
         order_lower_bound_bytes: no schedule without recomputation has.
-        is_contraction: by node, whether it multiplies and sums (matmul, convolution, attention, recurrence), so that
-            its time is that of arithmetic rather than of the bytes it touches. By default none does.
-        state_bytes: by storage, of those of the caller's on this device that nodes touch and that may wait on the host meanwhile; part
-            of `resident_bytes`. By default none may.
-        body_bytes: by node, how much of its workspace are storages that the body of a loop holds. By default none.
-        body_host_bytes: by node, most bytes that the body of a loop has on the host. By default none.
-        body_copies: by node, the copies of a loop's body and what runs beside them; only of loops that move anything.
-            Their `seconds` count what waits for these copies when no others are under way.
+        is_contraction: whether a node's time is that of arithmetic rather than of the bytes it touches.
+        state_bytes: of the caller's storages that may wait on the host meanwhile; part of `resident_bytes`.
+        body_bytes: how much of a workspace are storages that the body of a loop holds.
+        body_host_bytes: most bytes that the body of a loop has on the host.
+        body_copies: only of loops that move anything. Their `seconds` count what waits for these copies when no others are
+            under way.
         overwrites: by node that may put its result on top of an operand. It does where every run of it is the last that
             needs an instance of the operand; `workspace` and `seconds` count what this saves as if it always did, so
             workspace may be below zero, and bounds made with them hold.
@@ -145,12 +126,12 @@ class StepProblem:
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """By value, nodes that need it, ascending."""
-        return _inverse(self.operands, len(self.value_storage))
+        return inverse(self.operands, len(self.value_storage))
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """By node, those that must run after it."""
-        return _inverse(self.predecessors, len(self.operands))
+        return inverse(self.predecessors, len(self.operands))
 
     @cached_property
     def is_plain(self) -> tuple[bool, ...]:
@@ -202,6 +183,27 @@ class StepProblem:
         """What is left of a bound on schedules with all state on the device: all of it is there when the step begins."""
         return max(bound_bytes - sum(self.state_bytes), self.resident_bytes)
 
+    @property
+    def lower_bound_with_state_between(self) -> int:
+        """No schedule has a lower peak with workspace, whatever of the step's state is on the host between two runs.
+
+        What no node can do without: the storages that it touches and its workspace, beside what never leaves. O(uses).
+        """
+        touched = inverse(self.roles, len(self.operands))
+        needed = (
+            nbytes + sum(map(self.moved_bytes, storages))
+            for nbytes, storages in zip(self.workspace, touched, strict=True)
+        )
+        return self.resident_bytes - sum(self.state_bytes) + max(needed, default=0)
+
+    def least_with_stays(self, bound_bytes: int, stays: Sequence[HostStay]) -> int:
+        """What is left of a bound on schedules without stays, for those with stays of the kinds that there are among some."""
+        if any(stay.begins_before or stay.ends_behind for stay in stays):
+            return min(bound_bytes, self.lower_bound_with_state_between)
+        if any(self.state_bytes[stay.storage] for stay in stays):
+            return self.least_with_state_away(bound_bytes)
+        return bound_bytes
+
     def moved_bytes(self, storage: int) -> int:
         """Bytes that a copy of a storage moves, whoever owns it."""
         return self.storage_bytes[storage] or self.state_bytes[storage]
@@ -235,17 +237,10 @@ class StepProblem:
 
     def peak_bounds(self, workspace: Sequence[int]) -> tuple[int, int]:
         """Bytes that no schedule has a lower peak than, and none without recomputation, for some scratch bytes of nodes."""
-        touched: list[list[int]] = [[] for _ in self.operands]
-        for storage, roles in enumerate(self.roles):
-            for node in roles:
-                touched[node].append(storage)
+        touched = inverse(self.roles, len(self.operands))
         kept = {s for value in self.outputs if (s := self.value_storage[value]) >= 0}
-        each = (sum(self.storage_bytes[s] for s in there) for there in (kept, *touched))
-        least = max(nbytes + more for nbytes, more in zip(each, (0, *workspace), strict=True))
-        in_order = most_forced_bytes(
-            self.created, touched, kept, self.predecessors, self.storage_bytes, workspace
-        )
-        return self.resident_bytes + least, self.resident_bytes + in_order
+        held = Held(self.created, touched, kept, self.predecessors, self.storage_bytes, self.resident_bytes)
+        return held.least(workspace), held.in_order(workspace)
 
     def named(self, names: Mapping[int, str]) -> StepProblem:
         """The same with other names for some storages, by id."""
@@ -284,12 +279,8 @@ def compile_problem(
 ) -> StepProblem:
     """The integer problem of a graph. O(size of the graph + nodes x storages / 64).
 
-    Args:
-        registry: what its operations mean; one without a row is never repeated.
-        seconds: of one execution of each node; by default each node costs one.
-        in_bodies: what is known of the bodies of loops; and of sizes of storages of the graph itself.
-        bodies: by node, the order in which its loop's body runs; program order for the others. The bounds hold for all
-            orders of bodies, but `order_lower_bound_bytes` is not above what these need.
+    Without `seconds` each node costs one. The bounds hold for all orders of bodies, but `order_lower_bound_bytes` is not
+    above what those in `bodies` need.
     """
     storage_bytes = in_bodies.own_storages
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
@@ -299,7 +290,6 @@ def compile_problem(
     operands = tuple(needed_inputs(graph, node) for node in graph.nodes)
     value_storage = tuple(-1 if v.storage is None else v.storage for v in graph.values)
     touched = {value_storage[v] for n in graph.nodes for v in (*operands[n.id], *n.outputs)}
-    before = tuple(predecessors(graph))
     rules = [repeat_rule(graph, node, registry) for node in graph.nodes]
     held = loop_workspaces(graph, binding, bodies, in_bodies.of_storages)
     away = loop_host_bytes(graph, bodies, where, binding)
@@ -310,11 +300,12 @@ def compile_problem(
     least = {loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in least.items()}
     in_order = least_loop_bytes(graph, binding, order_lower_bound_bytes, in_bodies)
     in_order = {loop: max(min(most, needed[loop]), least[loop]) for loop, most in in_order.items()}
+    holding = Held.of(graph, sizes, where)
     times = tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes)
     return StepProblem(
         device=where,
-        storage_bytes=tuple(0 if s.id in owned or s.device != where else sizes[s.id] for s in graph.storages),
-        resident_bytes=sum(sizes[s] for s in owned if graph.storages[s].device == where),
+        storage_bytes=tuple(holding.sizes),
+        resident_bytes=holding.resident_bytes,
         is_resident=tuple(s.id in owned for s in graph.storages),
         created=created,
         value_storage=value_storage,
@@ -323,10 +314,8 @@ def compile_problem(
         views=_views(graph),
         writers=_writers(graph),
         outputs=graph.outputs,
-        predecessors=before,
-        workspace=tuple(
-            scratch.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
-        ),
+        predecessors=tuple(predecessors(graph)),
+        workspace=on_device(graph, where, scratch),
         seconds=times,
         repeat_seconds=tuple(
             time if rule.random_stream is None else time + random_state_seconds
@@ -336,24 +325,10 @@ def compile_problem(
         reads=tuple(tuple((a.storage, a.version) for a in rule.reads) for rule in rules),
         phases=tuple(node.source.phase for node in graph.nodes),
         storage_names=_storage_names(graph),
-        lower_bound_bytes=lower_bound_bytes(
-            graph,
-            binding=binding,
-            workspace={**given, **least},
-            storage_bytes=storage_bytes,
-            device=where,
-        ),
-        order_lower_bound_bytes=order_lower_bound_bytes(
-            graph,
-            binding=binding,
-            workspace={**given, **in_order},
-            storage_bytes=storage_bytes,
-            device=where,
-        ),
+        lower_bound_bytes=holding.least(on_device(graph, where, {**given, **least})),
+        order_lower_bound_bytes=holding.in_order(on_device(graph, where, {**given, **in_order})),
         is_contraction=tuple(_is_contraction(registry, node.op) for node in graph.nodes),
-        body_bytes=tuple(
-            held.get(node.id, 0) if node_device(graph, node) == where else 0 for node in graph.nodes
-        ),
+        body_bytes=on_device(graph, where, held),
         body_host_bytes=tuple(away.get(node.id, 0) for node in graph.nodes),
         state_bytes=tuple(
             sizes[s.id] if s.id in state and s.id in touched and s.device == where else 0
@@ -368,13 +343,11 @@ def _is_contraction(registry: OpRegistry, op: str) -> bool:
 
 
 def _views(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    views: list[list[int]] = [[] for _ in graph.storages]
-    for node in graph.nodes:
-        if is_pure_view(graph, node):
-            for storage in {graph.values[v].storage for v in node.outputs}:
-                if storage is not None:
-                    views[storage].append(node.id)
-    return tuple(map(tuple, views))
+    shown = (
+        {s for v in node.outputs if (s := graph.values[v].storage) is not None and is_pure_view(graph, node)}
+        for node in graph.nodes
+    )
+    return inverse(shown, len(graph.storages))
 
 
 def _writers(graph: Graph) -> tuple[tuple[int, ...], ...]:
@@ -385,18 +358,8 @@ def _writers(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(node for _, node in sorted(pairs)) for pairs in writers)
 
 
-def _inverse(of: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
-    """By number below a count, the numbers of the tuples that it is in."""
-    found: list[list[int]] = [[] for _ in range(count)]
-    for number, others in enumerate(of):
-        for other in others:
-            found[other].append(number)
-    return tuple(map(tuple, found))
-
-
 def _storage_names(graph: Graph) -> tuple[str, ...]:
-    first = [values[0] if values else None for values in values_by_storage(graph)]
-    return tuple(
-        storage.name or (graph.values[value].name if value is not None else f"storage {storage.id}")
-        for storage, value in zip(graph.storages, first, strict=True)
-    )
+    first: dict[int | None, str] = {}
+    for value in graph.values:
+        first.setdefault(value.storage, value.name)
+    return tuple(storage.name or first.get(storage.id, f"storage {storage.id}") for storage in graph.storages)

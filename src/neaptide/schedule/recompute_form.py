@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -24,28 +24,26 @@ _FLOPS_PER_BYTE: Final = 2.0
 """What an element-wise operation on 4-byte numbers stays below."""
 _PHASES: Final = {"fwd": "forward", "bwd": "backward"}
 _LARGEST: Final = 1 << 62
+_Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=_LARGEST)]
+_Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class InstanceNode(msgspec.Struct, frozen=True):
     """A node as it is written; fields beyond these are ignored."""
 
     name: str
-    size: int
+    size: _Bytes
     deps: list[int]
-    flops: float = 0.0
-    moved: float = 0.0
-    seconds: float | None = None
+    flops: _Rate = 0.0
+    moved: _Rate = 0.0
+    seconds: _Rate | None = None
     out: bool = False
     phase: str = ""
-    workspace: int = 0
+    workspace: _Bytes = 0
 
 
 def from_json(text: str | bytes) -> StepProblem:
-    """The problem of an instance.
-
-    Raises:
-        UsageError: names the node that is wrong.
-    """
+    """The problem of an instance."""
     try:
         nodes = decode_json(text, list[InstanceNode])
     except JsonError as error:
@@ -54,15 +52,15 @@ def from_json(text: str | bytes) -> StepProblem:
 
 
 def from_nodes(nodes: Sequence[InstanceNode]) -> StepProblem:
-    """The problem of a list of nodes in running order. O(nodes + dependencies).
-
-    Raises:
-        UsageError: names the node that is wrong.
-    """
+    """The problem of a list of nodes in running order. O(nodes + dependencies)."""
     if not nodes:
         raise UsageError("the recompute instance has no nodes")
     for index, node in enumerate(nodes):
-        _check(index, node)
+        if wrong := [read for read in node.deps if not 0 <= read < index]:
+            raise UsageError(
+                f"node {index} ({node.name!r}) depends on node {wrong[0]}",
+                why="a node reads only what earlier nodes make",
+            )
     if sum(node.size + node.workspace for node in nodes) >= _LARGEST:
         raise UsageError("the sizes of the recompute instance are too large together")
     count = len(nodes)
@@ -112,18 +110,3 @@ def _seconds(node: InstanceNode) -> float:
     if node.seconds is not None:
         return node.seconds
     return max(node.flops / FLOPS_PER_SECOND, node.moved / BYTES_PER_SECOND)
-
-
-def _check(index: int, node: InstanceNode) -> None:
-    where = f"node {index} ({node.name!r})"
-    for name, number in (("size", node.size), ("workspace", node.workspace)):
-        if not 0 <= number < _LARGEST:
-            raise UsageError(f"{where} has the {name} {number}", why=f"it must be from 0 to {_LARGEST - 1}")
-    for name, rate in (("flops", node.flops), ("moved", node.moved), ("seconds", node.seconds or 0.0)):
-        if not 0.0 <= rate < float("inf"):
-            raise UsageError(f"{where} has {name} = {rate}", why="it must be a finite number, not negative")
-    for read in node.deps:
-        if not 0 <= read < index:
-            raise UsageError(
-                f"{where} depends on node {read}", why="a node reads only what earlier nodes make"
-            )

@@ -16,12 +16,9 @@ from neaptide.schedule.instances import TO_END
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """What must be repeated before a step for a storage to be there.
+    """What must be repeated before a step for a storage to be there, or why it cannot be.
 
-    Attributes:
-        refusal: why it cannot be; the other fields are empty then.
-        nodes: ids not repeated there yet, ascending.
-        held: storages that are dead there by now and are held on to instead of being made again.
+    `held` are storages that are dead there by now and are held on to instead of being made again.
     """
 
     refusal: str
@@ -95,10 +92,6 @@ class Replays:
                 return int(order[place])
             place += 1
         return count
-
-    def units(self, before: int) -> list[int]:
-        """Creators that are repeated before a node, ascending: what can be taken back there."""
-        return [n for n in self.evaluator.repeated(before) if self.problem.created[n]]
 
     def removal(self, creator: int, before: int) -> Remove | None:
         """The change that takes back the replay of all that a node creates; None when others depend on it."""

@@ -13,10 +13,9 @@ from neaptide.schedule.evaluate import Evaluator, Ints
 
 @dataclass(frozen=True, slots=True)
 class Staying:
-    """A sequence with stays.
+    """A sequence with stays, which its evaluator knows nothing of.
 
     Attributes:
-        evaluator: of the sequence, which knows nothing of the stays.
         bytes: at each position, with what the caller owns and with workspace.
         host_bytes: most bytes on the host from the begin of each position to that of the next one.
     """

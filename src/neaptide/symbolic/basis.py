@@ -31,17 +31,13 @@ class Basis:
     """Monomials over free dims that begin at 0, by number.
 
     Attributes:
-        begin: of each free dim with another lower end than 0, what it is there.
-        ends: the inverse.
+        begin: of each free dim with another lower end than 0, what it is there; `ends` is the inverse.
         images: of each dim of the graph, what it is there.
-        ranges: of the free dims there.
         lows, highs: by monomial, ends of an interval that holds it; infinite where there is none.
-        values: by sample shape, the numbers of the monomials there.
-        points: the sample shapes, as numbers of the free dims there.
+        values: by sample shape (`points`), the numbers of the monomials there.
         has_origin: whether a size is its constant at the first sample shape: every dim is 0 there, and every opaque term.
         has_corners: whether all corners of a finite box are among them, and nothing but the box limits shapes.
         is_smooth: by monomial, whether it is linear in each dim and has no opaque term.
-        is_opaque: by monomial, whether it has an opaque term.
     """
 
     def __init__(self, solution: Solution, names: Iterable[str]) -> None:

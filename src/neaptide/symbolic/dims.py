@@ -11,13 +11,7 @@ from neaptide.symbolic.size_expr import SizeExpr
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A named dimension with the sizes that it may have, in elements; both ends are included.
-
-    Attributes:
-        name: an identifier, as `SizeExpr.dim` takes it.
-        low: smallest size, 0 or more.
-        high: largest size; None means without end.
-    """
+    """A named dimension with the sizes that it may have, in elements; both ends are included."""
 
     name: str
     low: int = 0
@@ -46,11 +40,7 @@ class Relation:
 
 
 def bound_dims(dims: Iterable[Dim], binding: Mapping[str, int]) -> tuple[Dim, ...]:
-    """The dims that a binding leaves open.
-
-    Raises:
-        SymbolicError: a number is outside the range of its dim.
-    """
+    """The dims that a binding leaves open."""
     left = []
     for dim in dims:
         number = binding.get(dim.name)
@@ -66,11 +56,7 @@ def bound_dims(dims: Iterable[Dim], binding: Mapping[str, int]) -> tuple[Dim, ..
 
 
 def bound_relations(relations: Iterable[Relation], binding: Mapping[str, int]) -> tuple[Relation, ...]:
-    """The relations that still say something under a binding.
-
-    Raises:
-        SymbolicError: the binding breaks one.
-    """
+    """The relations that still say something under a binding."""
     left = []
     for relation in relations:
         now = Relation(relation.left.substitute(binding), relation.right.substitute(binding))

@@ -1,129 +1,78 @@
-"""Parser of size expressions: recursive descent over the grammar that `str(SizeExpr)` prints, and a little more."""
+"""Size expressions from text: sums, products, powers and three functions of Python's own grammar."""
 
 from __future__ import annotations
 
+import ast
 import re
-from operator import mul
+from collections.abc import Callable, Mapping
+from operator import add, mul, sub
+from typing import Final
 
 from neaptide.errors import SymbolicError
-from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
+from neaptide.symbolic.size_expr import FUNCTIONS, SizeExpr, floordiv, modulo
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>\*\*|//|[-+*%(),]))")
-_FUNCTIONS = {"floordiv": floordiv, "mod": modulo, "max": maximum}
-_PRODUCTS = {"*": mul, "//": floordiv, "%": modulo}
-_DEEPEST = 100  # nesting, well below Python's recursion limit
-_HIGHEST_POWER = 64  # a typing error must not become a huge polynomial
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens: list[tuple[str, int]] = []
-        self.at = 0
-        self.depth = 0
-        position = 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self._error(
-                    "unexpected character", position + len(text[position:]) - len(text[position:].lstrip())
-                )
-            self.tokens.append((match[0].strip(), match.end() - len(match[0].strip())))
-            position = match.end()
-
-    def _error(self, what: str, position: int | None = None) -> SymbolicError:
-        if position is None:
-            position = self.tokens[self.at][1] if self.at < len(self.tokens) else len(self.text)
-        return SymbolicError(
-            f"malformed size expression: {what} at column {position + 1}", where=repr(self.text)
-        )
-
-    def peek(self) -> str:
-        return self.tokens[self.at][0] if self.at < len(self.tokens) else ""
-
-    def take(self) -> str:
-        token = self.peek()
-        self.at += 1
-        return token
-
-    def expect(self, sign: str) -> None:
-        if self.peek() != sign:
-            raise self._error(f"expected {sign!r}")
-        self.at += 1
-
-    def whole(self) -> SizeExpr:
-        result = self.sum()
-        if self.at < len(self.tokens):
-            raise self._error(f"unexpected {self.peek()!r}")
-        return result
-
-    def sum(self) -> SizeExpr:
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise self._error("nested too deeply")
-        result = self.product()
-        while self.peek() in {"+", "-"}:
-            sign = self.take()
-            right = self.product()
-            result = result + right if sign == "+" else result - right
-        self.depth -= 1
-        return result
-
-    def product(self) -> SizeExpr:
-        negative = self.peek() == "-"
-        if negative:
-            self.take()
-        result = self.factor()
-        if negative:
-            result = -result  # as in Python, a leading minus binds tighter than a product: -x//2 is (-x)//2
-        while (sign := self.peek()) in _PRODUCTS:
-            self.take()
-            right = self.factor()
-            result = _PRODUCTS[sign](result, right)
-        return result
-
-    def factor(self) -> SizeExpr:
-        base = self.primary()
-        if self.peek() != "**":
-            return base
-        self.take()
-        if not self.peek().isdigit() or int(self.peek()) > _HIGHEST_POWER:
-            raise self._error(f"expected a power up to {_HIGHEST_POWER}")
-        result = SizeExpr.const(1)
-        for _ in range(int(self.take())):
-            result = result * base
-        return result
-
-    def primary(self) -> SizeExpr:
-        word = self.peek()
-        if word.isdigit():
-            self.take()
-            return SizeExpr.const(int(word))
-        if word == "(":
-            self.take()
-            inner = self.sum()
-            self.expect(")")
-            return inner
-        if word in _FUNCTIONS:
-            self.take()
-            self.expect("(")
-            left = self.sum()
-            self.expect(",")
-            right = self.sum()
-            self.expect(")")
-            return _FUNCTIONS[word](left, right)
-        if word and (word[0].isalpha() or word[0] == "_"):
-            self.take()
-            return SizeExpr.dim(word)
-        raise self._error(f"unexpected {word!r}" if word else "unexpected end")
+_Function = Callable[[SizeExpr, SizeExpr], SizeExpr]
+_OPERATORS: Final[Mapping[type[ast.operator], _Function]] = {
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.FloorDiv: floordiv,
+    ast.Mod: modulo,
+}
+_UNKNOWN_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_\s+\-*/%(),]")
+_HIGHEST_POWER: Final = 64  # a typing error must not become a huge polynomial
 
 
 def parse_size_expr(text: str) -> SizeExpr:
     """The expression that a text spells, so that `parse_size_expr(str(e)) == e`. Nothing is ever evaluated as code.
 
     Sums, products, powers, `//`, `%`, parentheses, `floordiv`, `mod` and `max` are known.
-
-    Raises:
-        SymbolicError: malformed text; names the column.
     """
-    return _Parser(text).whole()
+    if found := _UNKNOWN_CHARACTER.search(text):
+        raise _malformed(text, "unexpected character", found.start())
+    stripped = text.strip()
+    try:
+        return _read(text, ast.parse(stripped, mode="eval").body, len(text) - len(text.lstrip()))
+    except SyntaxError as error:
+        raise _malformed(text, error.msg, max((error.offset or 1) - 1, 0)) from None
+    except (RecursionError, MemoryError):
+        raise _malformed(text, "nested too deeply", 0) from None
+
+
+def _read(text: str, node: ast.expr, indent: int) -> SizeExpr:
+    """The expression of a part of a text whose first characters are left out. Long sums take no recursion."""
+    chain: list[ast.BinOp] = []
+    while isinstance(node, ast.BinOp) and node.op.__class__ in _OPERATORS:
+        chain.append(node)
+        node = node.left
+    result = _read_operand(text, node, indent)
+    for part in reversed(chain):
+        result = _OPERATORS[part.op.__class__](result, _read(text, part.right, indent))
+    return result
+
+
+def _read_operand(text: str, node: ast.expr, indent: int) -> SizeExpr:
+    match node:
+        case ast.Constant(value=int(number)) if number.__class__ is int:
+            return SizeExpr.const(number)
+        case ast.Name(id=name):
+            return SizeExpr.dim(name)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_read(text, inner, indent)
+        case ast.BinOp(op=ast.Pow(), left=base, right=ast.Constant(value=int(power))) if (
+            power <= _HIGHEST_POWER
+        ):
+            result, factor = SizeExpr.const(1), _read(text, base, indent)
+            for _ in range(power):
+                result = result * factor
+            return result
+        case ast.BinOp(op=ast.Pow(), right=power):
+            raise _malformed(text, f"expected a power up to {_HIGHEST_POWER}", indent + power.col_offset)
+        case ast.Call(func=ast.Name(id=name), args=[left, right], keywords=[]) if name in FUNCTIONS:
+            return FUNCTIONS[name](_read(text, left, indent), _read(text, right, indent))
+    found = ast.get_source_segment(text.strip(), node)
+    raise _malformed(text, f"unexpected {found!r}", indent + node.col_offset)
+
+
+def _malformed(text: str, what: str, position: int) -> SymbolicError:
+    return SymbolicError(f"malformed size expression: {what} at column {position + 1}", where=repr(text))

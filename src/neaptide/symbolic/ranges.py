@@ -14,7 +14,7 @@ from itertools import islice, product
 from typing import TypeAlias
 
 from neaptide.errors import SymbolicError
-from neaptide.symbolic.size_expr import SizeExpr, floordiv, from_terms, maximum, modulo
+from neaptide.symbolic.size_expr import FUNCTIONS, SizeExpr, from_terms, of_atom
 from neaptide.symbolic.terms import Atom, Monomial
 
 _MOST_CORNERS = 256
@@ -90,10 +90,8 @@ def _end_product(a: _End, b: _End) -> _End:
 def bound(expr: SizeExpr, ranges: Mapping[str, Interval], depth: int = _DEEPEST) -> Interval:
     """An interval that surely holds the expression; a dimension without a range is taken as 0 or more.
 
-    Exact for constants and, over a finite box of few dimensions, for expressions linear in each dimension.
-
-    Args:
-        depth: nested relaxations and case splits of opaque terms; each may double the work.
+    Exact for constants and, over a finite box of few dimensions, for expressions linear in each dimension. `depth` is of
+    nested relaxations and case splits of opaque terms; each may double the work.
     """
     if expr.is_constant:
         number = expr.constant_value()
@@ -261,6 +259,7 @@ def _one_sided_max(
 def decided(expr: SizeExpr, ranges: Mapping[str, Interval]) -> SizeExpr:
     """The same expression without each `max` of which one side is never the smaller one in the ranges. O(terms).
 
+    >>> from neaptide.symbolic.size_expr import maximum
     >>> T = SizeExpr.dim("T")
     >>> str(decided(maximum(4 * T, 4), {"T": Interval(1)}))
     '4*T'
@@ -278,13 +277,12 @@ def decided(expr: SizeExpr, ranges: Mapping[str, Interval]) -> SizeExpr:
 
 def _decided(atom: Atom, ranges: Mapping[str, Interval]) -> SizeExpr:
     if not atom.function:
-        return SizeExpr.dim(atom.text)
+        return of_atom(atom)
     left, right = decided(atom.left, ranges), decided(atom.right, ranges)
-    if atom.function != "max":
-        return floordiv(left, right) if atom.function == "floordiv" else modulo(left, right)
-    difference = bound(left - right, ranges)
-    if difference.low is not None and difference.low >= 0:
-        return left
-    if difference.high is not None and difference.high <= 0:
-        return right
-    return maximum(left, right)
+    if atom.function == "max":
+        difference = bound(left - right, ranges)
+        if difference.low is not None and difference.low >= 0:
+            return left
+        if difference.high is not None and difference.high <= 0:
+            return right
+    return FUNCTIONS[atom.function](left, right)

@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.basis import CONSTANT, Basis
-from neaptide.symbolic.dims import Dim, Relation
+from neaptide.symbolic.dims import Dim, Relation, bound_dims, bound_relations
 from neaptide.symbolic.ranges import Interval, bound
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.symbolic.solving import solve
@@ -41,11 +41,12 @@ class KnownSize:
         coefficients: by number of a monomial; none is 0.
     """
 
-    __slots__ = ("_basis", "_samples", "coefficients")
+    __slots__ = ("_basis", "_hash", "_samples", "coefficients")
 
     def __init__(self, basis: Basis, coefficients: Mapping[int, int]) -> None:
         self._basis = basis
         self._samples: tuple[int, ...] | None = None
+        self._hash: int | None = None
         self.coefficients = coefficients
 
     @property
@@ -82,7 +83,9 @@ class KnownSize:
         return isinstance(other, KnownSize) and self.coefficients == other.coefficients
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.coefficients.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self.coefficients.items()))
+        return self._hash
 
 
 class SizeRelations:
@@ -99,9 +102,6 @@ class SizeRelations:
 
         Args:
             dims: with their ranges; a dim that only relations or sizes name is 0 or more.
-
-        Raises:
-            SymbolicError: no shape in the ranges keeps the relations.
         """
         self.dims = tuple(dims)
         self.relations = tuple(relations)
@@ -110,15 +110,15 @@ class SizeRelations:
         self._known: dict[SizeExpr, KnownSize] = {}
 
     def known(self, expr: SizeExpr) -> KnownSize:
-        """A size in the form of this store; made once for equal expressions.
-
-        Raises:
-            SymbolicError: it names a dim that the store has not heard of.
-        """
+        """A size in the form of this store; made once for equal expressions."""
         found = self._known.get(expr)
         if found is None:
             found = self._known[expr] = self._made(expr)
         return found
+
+    def of_coefficients(self, coefficients: Mapping[int, int]) -> KnownSize:
+        """The size with some `KnownSize.coefficients`, none of them 0."""
+        return KnownSize(self._basis, coefficients)
 
     def compare(self, a: SizeExpr, b: SizeExpr) -> Order | None:
         """How two sizes relate for all shapes; None when no single answer could be proved.
@@ -161,31 +161,17 @@ class SizeRelations:
         return self._by_samples(difference)
 
     def binding(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Numbers of all dims of the graph, for numbers of enough of them that relations tell the rest.
-
-        Raises:
-            SymbolicError: a dim does not follow, is outside its range, or a relation is broken.
-        """
+        """Numbers of all dims of the graph, for numbers of enough of them that relations tell the rest."""
         known = dict(sizes)
         for _ in range(len(self.relations) + 1):
-            open_dims = [dim.name for dim in self.dims if dim.name not in known]
-            if not open_dims:
-                break
             for relation in self.relations:
-                told = _told(relation, known)
-                known.update(told)
-        if missing := [dim.name for dim in self.dims if dim.name not in known]:
+                known |= _told(relation, known)
+        missing = [dim.name for dim in bound_dims(self.dims, known)]
+        missing += [f"all dims of {relation}" for relation in bound_relations(self.relations, known)]
+        if missing:
             raise SymbolicError(
                 f"no value for {', '.join(missing)}", next_step="bind every dim that no relation tells"
             )
-        for dim in self.dims:
-            if known[dim.name] not in dim:
-                raise SymbolicError(
-                    f"{dim.name} = {known[dim.name]} is outside its range", why=f"the program holds for {dim}"
-                )
-        for relation in self.relations:
-            if not _holds(known, relation):
-                raise SymbolicError(f"the sizes break {relation}")
         return known
 
     def samples(self) -> tuple[dict[str, int], ...]:
@@ -309,7 +295,3 @@ def _told(relation: Relation, known: Mapping[str, int]) -> dict[str, int]:
     if left_over:
         raise SymbolicError(f"no whole number for {name} keeps {relation}")
     return {name: size}
-
-
-def _holds(shape: Mapping[str, int], relation: Relation) -> bool:
-    return relation.left.evaluate(shape) == relation.right.evaluate(shape)

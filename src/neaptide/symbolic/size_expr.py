@@ -10,6 +10,7 @@ expressions that print alike are equal.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
@@ -59,16 +60,13 @@ class SizeExpr:
 
     @staticmethod
     def dim(name: str) -> SizeExpr:
-        """A named dimension.
-
-        Raises:
-            SymbolicError: the name is no ASCII identifier, or the name of a function.
-        """
-        if not _NAME.fullmatch(name) or name in _RESERVED:
+        """A named dimension. A name must be an ASCII identifier, and no function or keyword of Python."""
+        if not _NAME.fullmatch(name) or name in _RESERVED or keyword.iskeyword(name):
             raise SymbolicError(
-                f"{name!r} cannot name a dimension", why="it must be an identifier, and no function"
+                f"{name!r} cannot name a dimension",
+                why="it must be an identifier, and no function or keyword",
             )
-        return _atom(Atom(name))
+        return of_atom(Atom(name))
 
     @property
     def is_constant(self) -> bool:
@@ -76,11 +74,7 @@ class SizeExpr:
         return self._value is not None
 
     def constant_value(self) -> int:
-        """The number.
-
-        Raises:
-            SymbolicError: the expression names dimensions.
-        """
+        """The number; an error where the expression names dimensions."""
         if self._value is None:
             raise SymbolicError(
                 f"{self} is no constant",
@@ -107,11 +101,7 @@ class SizeExpr:
         return (((), self._value),) if self._value else ()
 
     def evaluate(self, binding: Mapping[str, int] | None = None) -> int:
-        """The number for given dimensions.
-
-        Raises:
-            SymbolicError: a dimension is missing, or a divisor is zero.
-        """
+        """The number for given dimensions; an error where one is missing, or a divisor is zero."""
         if self._value is not None:
             return self._value
         numbers = binding or {}
@@ -129,7 +119,7 @@ class SizeExpr:
         if self._value is not None or not mapping:
             return self
         replaced = {name: _coerce(expr) for name, expr in mapping.items()}
-        return self.map_atoms(lambda atom: replaced.get(atom.text, _atom(atom)))
+        return self.map_atoms(lambda atom: replaced.get(atom.text, of_atom(atom)))
 
     def map_atoms(self, image: Callable[[Atom], SizeExpr]) -> SizeExpr:
         """Rebuild with every dimension atom replaced by its image, inside opaque terms as well."""
@@ -138,9 +128,7 @@ class SizeExpr:
             product = SizeExpr.const(coefficient)
             for atom, power in monomial:
                 if atom.function:
-                    factor = _FUNCTIONS[atom.function](
-                        atom.left.map_atoms(image), atom.right.map_atoms(image)
-                    )
+                    factor = FUNCTIONS[atom.function](atom.left.map_atoms(image), atom.right.map_atoms(image))
                 else:
                     factor = image(atom)
                 for _ in range(power):
@@ -250,7 +238,8 @@ def _coerce(number: SizeExpr | int) -> SizeExpr:
     raise TypeError(f"a size expression takes ints and size expressions, not {type(number).__name__}")
 
 
-def _atom(atom: Atom) -> SizeExpr:
+def of_atom(atom: Atom) -> SizeExpr:
+    """The expression that is one atom."""
     return _new(None, ((((atom, 1),), 1),))
 
 
@@ -306,7 +295,8 @@ def _split(x: SizeExpr, y: SizeExpr) -> tuple[SizeExpr, SizeExpr]:
     return from_terms(add_terms((), whole)), from_terms(tuple(rest))
 
 
-def _scaled_down(x: SizeExpr, by: int) -> SizeExpr:
+def scaled_down(x: SizeExpr, by: int) -> SizeExpr:
+    """The expression with each coefficient divided by a number, rounded down."""
     scaled = ((monomial, coefficient // by) for monomial, coefficient in x.terms())
     return from_terms(tuple(term for term in scaled if term[1]))  # a constant below `by` becomes 0
 
@@ -318,6 +308,12 @@ def _content(terms: Iterable[tuple[Monomial, int]]) -> int:
 def _checked_divisor(x: SizeExpr, y: SizeExpr) -> None:
     if y._value == 0:
         raise SymbolicError("division by zero in a size expression", where=str(x))
+
+
+def _common_factor(x: SizeExpr, y: SizeExpr) -> int:
+    """What divides `y` and `x`, whose constant may be rounded down where `y` is one."""
+    terms = x.terms() if y._value is None else [term for term in x.terms() if term[0]]
+    return gcd(_content(terms), _content(y.terms()))
 
 
 def floordiv(x: SizeExpr, y: SizeExpr) -> SizeExpr:
@@ -332,16 +328,10 @@ def floordiv(x: SizeExpr, y: SizeExpr) -> SizeExpr:
         return quotient + floordiv(rest, y)
     if rest._value == 0:
         return _ZERO
-    if y._value is not None:
-        if x._value is not None:
-            return _ZERO
-        # floor((g*p + c) / (g*d)) = floor((p + floor(c/g)) / d) for integer p
-        common = gcd(_content(t for t in x.terms() if t[0]), y._value)
-    else:
-        common = gcd(_content(x.terms()), _content(y.terms()))
-    if common > 1:
-        return floordiv(_scaled_down(x, common), _scaled_down(y, common))
-    return _atom(Atom.of("floordiv", x, y))
+    # floor((g*p + c) / (g*d)) = floor((p + floor(c/g)) / d) for integer p
+    if (common := _common_factor(x, y)) > 1:
+        return floordiv(scaled_down(x, common), scaled_down(y, common))
+    return of_atom(Atom.of("floordiv", x, y))
 
 
 def modulo(x: SizeExpr, y: SizeExpr) -> SizeExpr:
@@ -356,18 +346,11 @@ def modulo(x: SizeExpr, y: SizeExpr) -> SizeExpr:
         return modulo(rest, y)
     if rest._value == 0:
         return _ZERO
-    if y._value is not None:
-        # (g*p + g*c1 + c0) mod (g*d) = g*((p + c1) mod d) + c0 for 0 <= c0 < g
-        common = gcd(_content(t for t in x.terms() if t[0]), y._value)
-        if common > 1:
-            left_over = sum(c for monomial, c in x.terms() if not monomial) % common
-            scaled = modulo(_scaled_down(x - left_over, common), _scaled_down(y, common))
-            return common * scaled + left_over
-    else:
-        common = gcd(_content(x.terms()), _content(y.terms()))
-        if common > 1:
-            return common * modulo(_scaled_down(x, common), _scaled_down(y, common))
-    return _atom(Atom.of("mod", x, y))
+    # (g*p + g*c1 + c0) mod (g*d) = g*((p + c1) mod d) + c0 for 0 <= c0 < g
+    if (common := _common_factor(x, y)) > 1:
+        left_over = sum(c for monomial, c in x.terms() if not monomial) % common
+        return common * modulo(scaled_down(x - left_over, common), scaled_down(y, common)) + left_over
+    return of_atom(Atom.of("mod", x, y))
 
 
 def maximum(a: SizeExpr | int, b: SizeExpr | int) -> SizeExpr:
@@ -382,7 +365,7 @@ def maximum(a: SizeExpr | int, b: SizeExpr | int) -> SizeExpr:
     for outer, inner in ((first, second), (second, first)):
         if outer in _arguments_of_max(inner):
             return inner
-    return _atom(Atom.of("max", first, second))
+    return of_atom(Atom.of("max", first, second))
 
 
 def _arguments_of_max(expr: SizeExpr) -> tuple[SizeExpr, ...]:
@@ -393,7 +376,7 @@ def _arguments_of_max(expr: SizeExpr) -> tuple[SizeExpr, ...]:
     return ()
 
 
-_FUNCTIONS: Mapping[str, Callable[[SizeExpr, SizeExpr], SizeExpr]] = {
+FUNCTIONS: Mapping[str, Callable[[SizeExpr, SizeExpr], SizeExpr]] = {
     "floordiv": floordiv,
     "mod": modulo,
     "max": maximum,

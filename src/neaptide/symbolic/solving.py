@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from math import gcd
+from operator import mul
 
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.ranges import Interval, bound
-from neaptide.symbolic.size_expr import SizeExpr, floordiv, from_terms
+from neaptide.symbolic.size_expr import SizeExpr, floordiv, from_terms, of_atom, scaled_down
 from neaptide.symbolic.terms import Atom
 
 _MOST_ROUNDS = 64  # of solving one relation; each takes a dim out or stops
@@ -27,11 +29,9 @@ _MOST_ROUNDS = 64  # of solving one relation; each takes a dim out or stops
 
 @dataclass(slots=True)
 class Solution:
-    """Dims of a graph over free dims.
+    """Dims of a graph over free dims: what each dim that was taken out is, and the ranges of the others.
 
     Attributes:
-        images: of each dim that was taken out, what it is.
-        ranges: of the dims that are free.
         meanings: of each free dim that was introduced, what it is in the dims that were there before it.
         facts: expressions over free dims that are 0.
         within: expressions over free dims and the interval that holds each: ranges of dims that were taken out.
@@ -45,14 +45,7 @@ class Solution:
 
 
 def solve(dims: Iterable[Dim], relations: Iterable[Relation]) -> Solution:
-    """Solve relations one after the other. O(relations^2 x terms).
-
-    Args:
-        dims: with their ranges; a dim that only relations name is 0 or more.
-
-    Raises:
-        SymbolicError: no shape in the ranges keeps the relations.
-    """
+    """Solve relations one after the other; a dim that only they name is 0 or more. O(relations^2 x terms)."""
     return _Solver(dims, relations).run()
 
 
@@ -166,7 +159,7 @@ class _Solver:
         image = start + step * SizeExpr.dim(name)
         self.take_out(x, image)
         rest = -(p * image + c)
-        self.take_out(y, _exact_quotient(rest, q))
+        self.take_out(y, scaled_down(rest, q))
 
     def narrow(self, image: SizeExpr, interval: Interval) -> None:
         """Narrow the range of a dim by the interval that holds a multiple of it."""
@@ -175,25 +168,18 @@ class _Solver:
             return
         monomial, coefficient = terms[0]
         constant = (image - from_terms(tuple(terms))).constant_value()
-        low = None if interval.low is None else interval.low - constant
-        high = None if interval.high is None else interval.high - constant
-        if coefficient < 0:
-            low, high = (None if high is None else -high), (None if low is None else -low)
-        size = abs(coefficient)
-        low, high = (None if low is None else -(-low // size)), (None if high is None else high // size)
+        sign, size = (1, coefficient) if coefficient > 0 else (-1, -coefficient)
+        moved = (interval + Interval(-constant, -constant)) * Interval(sign, sign)
+        low = None if moved.low is None else -(-moved.low // size)
+        high = None if moved.high is None else moved.high // size
         ranges = self.solution.ranges
         for atom, _ in monomial:
             others = [ranges[other.text] for other, _ in monomial if other != atom]
             if any(over.low is None or over.low < 0 for over in (*others, ranges[atom.text])):
                 return
-            least = 1
-            most: int | None = 1
-            for over in others:
-                assert over.low is not None
-                least *= over.low
-                most = None if most is None or over.high is None else most * over.high
-            own_low = 0 if low is None or low <= 0 or not most else -(-low // most)
-            own_high = None if high is None or least < 1 else high // least
+            rest = reduce(mul, others, Interval(1, 1))
+            own_low = 0 if low is None or low <= 0 or not rest.high else -(-low // rest.high)
+            own_high = None if high is None or not rest.low else high // rest.low
             now = ranges[atom.text]
             if _is_apart(now, Interval(own_low, None)) or (
                 own_high is not None and own_high < (now.low or 0)
@@ -220,11 +206,7 @@ def without_common_factor(zero: SizeExpr) -> SizeExpr:
         return zero
     if any(coefficient % common for _, coefficient in zero.terms()):
         return SizeExpr.const(1)
-    return _exact_quotient(zero, common)
-
-
-def _exact_quotient(expr: SizeExpr, by: int) -> SizeExpr:
-    return from_terms(tuple((monomial, coefficient // by) for monomial, coefficient in expr.terms()))
+    return scaled_down(zero, common)
 
 
 def _divisibility(zero: SizeExpr) -> tuple[SizeExpr, int, int] | None:
@@ -232,7 +214,7 @@ def _divisibility(zero: SizeExpr) -> tuple[SizeExpr, int, int] | None:
     for atom, coefficient in _lone_opaque(zero):
         if not atom.right.is_constant or (divisor := atom.right.constant_value()) <= 1:
             continue
-        term = coefficient * _opaque(atom)
+        term = coefficient * of_atom(atom)
         if atom.function == "mod" and abs(coefficient) == 1:
             rest = -coefficient * (zero - term)
         elif atom.function == "floordiv" and abs(coefficient) == divisor:
@@ -249,10 +231,6 @@ def _lone_opaque(expr: SizeExpr) -> Iterator[tuple[Atom, int]]:
     for monomial, coefficient in expr.terms():
         if len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].function:
             yield monomial[0][0], coefficient
-
-
-def _opaque(atom: Atom) -> SizeExpr:
-    return from_terms(((((atom, 1),), 1),))
 
 
 def _line(zero: SizeExpr) -> tuple[str, int, str, int, int] | None:

@@ -38,11 +38,7 @@ class StackedSizes:
         self._begins = np.array(begins, dtype=np.intp)
 
     def at(self, binding: Mapping[str, int]) -> Ints:
-        """The number of each expression. O(distinct products of dims + terms).
-
-        Raises:
-            SymbolicError: a dim has no value.
-        """
+        """The number of each expression. O(distinct products of dims + terms)."""
         if not len(self._begins):
             return np.zeros(0, dtype=np.int64)
         numbers = np.array([monomial.evaluate(binding) for monomial in self._monomials], dtype=np.int64)

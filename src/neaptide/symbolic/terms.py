@@ -10,12 +10,7 @@ if TYPE_CHECKING:
 
 
 class Atom:
-    """A dimension, or an opaque function of two expressions. Its text identifies it.
-
-    Attributes:
-        function: `floordiv`, `mod` or `max`; empty for a dimension.
-        arguments: of the function; empty for a dimension.
-    """
+    """A dimension, or `floordiv`, `mod` or `max` of two expressions as an opaque term. Its text identifies it."""
 
     __slots__ = ("arguments", "function", "text")
 

@@ -5,16 +5,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.errors import VerifyError
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
-from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide_corpus.nas_networks import nas_network
 from neaptide_corpus.rand_wire import rand_wire
 from neaptide_corpus.random_orders import layered, local
-from neaptide_peers.incremental.adapted_order import adapted_order
 from neaptide_peers.incremental.reschedule import reschedule
 from neaptide_peers.incremental.settling import settle
 from peers.incremental.random_order_edits import EDIT_KINDS, random_edit
@@ -69,20 +66,6 @@ def test_bound_is_below_every_order_of_the_edited_problem(seed, n, in_place, mut
     assert found.order_lower_bound_bytes <= brute_force(edit.problem) <= found.peak_bytes
 
 
-@given(st.integers(0, 10**6), st.integers(8, 30), st.booleans(), st.sampled_from(EDIT_KINDS))
-@settings(max_examples=60, deadline=None)
-def test_proved_peaks_agree_with_a_full_run(seed, n, in_place, kind):
-    problem = random_problem(seed, n, in_place=in_place, mutation=in_place)
-    edit = random_edit(problem, kind, random.Random(seed))
-    assume(edit is not None)
-    found = reschedule(settled(problem), edit).require()
-    full = best_order(edit.problem).require()
-    assert found.order_lower_bound_bytes <= full.peak_bytes
-    if found.order_lower_bound_bytes == found.peak_bytes:
-        assert found.peak_bytes == full.peak_bytes
-        assert found.decided_by != "nothing"
-
-
 def test_an_edit_away_from_the_peak_takes_no_search():
     before = settled(from_mapping(nas_network("nasnet_imagenet")))
     work = []
@@ -91,18 +74,6 @@ def test_an_edit_away_from_the_peak_takes_no_search():
         assert outcome.require().peak_bytes == outcome.require().order_lower_bound_bytes
         work.append(outcome.work)
     assert sorted(work)[4] <= 2
-
-
-def test_without_a_proof_before_there_still_is_a_bound():
-    problem = random_problem(3, 20)
-    before = settle(problem, range(20), 0)
-    edit = random_edit(problem, "rewrite", random.Random(0))
-    found = reschedule(before, edit).require()
-    full = best_order(edit.problem).require()
-    assert (found.peak_bytes, found.order_lower_bound_bytes) == (
-        full.peak_bytes,
-        full.order_lower_bound_bytes,
-    )
 
 
 def test_limits_are_kept():
@@ -114,21 +85,3 @@ def test_limits_are_kept():
         outcome = reschedule(before, edit, limits=Limits(work=3))
         assert outcome.work <= 3
         assert edit.problem.is_order(outcome.require().order)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 99), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_old_order_is_adapted(seed, n, choice, early):
-    problem = random_problem(seed, n, mutation=True)
-    rng = random.Random(choice)
-    old = rng.sample(range(n), rng.randint(0, n))
-    order = adapted_order(problem, old, early=early)
-    assert problem.is_order(order)
-    assert adapted_order(problem, order) == order
-
-
-def test_wrong_old_order_is_refused():
-    problem = OrderProblem((OrderStorage("a", 1),), (OrderOp("f", (), (0,)),))
-    for wrong in ((0, 0), (1,)):
-        with pytest.raises(VerifyError, match="old order"):
-            adapted_order(problem, wrong)

@@ -32,7 +32,8 @@ from neaptide_peers.magis.reordered import (
     interval,
 )
 from neaptide_peers.orders.windows import closures
-from small_orders import best_peak, from_edges, random_problem
+from schedule.order.order_problems import random_problem
+from small_orders import best_peak, from_edges
 from strategies import graphs, node_orders
 
 
@@ -113,7 +114,7 @@ def test_what_is_ordered_anew_is_legal_and_never_higher(case, data):
 def test_the_order_of_a_block_has_the_least_peak(seed):
     """A graph that is one block: as low as the best of all its orders."""
     draw = random.Random(seed)
-    problem = random_problem(draw, draw.randint(2, 7), mutation=True)
+    problem = random_problem(draw.getrandbits(32), draw.randint(2, 7), mutation=True)
     before, _ = closures(problem)
     everything = list(range(problem.op_count))
     order = Reordering()._block(problem, everything, before)
@@ -124,7 +125,7 @@ def test_the_order_of_a_block_has_the_least_peak(seed):
 @pytest.mark.parametrize("seed", range(30))
 def test_blocks_follow_each_other_and_hold_a_component(seed):
     draw = random.Random(seed)
-    problem = random_problem(draw, draw.randint(2, 60), mutation=True)
+    problem = random_problem(draw.getrandbits(32), draw.randint(2, 60), mutation=True)
     before, after = closures(problem)
     seen = []
     for component in components(problem):

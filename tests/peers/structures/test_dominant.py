@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.orders.serenity_dp import downset_dp
 from neaptide_peers.structures.dominant import dominant
 from neaptide_peers.structures.refusal import Refusal
-from small_orders import all_orders, best_order, dominates, profile, profile_of, random_problem
+from schedule.order.order_problems import random_problem
+from small_orders import all_orders, best_order, dominates, profile, profile_of
 
 
 def by_downsets(problem: OrderProblem) -> tuple[int, ...]:
@@ -23,7 +24,9 @@ def by_downsets(problem: OrderProblem) -> tuple[int, ...]:
 @given(st.integers(0, 2**32), st.sampled_from([best_order, by_downsets]))
 def test_oracle_construction_dominates_every_order(seed, oracle) -> None:
     rng = random.Random(seed)
-    problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
+    problem = random_problem(
+        seed, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3
+    )
     steps = to_steps(problem)
     if steps.takeovers:
         with pytest.raises(Refusal, match="works in place"):
@@ -39,14 +42,3 @@ def test_oracle_construction_dominates_every_order(seed, oracle) -> None:
 
 def test_empty_region_has_no_segments() -> None:
     assert dominant(OrderProblem((), ()), best_order) == []
-
-
-def test_takeover_of_a_shared_operand_is_refused() -> None:
-    storages = tuple(OrderStorage(f"s{i}", 8) for i in range(3))
-    ops = (
-        OrderOp("make", (), (0,)),
-        OrderOp("left", (0,), (1,), in_place=((1, 0),)),
-        OrderOp("right", (0,), (2,)),
-    )
-    with pytest.raises(Refusal, match="op left works in place"):
-        dominant(OrderProblem(storages, ops), best_order)

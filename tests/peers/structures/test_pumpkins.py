@@ -1,12 +1,10 @@
 import random
-import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.segments import Segment
@@ -17,10 +15,9 @@ from neaptide_peers.structures.pumpkins import (
     order_by_phase_split,
     order_pumpkin,
     pumpkin_of,
-    pumpkin_region,
 )
 from neaptide_peers.structures.refusal import Refusal
-from small_orders import best_peak, from_edges, levels_of, linear_extensions, random_problem
+from small_orders import best_peak, from_edges
 
 
 def random_pumpkin(rng: random.Random, chains: int, longest: int) -> Pumpkin:
@@ -43,34 +40,6 @@ def test_few_places_suffice_for_the_phase_split(seed: int) -> None:
     few, every = order_by_phase_split(pumpkin), order_by_phase_split(pumpkin, everywhere=True)
     assert few.peak_bytes == every.peak_bytes == order_pumpkin(pumpkin, 100_000).peak_bytes
     assert few.states == count_splits(pumpkin)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32))
-def test_phase_split_meets_the_best_of_all_orders(seed: int) -> None:
-    rng = random.Random(seed)
-    pumpkin = random_pumpkin(rng, rng.choice([1, 2, 3]), 2)
-    region, _ = pumpkin_region(pumpkin)
-    best = min(max(levels_of(region, order)) for order in linear_extensions(region.predecessors))
-    assert order_by_phase_split(pumpkin).peak_bytes == best
-
-
-def test_an_interrupt_gives_a_bound_and_says_so() -> None:
-    stop = threading.Event()
-    stop.set()
-    pumpkin = random_pumpkin(random.Random(1), 9, 6)
-    refused = order_pumpkin(pumpkin, 100_000, LimitGuard(Limits(), stop))
-    assert refused.order is None
-    assert "interrupt" in refused.reason
-    assert refused.peak_bytes <= order_pumpkin(pumpkin, 100_000).peak_bytes
-
-
-def test_above_the_limit_there_is_a_bound_and_a_reason() -> None:
-    pumpkin = random_pumpkin(random.Random(1), 9, 6)
-    refused = order_pumpkin(pumpkin, 2)
-    assert refused.order is None
-    assert "9 chains" in refused.reason
-    assert refused.peak_bytes <= order_pumpkin(pumpkin, 100_000).peak_bytes
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -107,18 +76,6 @@ def test_a_problem_that_is_a_pumpkin_is_ordered_best(seed: int) -> None:
         == outcome.termination.best
         == best_peak(problem)
     )
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.integers(0, 2**32))
-def test_any_problem_is_ordered_best_or_refused(seed: int) -> None:
-    rng = random.Random(seed)
-    problem = random_problem(rng, rng.randint(0, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
-    outcome = pumpkin_order(problem)
-    if outcome.value is None:
-        assert outcome.termination.detail
-        return
-    assert evaluate_order(problem, outcome.value).peak_bytes == best_peak(problem)
 
 
 def test_what_breaks_a_pumpkin_is_named() -> None:

@@ -5,17 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.outcome import TerminationReason
-from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.steps import to_steps
-from neaptide_corpus import series_parallel as generators
-from neaptide_peers.orders.structures import series_parallel_order
 from neaptide_peers.structures.refusal import Refusal
 from neaptide_peers.structures.series_parallel import compose
-from small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of, random_problem
+from small_orders import all_orders, dominates, from_edges, profile, profile_of
 
 seeds = st.integers(0, 2**32)
 
@@ -63,55 +58,6 @@ def test_edge_buffer_order_dominates_every_order(seed: int) -> None:
     assert problem.is_order(order)
     mine = profile(best.segments)
     assert all(dominates(mine, profile_of(problem, order)) for order in all_orders(problem))
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(seeds)
-def test_shared_tensors_of_small_graphs_are_ordered_best(seed: int) -> None:
-    rng = random.Random(seed)
-    count = rng.randint(2, 7)
-    problem = from_edges([rng.randint(0, 9) for _ in range(count)], random_edges(rng, count))
-    outcome = series_parallel_order(problem)
-    assert outcome.termination.reason is TerminationReason.OPTIMAL
-    assert (
-        evaluate_order(problem, outcome.require()).peak_bytes
-        == outcome.termination.best
-        == best_peak(problem)
-    )
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(seeds)
-def test_any_problem_is_composed_legally_or_refused(seed: int) -> None:
-    """Without a storage that branches share, what is composed is best."""
-    rng = random.Random(seed)
-    problem = random_problem(rng, rng.randint(0, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
-    steps = to_steps(problem)
-    try:
-        found = compose(problem, steps)
-    except Refusal as refusal:
-        assert "start at different ops" in str(refusal)  # noqa: PT017
-        return
-    order = [op for segment in found.segments for op in flatten(segment.ops)]
-    assert problem.is_order(order)
-    if not steps.couplings:
-        assert evaluate_order(problem, order).peak_bytes == best_peak(problem)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_thousand_nodes_of_out_degree_five_are_proved(seed: int) -> None:
-    problem = from_mapping(generators.series_parallel(1000, 5, seed))
-    outcome = series_parallel_order(problem)
-    assert outcome.termination.reason is TerminationReason.OPTIMAL
-    assert evaluate_order(problem, outcome.require()).peak_bytes == outcome.termination.best
-
-
-def test_above_the_limit_there_are_bound_and_reason() -> None:
-    problem = from_mapping(generators.pumpkin(12, 200, 7))
-    outcome = series_parallel_order(problem, region_states=100)
-    assert outcome.termination.reason is TerminationReason.FEASIBLE
-    assert "more than 100 downsets" in outcome.termination.detail
-    assert 0 < outcome.termination.bound <= outcome.termination.best
 
 
 def test_the_op_that_breaks_the_structure_is_named() -> None:

@@ -5,17 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_counts import examples
-from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.reduce import reduce
-from neaptide.schedule.order.regions.segments import flatten, peak_rise
 from neaptide.schedule.order.steps import profile as played
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.structures.refusal import Refusal
-from neaptide_peers.structures.trees import order_in_tree, tree_of
-from neaptide_peers.structures.up_heap import UpHeap
-from small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of, random_problem
+from neaptide_peers.structures.trees import tree_of
+from small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of
 
 seeds = st.integers(0, 2**32)
 
@@ -66,68 +63,9 @@ def test_out_tree_with_a_buffer_per_edge_is_the_reverse(seed: int) -> None:
     assert played(reduced.steps, range(reduced.steps.op_count)).peak_bytes == start + best.peak_bytes
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(seeds)
-def test_shared_out_trees_are_reduced_exactly(seed: int) -> None:
-    rng = random.Random(seed)
-    count = rng.randint(1, 7)
-    edges = [(rng.randint(max(0, i - 3), i - 1), i) for i in range(1, count)]
-    problem = from_edges([rng.randint(0, 9) for _ in range(count)], edges)
-    reduced = reduce(to_steps(problem))
-    assert reduced.is_solved
-    assert played(reduced.steps, range(reduced.steps.op_count)).peak_bytes == best_peak(problem)
-
-
-def test_large_in_tree_agrees_with_the_reduction() -> None:
-    rng = random.Random(1)
-    count = 3000
-    parents = [rng.randint(i + 1, min(count - 1, i + 40)) for i in range(count - 1)] + [-1]
-    nbytes = [rng.randint(1, 1000) for _ in range(count)]
-    readers: list[list[int]] = [[] for _ in range(count)]
-    for child, parent in enumerate(parents[:-1]):
-        readers[parent].append(child)
-    storages = tuple(OrderStorage(f"t{i}", size, output=i == count - 1) for i, size in enumerate(nbytes))
-    problem = OrderProblem(storages, tuple(OrderOp(f"n{i}", tuple(r), (i,)) for i, r in enumerate(readers)))
-    by_liu = tree_of(problem)
-    reduced = reduce(to_steps(problem))
-    assert reduced.is_solved
-    assert evaluate_order(problem, by_liu.order).peak_bytes == by_liu.peak_bytes
-    assert played(reduced.steps, range(reduced.steps.op_count)).peak_bytes == by_liu.peak_bytes
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(seeds)
-def test_any_problem_is_ordered_best_or_refused(seed: int) -> None:
-    rng = random.Random(seed)
-    problem = random_problem(rng, rng.randint(1, 6), in_place=rng.random() < 0.3, mutation=rng.random() < 0.3)
-    try:
-        found = tree_of(problem)
-    except Refusal as refusal:
-        assert any(f"op {op.name} " in str(refusal) for op in problem.ops) or "storage s" in str(refusal)  # noqa: PT017
-        return
-    assert evaluate_order(problem, found.order).peak_bytes == best_peak(problem)
-
-
 def test_what_breaks_a_tree_is_named() -> None:
     with pytest.raises(Refusal, match="storage t0 is shared: either n1 or n2 may use it last"):
         tree_of(from_edges([1, 1, 1], [(0, 1), (0, 2)]))
     after = (OrderOp("a", (), ()), OrderOp("b", (), (), after=(0,)), OrderOp("c", (), (), after=(0,)))
     with pytest.raises(Refusal, match="op a comes before several ops and op d behind several"):
         tree_of(OrderProblem((), (*after, OrderOp("d", (), (), after=(1, 2)))))
-
-
-def test_circle_is_refused() -> None:
-    with pytest.raises(VerifyError, match="circle"):
-        order_in_tree([1, 0], [1, 1], [0, 0])
-
-
-def test_up_heap_drains_in_liu_order() -> None:
-    first, second = UpHeap(), UpHeap()
-    first.append(10, 2, 0)
-    first.append(4, 3, 1)
-    second.append(7, 1, 2)
-    both = first.absorb(second)
-    assert both.level == 6
-    segments = both.drain()
-    assert [flatten(s.ops) for s in segments] == [(0,), (2,), (1,)]
-    assert peak_rise(segments) == 10

@@ -20,7 +20,6 @@ from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
-from neaptide.schedule.state_bounds import lower_bound_with_state_between
 
 
 def planned(spec, share=1.2, work=500):
@@ -28,7 +27,7 @@ def planned(spec, share=1.2, work=500):
     factory = zoo.factory(spec)
     step, batch = contestants.build(factory, 0)
     prepared = prepare(step, (batch,), name=spec)
-    least = lower_bound_with_state_between(prepared.problem())
+    least = prepared.problem().lower_bound_with_state_between
     budget = Budget(int(share * least), host="64MiB", state_between_steps=True)
     return factory, prepared, prepared.plan(Ask(budget, limits=Limits(work=work, seed=0)))
 

@@ -1,10 +1,10 @@
 """Random ordering problems, and brute force over all their orders."""
 
 import random
-from collections.abc import Iterator
 from functools import cache
 
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from small_orders import all_orders
 
 
 def random_problem(
@@ -40,17 +40,6 @@ def random_problem(
         workspace = rng.choice((0, 0, 0, rng.randint(1, largest)))
         ops.append(OrderOp(f"op{index}", reads, tuple(dict.fromkeys(writes)), workspace, pairs, after))
     return OrderProblem(tuple(storages), tuple(ops), name=f"random_{seed}")
-
-
-def all_orders(problem: OrderProblem) -> Iterator[tuple[int, ...]]:
-    def grow(taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if len(taken) == problem.op_count:
-            yield taken
-        for op in range(problem.op_count):
-            if op not in taken and all(b in taken for b in problem.predecessors[op]):
-                yield from grow((*taken, op))
-
-    yield from grow(())
 
 
 def literal_bytes(problem: OrderProblem, order: tuple[int, ...]) -> list[int]:

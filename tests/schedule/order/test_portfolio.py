@@ -17,7 +17,7 @@ from neaptide.schedule.order.regions.parts import PartKind, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
 from neaptide.schedule.order.result import Certificate
 from neaptide.schedule.order.steps import to_steps
-from neaptide_corpus.series_parallel import in_tree, pumpkin, series_parallel
+from neaptide_corpus.series_parallel import pumpkin, series_parallel
 from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
 from schedule.order.order_problems import brute_force, random_problem
 from together import together
@@ -91,22 +91,6 @@ def test_unknown_method_and_empty_problem():
     assert best_order(OrderProblem((), ())).require().peak_bytes == 0
 
 
-def test_regions_given_up_on_are_reduced_with_a_higher_limit():
-    """What the second reduction leaves stands for orders of the problem itself, and proves the same peak."""
-    problem = from_mapping(pumpkin(6, 120, 0))
-    run = portfolio._Portfolio(problem, Limits(), None, is_named=False)
-    run._reduce(5)
-    assert run.last_reduction is not None
-    assert run.last_reduction.stats.skipped
-    assert not run.exhausted
-    run._reduce(200_000)
-    assert run.reduced is not None
-    assert run.reduced.is_solved
-    assert run.exhausted
-    assert problem.is_order(run.order)
-    assert run.peak == best_order(problem).require().peak_bytes
-
-
 @pytest.mark.slow
 def test_a_hard_pumpkin_is_solved_by_the_reduction_of_large_regions(monkeypatch):
     done = []
@@ -144,22 +128,6 @@ def test_interrupt_while_a_region_is_searched():
     again = reduce(to_steps(problem), region_states=10**9, interrupt=stop)
     assert again.limit == "interrupt"
     assert again.steps.op_count == problem.op_count
-
-
-@together(
-    ("method", "form"),
-    [
-        ("tree", in_tree(50, 1)),
-        ("pumpkin", pumpkin(4, 50, 1)),
-        ("series_parallel", series_parallel(50, 3, 1)),
-    ],
-)
-def test_a_structure_is_proved_by_its_method_alone(method, form):
-    problem = from_mapping(form)
-    result = best_order(problem, methods=[method]).require()
-    assert result.certificate is Certificate.EXHAUSTED
-    assert set(result.methods) == {"program_order", method}
-    assert result.peak_bytes == best_order(problem).require().peak_bytes
 
 
 def test_the_default_says_what_was_solved_on_its_own():

@@ -11,8 +11,8 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.steps import to_steps
 from neaptide.schedule.symbolic.lists import SymbolicState, list_order
-from neaptide.schedule.symbolic.orders import SampledPeaks, spliced
-from neaptide.schedule.symbolic.peaks import largest, peak_of_order, symbolic_bytes_at
+from neaptide.schedule.symbolic.orders import spliced
+from neaptide.schedule.symbolic.peaks import OrderPeaks, largest
 from neaptide.schedule.symbolic.problem import symbolic_problem
 from symbolic_graphs import problem_orders, shapes_of, symbolic_graphs
 
@@ -23,8 +23,9 @@ def test_live_bytes_and_peak_are_those_of_every_shape(data):
     shapes = data.draw(st.lists(st.sampled_from(shapes_of(graph)), min_size=1, max_size=4))
     problem = symbolic_problem(graph, device="cpu")
     order = data.draw(problem_orders(problem.structure))
-    live = [problem.store.expression(known) for known in symbolic_bytes_at(problem, order)]
-    peak = peak_of_order(problem, order)
+    peaks = OrderPeaks(problem)
+    live = [problem.store.expression(known) for known in peaks.live(order)]
+    peak = peaks.peak(order)
     for shape in shapes:
         static = memory_profile(with_sizes(graph, shape), Schedule.from_nodes(graph, order), device="cpu")
         assert tuple(size.evaluate(shape) for size in live) == static.bytes_at
@@ -70,8 +71,8 @@ def test_what_is_left_of_a_peak_has_its_largest_at_every_shape(graph, data):
 @given(symbolic_graphs(), st.data())
 def test_sampled_peaks_are_those_of_the_expressions(graph, data):
     problem = symbolic_problem(graph, device="cpu")
-    sampled = SampledPeaks(problem)
+    peaks = OrderPeaks(problem)
     orders = data.draw(st.lists(problem_orders(problem.structure), min_size=2, max_size=2))
     for order in (*orders, spliced(*orders, cut=data.draw(st.integers(0, len(orders[0]))))):
         assert problem.structure.is_order(order)
-        assert sampled.peaks(order) == peak_of_order(problem, order).samples
+        assert peaks.sampled(order) == peaks.peak(order).samples

@@ -33,11 +33,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must be seen to before a node may run in parts.
-
-    Attributes:
-        values: operands that it is about: sums that must be complete, addends; none for the other needs.
-    """
+    """What must be seen to before a node may run in parts, and of which operands: sums that must be complete, addends."""
 
     node: int
     need: Need
@@ -51,7 +47,7 @@ class Carried:
     Attributes:
         axes: by value that carries it, where. Some are made whole, by a barrier or outside, and can be cut into parts.
         sums: values of which each part makes a term. Where a node has `Need.MEAN`, only once that is seen to.
-        maxima: values of which each part makes one that the greatest, or the least, is to be taken of.
+        maxima: the same of what the greatest, or the least, is to be taken of.
         members: by node that runs in parts, how. What it makes is in `axes`, in `sums` or `maxima`, or the same in
             each part.
         conditions: what must be seen to before all members may run in parts.
@@ -88,12 +84,8 @@ def follow(
     cut although nothing said so before, such as a mask, carry the axis from then on, and so does what makes them,
     where all who use it cut it. Where a row says nothing, a node is a barrier: its results are whole.
 
-    Args:
-        seeds: where the axis lies in values to begin with. Seeds are believed where nothing in the graph contradicts.
-        length: of the axis: the smallest number of elements that its parts are counted in.
-
-    Cost:
-        O(passes * nodes); two to four passes, since most axes run forward from the inputs.
+    Seeds are believed where nothing in the graph contradicts. `length` is the smallest number of elements that parts are
+    counted in. O(passes * nodes); two to four passes, since most axes run forward from the inputs.
     """
     for number, along in seeds.items():
         value = graph.values[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from neaptide.ir.axes import Along, Merge, Need, OpAxis
 from neaptide.ir.graph import Graph
@@ -16,13 +17,7 @@ _NO_AXIS = OpAxis({}, {})
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a node runs in parts.
-
-    Attributes:
-        operands: by slot, where the axis lies; others are handed over whole.
-        results: for each output where the axis lies, or how its parts are merged.
-        axis: what the row says of this axis.
-    """
+    """How a node runs in parts: where the axis lies in operands and results, or how results are merged."""
 
     operands: Mapping[int, Along]
     results: Mapping[int, Along | Merge]
@@ -75,8 +70,7 @@ class Lines:
     ) -> Line | None:
         """The line in which operands and results lie as given; None where there is none. O(axes of the operation).
 
-        Args:
-            optional: the same of operands of which only the shape matters; they need not be part of the line.
+        `optional` are operands of which only the shape matters; they need not be part of the line.
         """
         key = (node.id, tuple(required.items()), tuple(optional.items()), tuple(results.items()))
         if key not in self._found:
@@ -189,11 +183,11 @@ def regrouped(given: Value, along: Along, length: int, made: Value) -> Along | N
     old, new = _extents(given), _extents(made)
     if old is None or new is None:
         return None
-    after = _product(old[along.dim + 1 :])
+    after = prod(old[along.dim + 1 :])
     if old[along.dim] % (along.outer * length):
         return None
     inside = after * (old[along.dim] // (along.outer * length))
-    right = _product(new)
+    right = prod(new)
     for dim, extent in enumerate(new):
         whole, right = right, right // extent if extent else 0
         if right and inside % right == 0 and whole % (inside * length) == 0 and extent > 1:
@@ -216,10 +210,3 @@ def _extents(value: Value) -> list[int] | None:
     if not all(extent.is_constant for extent in value.shape):
         return None
     return [extent.constant_value() for extent in value.shape]
-
-
-def _product(extents: list[int]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total

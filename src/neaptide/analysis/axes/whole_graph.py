@@ -30,8 +30,7 @@ class GraphAxis:
     Attributes:
         length: the extent that most of its dims have.
         places: (value, dim) pairs, ascending.
-        nodes: ids of the nodes that it runs through, ascending: those that have such a value among operands or results,
-            and those that add up what its parts make.
+        nodes: that it runs through, ascending; those that add up what its parts make are among them.
         origin: where it begins: in an input of the step if it lies in one, else in another input of the graph, else in
             the value that is made first.
     """
@@ -51,24 +50,17 @@ def graph_axes(graph: Graph, registry: OpRegistry) -> tuple[GraphAxis, ...]:
     optimizer are left out: they only repeat the dims of the weights.
     """
     lines = Lines(graph, registry, 1)
-    groups = _Groups()
     nodes = [node for node in graph.nodes if node.source.phase != "optimizer"]
-    for node in nodes:
-        for tied in _ties(graph, lines, node):
-            groups.join(tied)
-    for value in graph.inputs:
-        if _rank(graph, value) == 0:  # a view may join such a dim with others before anything else reads it
-            for dim, extent in enumerate(graph.values[value].shape):
-                if extent.is_constant and extent.constant_value() > 1:
-                    groups.find((value, dim))
-    members: dict[Place, list[Place]] = {}
-    for place in groups.places():
-        members.setdefault(groups.find(place), []).append(place)
+    ties = [tied for node in nodes for tied in _ties(graph, lines, node)]
+    # A view may join such a dim with others before anything else reads it.
+    ties += [
+        [place] for value in graph.inputs if _rank(graph, value) == 0 for place in _long_dims(graph, value)
+    ]
     users: dict[int, list[int]] = {}
     for node in nodes:
         for value in dict.fromkeys((*node.inputs, *node.outputs)):
             users.setdefault(value, []).append(node.id)
-    found = [_axis(graph, places, users) for places in members.values()]
+    found = [_axis(graph, places, users) for places in _joined(ties)]
     found = _followed(graph, registry, found, [node.id for node in nodes])
     return tuple(
         sorted(
@@ -123,12 +115,11 @@ def _ties(graph: Graph, lines: Lines, node: Node) -> list[list[Place]]:
     if row.regroups:
         given, made = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         ties = []
-        for dim, extent in enumerate(given.shape):
-            if not extent.is_constant or extent.constant_value() <= 1:
-                continue
-            lies = regrouped(given, Along(dim), extent.constant_value(), made)
+        for place in _long_dims(graph, given.id):
+            extent = given.shape[place[1]]
+            lies = regrouped(given, Along(place[1]), extent.constant_value(), made)
             if lies is not None and made.shape[lies.dim] == extent:
-                ties.append([(given.id, dim), (made.id, lies.dim)])
+                ties.append([place, (made.id, lies.dim)])
         return ties
     return [
         [
@@ -155,28 +146,22 @@ def _rank(graph: Graph, value: int) -> int:
     return 0 if storage is not None and graph.storages[storage].kind is Kind.INPUT else 1
 
 
-class _Groups:
-    """Disjoint sets of places (Tarjan 1975), with path halving."""
+def _long_dims(graph: Graph, value: int) -> list[Place]:
+    extents = enumerate(graph.values[value].shape)
+    return [(value, dim) for dim, extent in extents if extent.is_constant and extent.constant_value() > 1]
 
-    def __init__(self) -> None:
-        self._parent: dict[Place, Place] = {}
 
-    def places(self) -> list[Place]:
-        return list(self._parent)
-
-    def find(self, place: Place) -> Place:
-        parent = self._parent
-        parent.setdefault(place, place)
-        while parent[place] != place:
-            parent[place] = parent[parent[place]]
-            place = parent[place]
-        return place
-
-    def join(self, places: list[Place]) -> None:
-        if places:
-            root = self.find(places[0])
-            for place in places[1:]:
-                self._parent[self.find(place)] = root
+def _joined(ties: list[list[Place]]) -> list[list[Place]]:
+    """Places that are tied to each other, directly or through others. O(places x log of them)."""
+    group_of: dict[Place, list[Place]] = {}
+    for tied in filter(None, ties):
+        largest = max((group_of.setdefault(place, [place]) for place in tied), key=len)
+        for place in tied:
+            group = group_of[place]
+            if group is not largest:
+                largest += group
+                group_of.update(dict.fromkeys(group, largest))
+    return list({id(group): group for group in group_of.values()}.values())
 
 
 def axes_in_words(graph: Graph, registry: OpRegistry) -> tuple[str, ...]:

@@ -24,11 +24,7 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Where an axis lies in a value.
-
-    Attributes:
-        scale: its elements for one unit of the axis.
-    """
+    """Where an axis lies in a value, and how many elements it has there for one unit."""
 
     dim: int
     scale: Fraction
@@ -39,7 +35,7 @@ class WindowAxis:
     """An axis with windows, followed through some nodes.
 
     Attributes:
-        values: those that carry it, and where; some are made outside, and can be cut.
+        values: those that carry it; some are made outside, and can be cut.
         members: by node that may run on parts, what its row says; a view has nothing but operand and result.
         private: values whose numbers count from the start of a part, as the places of a maximum do.
         sums: values of which each part makes a term, of its own elements alone.

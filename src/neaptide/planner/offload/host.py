@@ -11,7 +11,6 @@ from neaptide.ir.graph import Graph
 from neaptide.linear.arrays import Flags
 from neaptide.schedule.evaluate import Evaluator, Ints
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.state_bounds import lower_bound_with_state_between
 from neaptide.schedule.timeline import copy_links
 
 
@@ -62,7 +61,7 @@ class HostSpace:
     def least_bytes(self, step: StepProblem) -> int:
         """No plan has a lower peak with workspace, whatever waits here meanwhile."""
         if self.may_be_between:
-            return lower_bound_with_state_between(step)
+            return step.lower_bound_with_state_between
         return step.lower_bound_with_state_away
 
     def movable(self, step: StepProblem) -> list[int]:

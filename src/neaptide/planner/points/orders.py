@@ -16,7 +16,7 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.strategies import early_updates
 from neaptide.schedule.symbolic.orders import symbolic_orders
-from neaptide.schedule.symbolic.peaks import SymbolicPeak, proved_excess
+from neaptide.schedule.symbolic.peaks import SymbolicPeak, is_never_higher
 from neaptide.schedule.symbolic.problem import symbolic_problem
 
 EARLY: Final = "updates as early as is free"
@@ -72,7 +72,7 @@ def _is_lower(peak: SymbolicPeak, other: SymbolicPeak) -> bool:
     pairs = _samples(peak, other)
     if any(a > b for a, b in pairs) or not any(a < b for a, b in pairs):
         return False
-    return proved_excess(peak.store, peak.known, other.known) == 0
+    return is_never_higher(peak, other)
 
 
 def _samples(peak: SymbolicPeak, other: SymbolicPeak) -> list[tuple[int, int]]:

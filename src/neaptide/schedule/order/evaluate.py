@@ -13,12 +13,7 @@ from neaptide.schedule.order.sharing import shared_bytes, takeovers
 
 @dataclass(frozen=True, slots=True)
 class OrderProfile:
-    """Bytes while each op of an order runs.
-
-    Attributes:
-        peak_bytes: the highest of them; what is there from the start, if there are no ops.
-        peak_position: of the first highest one; None without ops.
-    """
+    """Bytes while each op of an order runs; what is there from the start, and no position, without ops."""
 
     peak_bytes: int
     bytes_at: tuple[int, ...]
@@ -26,11 +21,7 @@ class OrderProfile:
 
 
 def evaluate_order(problem: OrderProblem, order: Sequence[int]) -> OrderProfile:
-    """Play an order and count bytes at every op. O(accesses).
-
-    Raises:
-        VerifyError: the order leaves an op out, repeats one or breaks a dependency.
-    """
+    """Play an order and count bytes at every op. O(accesses)."""
     check_order(problem, order)
     position_of = [0] * len(order)
     for position, op in enumerate(order):
@@ -59,11 +50,7 @@ def evaluate_order(problem: OrderProblem, order: Sequence[int]) -> OrderProfile:
 
 
 def check_order(problem: OrderProblem, order: Sequence[int]) -> None:
-    """Says what is wrong with an order.
-
-    Raises:
-        VerifyError: names the op that is missing, repeated or too early.
-    """
+    """Says what is wrong with an order."""
     position_of: dict[int, int] = {}
     for position, op in enumerate(order):
         if not 0 <= op < problem.op_count:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from neaptide.analysis.in_place import in_place_operands
-from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.analysis.profile_bytes import loop_workspaces
-from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, node_device
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, on_device
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.ir.registry import OpRegistry
-from neaptide.ops import registry as op_table
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 
 
@@ -24,27 +20,18 @@ def order_problem(
     storage_bytes: Mapping[int, int] | None = None,
     binding: Mapping[str, int] | None = None,
     device: str | None = None,
-    in_place: bool = False,
-    registry: OpRegistry | None = None,
-    bodies: Bodies = NO_BODIES,
 ) -> OrderProblem:
     """What there is to order in a graph; op k is node k, so an order is a sequence of node ids.
 
     A view is an op that makes nothing and touches the storage it shows, so it costs nothing and keeps that storage
     alive. An operand of which only the shape is used is not touched. Peaks equal those of
-    `analysis.profile_bytes.memory_profile`, workspace included. Where a view and a mutation of its storage are not
-    ordered by the graph, they keep program order here; a view is free, so no lower peak is lost.
-
-    Args:
-        workspace: scratch bytes by node id; a loop that is not in it is charged with its body's transient peak.
-        in_place: let a result take over the bytes of an operand at its last use, where the op table and the layout
-            of both permit it: the choice that `layout.in_place` makes. For a back end that does so.
+    `analysis.profile_bytes.memory_profile`, workspace included; a loop without one is charged with its body's transient
+    peak. Where a view and a mutation of its storage are not ordered by the graph, they keep program order here; a view is
+    free, so no lower peak is lost.
     """
-    table = (registry if registry is not None else op_table()) if in_place else None
     sizes = evaluate_storage_bytes(graph, binding, storage_bytes)
     where = device if device is not None else main_device(graph, sizes)
-    scratch = loop_workspaces(graph, binding, bodies)
-    scratch.update(workspace or {})
+    scratch = on_device(graph, where, {**loop_workspaces(graph, binding), **(workspace or {})})
     owned = set(graph.input_storages())
     handed_back = set(graph.output_storages())
     names = Counter(storage.name for storage in graph.storages)
@@ -60,20 +47,16 @@ def order_problem(
         for storage in graph.storages
     )
     before = predecessors(graph)
-    ops = []
-    for node in graph.nodes:
-        reads, writes = _accesses(graph, node)
-        ops.append(
-            OrderOp(
-                f"{node.op}#{node.id}",
-                reads,
-                writes,
-                scratch.get(node.id, 0) if node_device(graph, node) == where else 0,
-                _takeovers(graph, node, table, sizes, handed_back) if table is not None else (),
-                before[node.id],
-            )
+    ops = tuple(
+        OrderOp(
+            f"{node.op}#{node.id}",
+            *_accesses(graph, node),
+            scratch[node.id],
+            after=before[node.id],
         )
-    return OrderProblem(storages, tuple(ops), graph.name)
+        for node in graph.nodes
+    )
+    return OrderProblem(storages, ops, graph.name)
 
 
 def _accesses(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -84,15 +67,3 @@ def _accesses(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...
     touched = dict.fromkeys(s for s in (*needed, *(a.storage for a in node.effects.reads)) if s is not None)
     # What is overwritten was there before, so it is read as well: nothing else says that it existed.
     return tuple(sorted(s for s in touched if s not in made)), tuple(sorted(writes))
-
-
-def _takeovers(
-    graph: Graph, node: Node, registry: OpRegistry, sizes: tuple[int, ...], handed_back: set[int]
-) -> tuple[tuple[int, int], ...]:
-    """Pairs (written, read). An output gets bytes of its own, and bytes of the caller are never taken over."""
-    made = graph.values[node.outputs[0]].storage if node.outputs else None
-    operands = in_place_operands(graph, node, registry, sizes)
-    taken = [graph.values[operand].storage for operand in operands]
-    return tuple(
-        (made, read) for read in taken if made is not None and read is not None and made not in handed_back
-    )

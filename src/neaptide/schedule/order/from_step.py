@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage, inverse
 from neaptide.schedule.problem import StepProblem
 
 
@@ -27,10 +27,7 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
         for s in range(len(step.storage_bytes))
     ]
     storages.append(OrderStorage("what the caller owns", step.resident_bytes, resident=True))
-    touched: list[list[int]] = [[] for _ in nodes]
-    for storage, roles in enumerate(step.roles):
-        for node in roles:
-            touched[node].append(storage)
+    touched = inverse(step.roles, len(nodes))
     ops = []
     for node in nodes:
         made = set(step.created[node])

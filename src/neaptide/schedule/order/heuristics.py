@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
+from neaptide.schedule.order.problem import inverse
 from neaptide.schedule.order.steps import Steps
 
 Order: TypeAlias = tuple[int, ...]
@@ -30,13 +30,12 @@ class DownsetState:
         self.bytes = steps.bytes_after(range(count)) if reverse else steps.start_bytes
         # Forwards the last candidate of a coupling frees it; reversed, the first that is placed.
         self._freed = [0] * count
-        self._ties: list[list[int]] = [[] for _ in range(count)]
+        self._ties = inverse((coupling.ops for coupling in steps.couplings), count)
         self._open = [len(coupling.ops) for coupling in steps.couplings]
         self._open_sum = [sum(coupling.ops) for coupling in steps.couplings]  # which names the last one
-        for index, coupling in enumerate(steps.couplings):
+        for coupling in steps.couplings if reverse else ():
             for op in coupling.ops:
-                self._ties[op].append(index)
-                self._freed[op] += coupling.nbytes if reverse else 0
+                self._freed[op] += coupling.nbytes
         self._blockers = [len(x) for x in (steps.successors if reverse else steps.predecessors)]
         self._follow = steps.predecessors if reverse else steps.successors
         indices = range(count)
@@ -87,11 +86,6 @@ class DownsetState:
         return tuple(reversed(self.taken)) if self.reverse else tuple(self.taken)
 
 
-def program_order(steps: Steps) -> Order:
-    """The order of the list: the baseline."""
-    return tuple(range(steps.op_count))
-
-
 def backward_list(steps: Steps) -> Order:
     """From the end back: always the op whose placement here holds least before it, as BladeDISC++ does.
 
@@ -103,59 +97,19 @@ def backward_list(steps: Steps) -> Order:
 
 
 def lpmf(steps: Steps) -> Order:
-    """Inductor's LPMF: of the ready ops that keep below the peak so far the least growth, else the least allocation.
+    """Inductor's LPMF: of the ready ops that lift the peak so far least, the one with the least growth.
 
     Least Peak Memory First of `torch/_inductor/memory.py`; growth counts what the op frees, a takeover that depends on
-    the order is not known to it. O(n log n) where most ready ops fit, O(n x width) at worst.
+    the order is not known to it. O(n x width).
     """
     state = DownsetState(steps)
-    need = steps.rise
     peak = state.bytes
-    growths: list[tuple[int, int]] = [(state.growth(op), op) for op in state.ready]
-    needs: list[tuple[int, int]] = [(need[op], op) for op in state.ready]
-    heapq.heapify(growths)
-    heapq.heapify(needs)
     while state.ready:
-        while needs[0][1] not in state.ready:
-            heapq.heappop(needs)
-        least = needs[0][0]
-        if state.bytes + least > peak:
-            # None fits: the least allocation, and of those the least growth.
-            tied = []
-            while needs and needs[0][0] == least:
-                entry = heapq.heappop(needs)
-                if entry[1] in state.ready:
-                    tied.append(entry)
-            chosen = min((state.growth(op), op) for _, op in tied)[1]
-            for entry in tied:
-                heapq.heappush(needs, entry)
-        else:
-            chosen = _first_that_fits(state, growths, peak - state.bytes)
-        peak = max(peak, state.bytes + need[chosen])
-        ready_before = len(state.ready)
-        changed = state.run(chosen)
-        for op in list(state.ready)[ready_before - 1 :]:
-            heapq.heappush(growths, (state.growth(op), op))
-            heapq.heappush(needs, (need[op], op))
-        for op in changed:
-            if op in state.ready:
-                heapq.heappush(growths, (state.growth(op), op))
+        room = peak - state.bytes
+        _, _, op = min((max(steps.rise[op], room), state.growth(op), op) for op in state.ready)
+        peak = max(peak, state.bytes + steps.rise[op])
+        state.run(op)
     return state.order()
-
-
-def _first_that_fits(state: DownsetState, growths: list[tuple[int, int]], room: int) -> int:
-    """The ready op with the least growth among those that fit; outdated entries are dropped on the way."""
-    aside = []
-    while True:
-        growth, op = heapq.heappop(growths)
-        if op not in state.ready or growth != state.growth(op):
-            continue
-        if state.steps.rise[op] <= room:
-            break
-        aside.append((growth, op))
-    for entry in aside:
-        heapq.heappush(growths, entry)
-    return op
 
 
 def order_by_priority(state: DownsetState, priority: Callable[[int], tuple[int, ...]]) -> Order:
@@ -174,10 +128,3 @@ def order_by_priority(state: DownsetState, priority: Callable[[int], tuple[int, 
             if other in state.ready:
                 heapq.heappush(heap, (priority(other), other))
     return state.order()
-
-
-ListMethod: TypeAlias = Callable[[Steps], Order]
-LIST_METHODS: Final[Mapping[str, ListMethod]] = MappingProxyType(
-    {"program_order": program_order, "backward_list": backward_list, "lpmf": lpmf}
-)
-"""Those of the default. Those of compilers are peers: beside these two they decide no answer (`ablation.py order`)."""

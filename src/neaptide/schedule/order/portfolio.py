@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from neaptide.errors import UsageError
 from neaptide.named_peers import CP_WINDOWS, LISTS, ORDERS, STRUCTURES, peer
 from neaptide.outcome import LimitGuard, Limits, Outcome, left_out
 from neaptide.schedule.order.bounds.lower import cut_bound, escape_bound, per_op_bound, sub_problem_bound
 from neaptide.schedule.order.evaluate import evaluate_order
-from neaptide.schedule.order.heuristics import LIST_METHODS, Order, program_order
+from neaptide.schedule.order.heuristics import Order, backward_list, lpmf
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.parts import SolvedPart
 from neaptide.schedule.order.regions.reduce import REGION_STATES, Reduced, reduce
@@ -36,13 +37,16 @@ _BITSET_OPS: Final = 30_000  # of the largest problem for methods on bitsets
 _QUICK_OPS: Final = 5_000  # of the largest problem that is reduced before it is ordered by a list
 
 _ON_BITSETS: Final = frozenset({"beam", "exact", *ORDERS})
-_FIRST_LISTS: Final = tuple(name for name in LIST_METHODS if name != "program_order")
 _BOUND: Final = "bound"  # computed whatever methods are named
-STAGES: Final = (*_FIRST_LISTS, _BOUND, "reduction", "windows", "beam", "exact")
+_LISTS: Final[Mapping[str, Callable[[Steps], Order]]] = MappingProxyType(
+    {"backward_list": backward_list, "lpmf": lpmf}
+)
+STAGES: Final = (*_LISTS, _BOUND, "reduction", "windows", "beam", "exact")
 """What the default tries beside program order."""
 ALL: Final = "all"
 METHODS: Final[tuple[str, ...]] = (
-    *LIST_METHODS,
+    "program_order",
+    *_LISTS,
     *LISTS,
     *STRUCTURES,
     "reduction",
@@ -63,21 +67,16 @@ def best_order(
 ) -> Outcome[OrderResult]:
     """The best order found within limits; the list order is always a candidate, so it is never worse than that.
 
-    First minimum cuts at the peak of the list order, a quick exact reduction, and two more lists with cuts at their best
+    First minimum cuts at the peak of the list order, a quick exact reduction, and two lists with cuts at their best
     peak: where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
     reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
     reversed in turn, with the bound of certified sub-problems between them. Under a work limit alone (a unit is a state
-    or a cut) the answer is the same on every machine.
+    or a cut) the answer is the same on every machine. Without limits, exact searches end at a million states each.
 
     Args:
-        limits: of time and work; without any, exact searches end at a million states each.
-        methods: names out of `METHODS`, or `all` of them; by default as many as it takes. The list order is always
-            there. `cp_windows`, CP-SAT on windows around the peak, runs only by name: it needs OR-tools.
+        methods: names out of `METHODS`, or `all` of them. `cp_windows`, CP-SAT on windows around the peak, runs only by
+            name: it needs OR-tools.
         without: stages to leave out by default, of `STAGES`, to measure what they earn.
-
-    Raises:
-        UsageError: for an unknown method.
-        MissingExtra: a method of others is asked for and not installed.
     """
     if methods is not None and ALL in methods:
         methods = METHODS
@@ -91,22 +90,6 @@ def best_order(
     if methods is None:
         return search.solve(search.default_plan(), left_out(without, STAGES))
     return search.solve([entry for entry in search.named_plan() if entry[0] in (*methods, _BOUND)])
-
-
-class FindOrder(Protocol):
-    """A peer: looks for an order of a problem, from an order that is known."""
-
-    def __call__(
-        self, problem: OrderProblem, order: Sequence[int], *, guard: LimitGuard, lower_bytes: int = 0
-    ) -> FoundOrder: ...
-
-
-class Structure(Protocol):
-    """A peer: proves an order of a problem that has one structure as a whole, or says what breaks it."""
-
-    def __call__(
-        self, problem: OrderProblem, limits: Limits, interrupt: threading.Event | None
-    ) -> Outcome[Order]: ...
 
 
 _Plan: TypeAlias = list[tuple[str, Callable[[], int | None]]]
@@ -127,6 +110,8 @@ class _Portfolio:
         self.is_named = is_named
         self.results: dict[str, MethodResult] = {}
         self.notes: dict[str, str] = {}  # what a peer says besides, by name
+        is_small = problem.op_count <= _QUICK_OPS  # the time of one list grows with the width
+        self.lists = _LISTS if is_small else {"backward_list": backward_list}
         self.order = tuple(range(problem.op_count))
         judged = evaluate_order(problem, self.order)
         self.peak, self.byte_steps = judged.peak_bytes, sum(judged.bytes_at)
@@ -148,13 +133,13 @@ class _Portfolio:
     def default_plan(self) -> _Plan:
         """All that may be done, cheap things first. What is done twice has learnt something in between."""
         quick = ("reduction", partial(self._reduce, FIRST_STATES))
-        first = [(name, partial(self._list, name)) for name in _FIRST_LISTS]
+        first = [(name, partial(self._list, name)) for name in self.lists]
         is_quick = self.problem.op_count <= _QUICK_OPS
         proof = (_BOUND, partial(self._cut_bound, only_proof=True))
         escape = (_BOUND, self._escape_bound)
         return [
             proof,
-            *([quick, *first] if is_quick else [*first, quick]),
+            *((quick, *first) if is_quick else (*first, quick)),
             proof,
             escape,
             ("reduction", partial(self._reduce, REGION_STATES)),
@@ -168,7 +153,7 @@ class _Portfolio:
 
     def named_plan(self) -> _Plan:
         return [
-            *((name, partial(self._list, name)) for name in (*_FIRST_LISTS, *LISTS)),
+            *((name, partial(self._list, name)) for name in (*_LISTS, *LISTS)),
             (_BOUND, self._cut_bound),
             (_BOUND, self._escape_bound),
             *((name, partial(self._structure, name)) for name in STRUCTURES),
@@ -239,15 +224,13 @@ class _Portfolio:
         return peak
 
     def _list(self, name: str) -> int | None:
-        if name in LIST_METHODS:
-            order = LIST_METHODS[name](to_steps(self.problem))
-        else:
-            order = peer("orders", "lists").LISTS[name](self.problem)
-        return self._offer(order, of_core=False)
+        if name in _LISTS:
+            return self._offer(_LISTS[name](to_steps(self.problem)), of_core=False)
+        return self._offer(peer("orders", "lists").LISTS[name](self.problem), of_core=False)
 
     def _structure(self, name: str) -> int | None:
         """Methods for problems of one structure. By name only: `reduction` does as much for every part."""
-        solve: Structure = peer("orders", "structures").STRUCTURES[name]
+        solve: Callable[..., Outcome[Order]] = peer("orders", "structures").STRUCTURES[name]
         outcome = solve(self.problem, self.guard.left(2), self.interrupt)
         self.guard.exhausted(outcome.work)
         self.exhausted = self.exhausted or outcome.termination.is_proved
@@ -255,7 +238,7 @@ class _Portfolio:
         return self._offer(outcome.value)
 
     def _peer(self, name: str) -> int | None:
-        find: FindOrder = peer("orders", name).find_order
+        find: Callable[..., FoundOrder] = peer("orders", name).find_order
         with self._half() as guard:
             order, note = find(self.problem, self.core_order, guard=guard, lower_bytes=self.lower)
         self.notes[name] = note
@@ -312,14 +295,10 @@ class _Portfolio:
 
     def _adopt(self, reduced: Reduced) -> int | None:
         """Take the best list order of a reduced problem, and search that from now on. Returns its peak."""
-        best, least = program_order(reduced.steps), -1
-        for method in LIST_METHODS.values():
-            if reduced.is_solved or not self._goes_on():
-                break
-            order = method(reduced.steps)
-            highest = profile(reduced.steps, order).peak_bytes
-            if least < 0 or highest < least:
-                best, least = order, highest
+        best = tuple(range(reduced.steps.op_count))
+        if not reduced.is_solved and self._goes_on():
+            orders = (best, *(make(reduced.steps) for make in self.lists.values()))
+            best = min(orders, key=lambda order: profile(reduced.steps, order).peak_bytes)
         peak = self._offer(reduced.expand(best), of_core=False)
         if not self.is_named:
             self.reduced = reduced

@@ -6,7 +6,7 @@ Written in the neutral form `neaptide.order/1` (see `schedule.order.neutral`), m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,12 +17,7 @@ _LARGEST: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class OrderStorage:
-    """Bytes that operations read and write.
-
-    Attributes:
-        resident: there from the start to the end.
-        output: there at the end.
-    """
+    """Bytes that operations read and write; resident, from the start to the end, or an output, at the end."""
 
     name: str
     nbytes: int
@@ -32,11 +27,9 @@ class OrderStorage:
 
 @dataclass(frozen=True, slots=True)
 class OrderOp:
-    """One operation.
+    """One operation: storages that it reads, and that it makes or overwrites, by index without duplicates.
 
     Attributes:
-        reads: storages whose bytes it needs, by index, without duplicates.
-        writes: storages that it makes or overwrites, by index, without duplicates.
         in_place: pairs (written, read): the written storage may take over the bytes of the read one where this is
             the last use of the read one.
         after: operations that must have run, by index, beside those that data and mutation demand.
@@ -63,7 +56,6 @@ class OrderProblem:
     Accesses to one storage with a writer among them keep their list order.
 
     Attributes:
-        ops: by index, in list order.
         predecessors: by op, ops that must run first (data, mutation and `after`), ascending, not transitively reduced.
         accessors: by storage, ops that read or write it, ascending.
         from_start: by storage, whether it is there before the first op.
@@ -88,12 +80,8 @@ class OrderProblem:
                 next_step="correct the sizes, which are in bytes",
             )
         before, accessors, from_start = _derive(self.storages, self.ops)
-        after: list[list[int]] = [[] for _ in self.ops]
-        for op, earlier in enumerate(before):
-            for other in earlier:
-                after[other].append(op)
         object.__setattr__(self, "predecessors", before)
-        object.__setattr__(self, "successors", tuple(map(tuple, after)))
+        object.__setattr__(self, "successors", inverse(before, len(self.ops)))
         object.__setattr__(self, "accessors", accessors)
         object.__setattr__(self, "from_start", from_start)
 
@@ -109,6 +97,15 @@ class OrderProblem:
         return all(
             position_of[b] < position_of[op] for op, before in enumerate(self.predecessors) for b in before
         )
+
+
+def inverse(of: Iterable[Iterable[int]], count: int) -> tuple[tuple[int, ...], ...]:
+    """By number below a count, the numbers of those that it is in. O(size)."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for number, others in enumerate(of):
+        for other in others:
+            found[other].append(number)
+    return tuple(map(tuple, found))
 
 
 def _derive(

@@ -28,13 +28,7 @@ class Certificate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """What one method reached.
-
-    Attributes:
-        peak_bytes: of its order; None when it found none within its limits.
-        states: that it looked at; 0 for list methods.
-        note: what a method says besides; one for one structure what it has found, or which op breaks the structure.
-    """
+    """What one method reached: the peak of its order, if any, states looked at, and what it says besides."""
 
     peak_bytes: int | None
     seconds: float
@@ -43,11 +37,7 @@ class MethodResult:
 
 
 class FoundOrder(NamedTuple):
-    """What a peer finds.
-
-    Attributes:
-        note: one sentence for the user, without its full stop; may be empty.
-    """
+    """What a peer finds. `note` is one sentence for the user, without its full stop; it may be empty."""
 
     order: tuple[int, ...] | None
     note: str = ""
@@ -58,7 +48,6 @@ class OrderResult:
     """An order with its proof.
 
     Attributes:
-        peak_bytes: highest bytes while an op runs, residents and workspace included.
         order_lower_bound_bytes: no order of these ops has a lower peak.
         methods: what each method reached, in the order in which they ran; times are not part of equality.
         parts: what exact reductions have solved on their own; an outer part comes behind those inside it.

@@ -12,11 +12,7 @@ from neaptide.schedule.order.problem import OrderOp, OrderProblem
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A storage that an operation makes in the bytes of one that it reads, if that is the last use.
-
-    Attributes:
-        nbytes: what is saved while the operation runs: the smaller of the two.
-    """
+    """A storage that an operation makes in the bytes of one whose last use it is, and what that saves."""
 
     written: int
     read: int

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.problem import OrderProblem, inverse
 from neaptide.schedule.order.sharing import Takeover, created_bytes, shared_bytes, takeovers
 
 EXACT_REACH_OPS = 6000
@@ -44,9 +44,9 @@ class Steps:
     """Ops with what they do to the bytes.
 
     Attributes:
-        rise: by op, highest bytes while it runs above those before it, less what it takes over in every order.
-        delta: by op, bytes after it less bytes before it, couplings left out.
-        predecessors: by op, direct ones, ascending, transitively reduced as far as `EXACT_REACH_OPS` allows.
+        rise: highest bytes while an op runs above those before it, less what it takes over in every order.
+        delta: bytes after an op less bytes before it, couplings left out.
+        predecessors: direct ones, ascending, transitively reduced as far as `EXACT_REACH_OPS` allows.
         takeovers: of ops whose rise depends on the order, all of them; `rise` has none of those.
     """
 
@@ -59,11 +59,7 @@ class Steps:
     successors: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        after: list[list[int]] = [[] for _ in self.predecessors]
-        for op, earlier in enumerate(self.predecessors):
-            for other in earlier:
-                after[other].append(op)
-        object.__setattr__(self, "successors", tuple(map(tuple, after)))
+        object.__setattr__(self, "successors", inverse(self.predecessors, len(self.predecessors)))
 
     @property
     def op_count(self) -> int:
@@ -127,12 +123,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Bytes along an order of steps.
-
-    Attributes:
-        bytes_at: by position, while its op runs.
-        between: by position, before its op; and at the end.
-    """
+    """Bytes along an order of steps: while each op runs, and before each op and at the end."""
 
     bytes_at: tuple[int, ...]
     between: tuple[int, ...]
@@ -198,8 +189,7 @@ def to_steps(problem: OrderProblem) -> Steps:
         else:
             maybe[op] = tuple(left)
     delta = [gain - loss for gain, loss in zip(delta, freed, strict=True)]
-    before = tuple(map(tuple, reach.reduced_predecessors()))
-    return Steps(tuple(rise), tuple(delta), before, tuple(couplings), maybe, start)
+    return Steps(tuple(rise), tuple(delta), reach.reduced_predecessors(), tuple(couplings), maybe, start)
 
 
 class _Reach:
@@ -217,13 +207,10 @@ class _Reach:
                 below[op] = mask
             self._below = below
 
-    def reduced_predecessors(self) -> list[list[int]]:
+    def reduced_predecessors(self) -> tuple[tuple[int, ...], ...]:
         """Predecessors by op, ascending, without those that a longer path leads from."""
-        before: list[list[int]] = [[] for _ in self._successors]
-        for op in range(len(before)):
-            for other in self._reduced(op):
-                before[other].append(op)
-        return before
+        count = len(self._successors)
+        return inverse(map(self._reduced, range(count)), count)
 
     def _reduced(self, op: int) -> list[int]:
         """Successors of an op that no longer path leads to."""

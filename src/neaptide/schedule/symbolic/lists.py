@@ -8,11 +8,12 @@ compared, the one that leads to shorter lifetimes by the topology of the graph.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.steps import to_steps
 from neaptide.schedule.symbolic.problem import SymbolicProblem
-from neaptide.symbolic.relations import KnownSize, Order, SizeRelations
+from neaptide.symbolic.relations import KnownSize
 
 
 class SymbolicState(DownsetState):
@@ -25,17 +26,17 @@ class SymbolicState(DownsetState):
         structure = problem.structure
         lives = tuple(replace(storage, nbytes=1) for storage in structure.storages)
         super().__init__(to_steps(replace(structure, storages=lives)), reverse=reverse)
-        self._coupled = [problem.total((coupling.storage,)) for coupling in self.steps.couplings]
+        sizes = list(map(problem.store.known, problem.sizes))
+        self._coupled = [sizes[coupling.storage] for coupling in self.steps.couplings]
         coupled = {coupling.storage for coupling in self.steps.couplings}
-        ends: list[list[int]] = [[] for _ in structure.ops]
-        for index, storage in enumerate(structure.storages):
-            accessors = structure.accessors[index]
+        self._always = [problem.store.of_coefficients({})] * structure.op_count
+        for index, (storage, accessors) in enumerate(
+            zip(structure.storages, structure.accessors, strict=True)
+        ):
+            if accessors and not structure.from_start[index]:
+                self._always[accessors[0]] = self._always[accessors[0]] + sizes[index]
             if accessors and index not in coupled and not (storage.resident or storage.output):
-                ends[accessors[-1]].append(index)
-        self._always = [
-            problem.total(problem.created(op)) - problem.total(tuple(ends[op]))
-            for op in range(structure.op_count)
-        ]
+                self._always[accessors[-1]] = self._always[accessors[-1]] - sizes[index]
         self._impact: dict[int, KnownSize] = {}
 
     def allocated_minus_freed(self, op: int) -> KnownSize:
@@ -56,65 +57,27 @@ class SymbolicState(DownsetState):
         return changed
 
 
-class _Impacts:
-    """Impacts by number, and what has been found of pairs of them: an order has few distinct ones."""
-
-    def __init__(self, store: SizeRelations) -> None:
-        self._store = store
-        self._number: dict[KnownSize, int] = {}
-        self._sizes: list[KnownSize] = []
-        self._found: dict[tuple[int, int], Order | None] = {}
-
-    def number(self, impact: KnownSize) -> int:
-        found = self._number.get(impact)
-        if found is None:
-            found = self._number[impact] = len(self._sizes)
-            self._sizes.append(impact)
-        return found
-
-    def compare(self, a: int, b: int) -> Order | None:
-        if a == b:
-            return "=="
-        if (a, b) not in self._found:
-            self._found[a, b] = self._store.compare_known(self._sizes[a], self._sizes[b])
-        return self._found[a, b]
-
-
 def list_order(problem: SymbolicProblem, *, reverse: bool = False) -> tuple[int, ...]:
-    """The order of operations that list scheduling makes. O(operations x ready operations).
-
-    Args:
-        reverse: place the operations from the last to the first, as Algorithm 1 does.
-    """
+    """The order of list scheduling; reversed, from the last operation as in Algorithm 1. O(operations x width)."""
     state = SymbolicState(problem, reverse=reverse)
-    impacts = _Impacts(problem.store)
-    number: dict[int, tuple[KnownSize, int]] = {}
-
-    def impact(op: int) -> int:
-        size = state.allocated_minus_freed(op)
-        known = number.get(op)
-        if known is None or known[0] is not size:
-            known = number[op] = (size, impacts.number(size))
-        return known[1]
+    compare = cache(problem.store.compare_known)  # an order has few distinct impacts
 
     def lifetimes(op: int) -> tuple[int, int]:
         begun = state.growth(op)
         return (-begun, -op) if reverse else (begun, op)
 
+    def is_better(op: int, best: int) -> bool:
+        impact, least = state.allocated_minus_freed(op), state.allocated_minus_freed(best)
+        order = "==" if impact is least else compare(impact, least)
+        if order is None or order == "==":
+            return lifetimes(op) < lifetimes(best)
+        # Placed last of what is left, an operation gives back what it allocates.
+        return (order in {">", ">="}) if reverse else (order in {"<", "<="})
+
     while state.ready:
-        ready = iter(state.ready)
-        best = next(ready)
-        for op in ready:
-            found = impacts.compare(impact(op), impact(best))
-            if (
-                reverse and found is not None
-            ):  # placed last of what is left, an op gives back what it allocates
-                found = _TURNED[found]
-            is_better = found in {"<", "<="}
-            if is_better or (found in {None, "=="} and lifetimes(op) < lifetimes(best)):
+        best, *others = state.ready
+        for op in others:
+            if is_better(op, best):
                 best = op
         state.run(best)
     return state.order()
-
-
-_TURNED: dict[Order, Order] = {"<": ">", "<=": ">=", "==": "==", ">=": "<=", ">": "<"}

@@ -16,70 +16,19 @@ from itertools import permutations
 from types import MappingProxyType
 from typing import Final
 
-import numpy as np
-
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.symbolic.lists import list_order
-from neaptide.schedule.symbolic.peaks import SymbolicPeak, peak_of_order
+from neaptide.schedule.symbolic.peaks import OrderPeaks, SymbolicPeak
 from neaptide.schedule.symbolic.problem import SymbolicProblem
 
 _CUTS: Final = 40  # places of one order at which it may be cut
 _ROUNDS: Final = 3  # of splices; each may splice what the one before has made
 
 
-class SampledPeaks:
-    """Sizes of a problem at the sample shapes of its store, as arrays."""
-
-    def __init__(self, problem: SymbolicProblem) -> None:
-        structure = problem.structure
-        shapes = problem.store.samples()
-        count = len(shapes)
-        sizes = np.array(
-            [[size.evaluate(shape) for shape in shapes] for size in problem.sizes], dtype=np.int64
-        ).reshape(-1, count)
-        kept = np.array([s.resident or s.output for s in structure.storages], dtype=bool)
-        from_start = np.array(structure.from_start, dtype=bool)
-        is_used = np.array([bool(accessors) for accessors in structure.accessors], dtype=bool)
-        self._rest = sizes[kept & ~is_used].sum(axis=0)
-        self._sizes = sizes[is_used]
-        self._kept = kept[is_used]
-        self._from_start = from_start[is_used]
-        used = [accessors for accessors in structure.accessors if accessors]
-        self._accessors = np.array([op for accessors in used for op in accessors], dtype=np.int64)
-        lengths = np.array([len(accessors) for accessors in used], dtype=np.int64)
-        self._begins = np.cumsum(lengths) - lengths
-        self._workspace = np.array(
-            [[size.evaluate(shape) for shape in shapes] for size in problem.workspace], dtype=np.int64
-        ).reshape(-1, count)
-
-    def peaks(self, order: Sequence[int]) -> tuple[int, ...]:
-        """The peak of a legal order at each sample shape. O((operations + storages) x shapes + accesses)."""
-        count = len(order)
-        if not count:
-            return tuple(self._rest.tolist())
-        taken = np.array(order, dtype=np.int64)
-        position_of = np.empty(count, dtype=np.int64)
-        position_of[taken] = np.arange(count)
-        change = np.zeros((count + 1, len(self._rest)), dtype=np.int64)
-        if len(self._accessors):
-            positions = position_of[self._accessors]
-            begin = np.where(self._from_start, 0, positions[self._begins])
-            end = np.where(self._kept, count, np.maximum.reduceat(positions, self._begins) + 1)
-            np.add.at(change, begin, self._sizes)
-            np.subtract.at(change, end, self._sizes)
-        live = np.cumsum(change[:-1], axis=0) + self._workspace[taken] + self._rest
-        return tuple(live.max(axis=0).tolist())
-
-
 @dataclass(frozen=True, slots=True)
 class CandidateOrder:
-    """An order with its peak as expressions.
-
-    Attributes:
-        origin: what made it: a method, the shape that it was found for, or the numbers of two candidates and where the
-            first of them ends.
-    """
+    """An order with its peak as expressions, and what made it: a method, a shape, or two candidates."""
 
     order: tuple[int, ...]
     peak: SymbolicPeak
@@ -92,19 +41,14 @@ def symbolic_orders(
     interrupt: threading.Event | None = None,
     known: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[CandidateOrder, ...]:
-    """All distinct candidates, program order first.
-
-    Args:
-        limits: of the searches for single shapes, which share them; lists are always made.
-        known: further orders that compete, by origin.
-    """
+    """All distinct candidates, program order first. Searches for single shapes share the limits."""
     collection = _Collection(problem, LimitGuard(limits or Limits(), interrupt), interrupt)
     collection.add(tuple(range(problem.structure.op_count)), "program order")
     for reverse in (False, True):
         collection.add(list_order(problem, reverse=reverse), f"list, {'backward' if reverse else 'forward'}")
     for origin, order in known.items():
         collection.add(tuple(order), origin)
-    shapes = _far_shapes(problem)
+    shapes = _far_shapes(problem, collection.peaks.total_samples())
     for number, shape in enumerate(shapes):
         collection.search(shape, len(shapes) - number)
     for _ in range(_ROUNDS):
@@ -118,12 +62,12 @@ class _Collection:
         self, problem: SymbolicProblem, guard: LimitGuard, interrupt: threading.Event | None
     ) -> None:
         self.problem, self.guard, self.interrupt = problem, guard, interrupt
-        self.sampled = SampledPeaks(problem)
+        self.peaks = OrderPeaks(problem)
         self.candidates: dict[tuple[int, ...], CandidateOrder] = {}
 
     def add(self, order: tuple[int, ...], origin: str) -> None:
         if order not in self.candidates:
-            self.candidates[order] = CandidateOrder(order, peak_of_order(self.problem, order), origin)
+            self.candidates[order] = CandidateOrder(order, self.peaks.peak(order), origin)
 
     def search(self, shape: Mapping[str, int], shares: int) -> None:
         """Search an order for one shape, with a share of the limits that are left."""
@@ -147,7 +91,7 @@ class _Collection:
             a, b = candidates[first], candidates[second]
             for cut in range(step, len(a.order), step):
                 order = spliced(a.order, b.order, cut)
-                if (rank := _rank(self.sampled.peaks(order), lowest)) < best:
+                if (rank := _rank(self.peaks.sampled(order), lowest)) < best:
                     best, found = rank, (order, f"splice of {first} and {second} at {cut}")
         if found is None:
             return False
@@ -168,10 +112,9 @@ def _rank(peaks: Sequence[int], lowest: Sequence[int]) -> tuple[float, int, floa
     return max(excess), -sum(share <= 1 for share in excess), sum(excess)
 
 
-def _far_shapes(problem: SymbolicProblem) -> tuple[dict[str, int], ...]:
+def _far_shapes(problem: SymbolicProblem, totals: Sequence[int]) -> tuple[dict[str, int], ...]:
     """Sample shapes far from each other: the least total of bytes, the largest, and the one in the middle of these."""
     samples = problem.store.samples()
-    totals = problem.total(tuple(range(len(problem.sizes)))).samples
     by_size = sorted(range(len(samples)), key=lambda number: (totals[number], number))
     chosen = dict.fromkeys((by_size[0], by_size[-1], by_size[len(by_size) // 2]))
     return tuple(samples[number] for number in chosen)

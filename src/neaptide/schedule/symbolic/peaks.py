@@ -1,19 +1,22 @@
-"""Bytes at every operation of an order, as expressions, and the few of them that may be its peak."""
+"""Bytes at every operation of an order, at sample shapes and as expressions, and the few that may be its peak."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Final
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from neaptide.schedule.order.evaluate import check_order
 from neaptide.schedule.symbolic.problem import SymbolicProblem
 from neaptide.symbolic.relations import KnownSize, SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
-# Shares that are tried, in thousandths: what is proved is one of them.
-_LADDER: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_Ints: TypeAlias = NDArray[np.int64]
+_Rows: TypeAlias = tuple[_Ints, _Ints]
+"""A row of numbers for each storage, and for the workspace of each operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +29,14 @@ class SymbolicPeak:
 
     known: tuple[KnownSize, ...]
     store: SizeRelations
-    sizes: tuple[SizeExpr, ...] = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(map(self.store.expression, self.known)))
+    @property
+    def sizes(self) -> tuple[SizeExpr, ...]:
+        """The expressions, over dims of the graph."""
+        return tuple(map(self.store.expression, self.known))
 
     def evaluate(self, binding: Mapping[str, int]) -> int:
-        """The peak in bytes at a shape.
-
-        Raises:
-            SymbolicError: a dim does not follow from the binding, or is outside its range.
-        """
+        """The peak in bytes at a shape."""
         full = self.store.binding(binding)
         return max(size.evaluate(full) for size in self.sizes)
 
@@ -46,84 +46,88 @@ class SymbolicPeak:
         return tuple(map(max, zip(*(known.samples for known in self.known), strict=True)))
 
 
-def symbolic_bytes_at(problem: SymbolicProblem, order: Sequence[int]) -> tuple[KnownSize, ...]:
-    """Bytes while each operation of an order runs, residents and workspace included. O(accesses x terms).
+class OrderPeaks:
+    """Bytes along orders of one problem: what is there does not depend on the shape, so they are sums of rows."""
 
-    Raises:
-        VerifyError: the order leaves an operation out, repeats one or breaks a dependency.
-    """
-    structure = problem.structure
-    check_order(structure, order)
-    position_of = {op: position for position, op in enumerate(order)}
-    nothing = problem.total(())
-    begin: list[list[int]] = [[] for _ in order]
-    end: list[list[int]] = [[] for _ in order]
-    alive = nothing
-    for index, (storage, accessors) in enumerate(zip(structure.storages, structure.accessors, strict=True)):
-        is_kept = storage.resident or storage.output
-        if structure.from_start[index]:
-            if is_kept or accessors:
-                alive = alive + problem.total((index,))
-        elif accessors:
-            begin[position_of[accessors[0]]].append(index)
-        elif is_kept:
-            alive = alive + problem.total((index,))
-        if not is_kept and accessors:
-            end[max(position_of[op] for op in accessors)].append(index)
-    found = []
-    for position, op in enumerate(order):
-        alive = alive + problem.total(tuple(begin[position]))
-        found.append(alive + problem.store.known(problem.workspace[op]))
-        alive = alive - problem.total(tuple(end[position]))
-    return tuple(found)
+    def __init__(self, problem: SymbolicProblem) -> None:
+        self.problem = problem
+        structure = problem.structure
+        known = [problem.store.known(size) for size in (*problem.sizes, *problem.workspace)]
+        width = 1 + max((number for size in known for number in size.coefficients), default=0)
+        coefficients = np.zeros((len(known), width), dtype=np.int64)
+        for row, size in zip(coefficients, known, strict=True):
+            row[list(size.coefficients)] = list(size.coefficients.values())
+        samples = np.array([size.samples for size in known], dtype=np.int64).reshape(len(known), -1)
+        count = len(problem.sizes)
+        self._coefficients: _Rows = coefficients[:count], coefficients[count:]
+        self._samples: _Rows = samples[:count], samples[count:]
+        self._kept = np.array([s.resident or s.output for s in structure.storages], dtype=bool)
+        self._from_start = np.array(structure.from_start, dtype=bool)
+        lengths = np.array([len(accessors) for accessors in structure.accessors], dtype=np.int64)
+        self._is_used = lengths > 0
+        self._accessors = np.array([op for ops in structure.accessors for op in ops], dtype=np.int64)
+        self._begins = (np.cumsum(lengths) - lengths)[self._is_used]
 
+    def total_samples(self) -> tuple[int, ...]:
+        """Bytes of all storages together at the sample shapes."""
+        return tuple(self._samples[0].sum(axis=0).tolist())
 
-def peak_of_order(problem: SymbolicProblem, order: Sequence[int]) -> SymbolicPeak:
-    """The peak of an order. O(accesses x terms + distinct sizes x expressions that are left).
+    def sampled(self, order: Sequence[int]) -> tuple[int, ...]:
+        """The peak of a legal order at each sample shape. O((operations + storages) x shapes + accesses)."""
+        return tuple(self._along(order, self._samples).max(axis=0).tolist())
 
-    Raises:
-        VerifyError: the order leaves an operation out, repeats one or breaks a dependency.
-    """
-    sizes = symbolic_bytes_at(problem, order) or (_at_rest(problem),)
-    return SymbolicPeak(largest(problem.store, sizes), problem.store)
+    def live(self, order: Sequence[int]) -> tuple[KnownSize, ...]:
+        """Bytes while each operation of a legal order runs, residents and workspace included; at rest without any."""
+        return self._sizes(self._along(order, self._coefficients))
+
+    def peak(self, order: Sequence[int]) -> SymbolicPeak:
+        """The peak of an order. O(accesses x monomials + distinct sizes x expressions that are left)."""
+        check_order(self.problem.structure, order)
+        distinct = np.unique(self._along(order, self._coefficients), axis=0)
+        return SymbolicPeak(largest(self.problem.store, self._sizes(distinct)), self.problem.store)
+
+    def _sizes(self, rows: _Ints) -> tuple[KnownSize, ...]:
+        return tuple(
+            self.problem.store.of_coefficients({n: c for n, c in enumerate(row) if c})
+            for row in rows.tolist()
+        )
+
+    def _along(self, order: Sequence[int], rows: _Rows) -> _Ints:
+        """By position the sum of the rows of what is there. Without operations, one row of what is there at rest."""
+        of_storages, of_workspace = rows
+        rest: _Ints = of_storages[self._kept & ~self._is_used].sum(axis=0, keepdims=True)
+        if not len(order):
+            return rest
+        taken = np.array(order, dtype=np.int64)
+        position_of = np.empty_like(taken)
+        position_of[taken] = np.arange(len(taken))
+        change = np.zeros((len(taken) + 1, of_storages.shape[1]), dtype=np.int64)
+        if len(self._accessors):
+            used = self._is_used
+            positions = position_of[self._accessors]
+            begin = np.where(self._from_start[used], 0, positions[self._begins])
+            last = np.maximum.reduceat(positions, self._begins)
+            np.add.at(change, begin, of_storages[used])
+            np.subtract.at(change, np.where(self._kept[used], len(taken), last + 1), of_storages[used])
+        found: _Ints = np.cumsum(change[:-1], axis=0) + of_workspace[taken] + rest
+        return found
 
 
 def largest(store: SizeRelations, sizes: Iterable[KnownSize]) -> tuple[KnownSize, ...]:
     """Sizes of which one is the largest at every shape: without those that are proved to be at most another."""
-    distinct = dict.fromkeys(sizes)
     kept: list[KnownSize] = []
-    for size in sorted(distinct, key=lambda size: size.samples, reverse=True):
-        if not any(store.compare_known(size, other) in {"<", "<=", "=="} for other in kept):
+    for size in sorted(dict.fromkeys(sizes), key=lambda size: size.samples, reverse=True):
+        if not is_covered(store, size, kept):
             kept = [other for other in kept if store.compare_known(other, size) not in {"<", "<="}]
             kept.append(size)
     return tuple(kept)
 
 
-def proved_excess(
-    store: SizeRelations, peak: Sequence[KnownSize], others: Sequence[KnownSize]
-) -> Fraction | None:
-    """The least share that is proved: for every shape one peak is at most `1 + share` times another; None without proof.
-
-    It is where every expression of one is at most `1 + share` times some expression of the other.
-    """
-    left = list(peak)
-    for thousandths in _LADDER:
-        raised = [size * (1000 + thousandths) for size in others]
-        left = [size for size in left if not _is_covered(store, size * 1000, raised)]
-        if not left:
-            return Fraction(thousandths, 1000)
-    return None
-
-
-def _is_covered(store: SizeRelations, size: KnownSize, others: Sequence[KnownSize]) -> bool:
+def is_covered(store: SizeRelations, size: KnownSize, others: Iterable[KnownSize]) -> bool:
+    """Whether a size is proved to be at most one of some others at every shape."""
     return any(store.compare_known(size, other) in {"<", "<=", "=="} for other in others)
 
 
-def _at_rest(problem: SymbolicProblem) -> KnownSize:
-    """What is there without any operation."""
-    kept = (
-        index
-        for index, storage in enumerate(problem.structure.storages)
-        if storage.resident or storage.output
-    )
-    return problem.total(tuple(kept))
+def is_never_higher(peak: SymbolicPeak, other: SymbolicPeak) -> bool:
+    """Whether a peak is proved to be at most another one at every shape."""
+    return all(is_covered(peak.store, size, other.known) for size in peak.known)

@@ -10,9 +10,8 @@ from neaptide.errors import SymbolicError, UsageError
 from neaptide.ir.graph import Graph
 from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.sharing import is_created_by, touched
 from neaptide.symbolic.dims import Dim
-from neaptide.symbolic.relations import KnownSize, SizeRelations
+from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ZERO = SizeExpr.const(0)
@@ -22,9 +21,7 @@ _ZERO = SizeExpr.const(0)
 class SymbolicProblem:
     """Operations over storages whose sizes are expressions. What may come first does not depend on sizes.
 
-    Attributes:
-        structure: storages and operations; its sizes are those of one shape.
-        sizes: bytes by storage; 0 for storages on other devices.
+    The sizes of `structure` are those of one shape. Storages on other devices have 0 bytes.
     """
 
     structure: OrderProblem
@@ -33,11 +30,7 @@ class SymbolicProblem:
     workspace: tuple[SizeExpr, ...]
 
     def at(self, binding: Mapping[str, int]) -> OrderProblem:
-        """The problem of one shape. O(size).
-
-        Raises:
-            SymbolicError: a dim does not follow from the binding, is outside its range, or a relation is broken.
-        """
+        """The problem of one shape. O(size)."""
         full = self.store.binding(binding)
         return replace(
             self.structure,
@@ -51,18 +44,6 @@ class SymbolicProblem:
             ),
         )
 
-    def total(self, storages: tuple[int, ...]) -> KnownSize:
-        """Bytes of some storages together."""
-        result = self.store.known(_ZERO)
-        for storage in storages:
-            result = result + self.store.known(self.sizes[storage])
-        return result
-
-    def created(self, op: int) -> tuple[int, ...]:
-        """Storages that an operation brings into being."""
-        spots = touched(self.structure.ops[op])
-        return tuple(s for s in spots if is_created_by(self.structure, s, op))
-
 
 def symbolic_problem(
     graph: Graph, *, workspace: Mapping[int, SizeExpr] | None = None, device: str | None = None
@@ -72,13 +53,7 @@ def symbolic_problem(
     Its numbers at a shape are those of `schedule.order.from_graph.order_problem` under that binding, without in-place
     takeovers.
 
-    Args:
-        workspace: scratch bytes by node; a loop needs them, because its body's peak depends on the shape.
-        device: whose bytes are counted; by default the one with the largest total at one shape of the range.
-
-    Raises:
-        UsageError: a loop has no workspace.
-        SymbolicError: no shape keeps the relations.
+    A loop needs a workspace, because its body's peak depends on the shape.
     """
     given = workspace or {}
     for node in graph.nodes:

@@ -5,11 +5,9 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.bounds.cuts import lowest_downset
 from neaptide.schedule.order.bounds.lower import (
     cut_bound,
     escape_bound,
-    hill_bound,
     op_bounds,
     per_op_bound,
     rest_bytes,
@@ -19,14 +17,11 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import lpmf
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from neaptide.schedule.order.search.lattice import Lattice, mask_of
 from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus.conv_backward import Update
 from neaptide_corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide_peers.orders.serenity_dp import downset_dp
-from neaptide_peers.orders.windows import closures
 from schedule.order.order_problems import all_orders, brute_force, random_problem
-from schedule.order.search.test_downsets import downset_bytes, minpeak
 
 problems = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(1, 7), in_place=st.booleans(), mutation=st.booleans()
@@ -64,27 +59,6 @@ def test_bounds_are_ordered_and_below_the_optimum(problem, reverse, seed):
     assert rest_bytes(problem) == (steps.start_bytes, steps.bytes_after(order))
 
 
-@given(problems)
-@settings(max_examples=examples(100), deadline=None)
-def test_cuts_find_the_lowest_downsets(problem):
-    """Against a list of all downsets: of all, and of those from which an op may run."""
-    full = (1 << problem.op_count) - 1
-    before, after = closures(problem)
-    found = downset_bytes(problem)
-    steps = to_steps(problem)
-    chosen = lowest_downset(steps)
-    assert steps.bytes_after(chosen) == min(found.values()) == found[full & ~mask_of(sorted(chosen))]
-    for op in range(problem.op_count):
-        legal = [
-            nbytes
-            for left, nbytes in found.items()
-            if not before[op] & left and (after[op] | 1 << op) & left == after[op] | 1 << op
-        ]
-        chosen = lowest_downset(steps, include=problem.predecessors[op], exclude=(op,))
-        assert steps.bytes_after(chosen) == min(legal) == found[full & ~mask_of(sorted(chosen))]
-        assert hill_bound(steps, op) == min(legal) + steps.least_rise(op)
-
-
 @given(problems, st.integers(0, 60))
 @settings(max_examples=examples(120), deadline=None)
 def test_cuts_for_a_proof_find_it_where_all_cuts_do(problem, more):
@@ -95,59 +69,6 @@ def test_cuts_for_a_proof_find_it_where_all_cuts_do(problem, more):
     assert proof.cuts <= full.cuts
     assert proof.nbytes <= full.nbytes
     assert (proof.nbytes >= upper) == (full.nbytes >= upper)
-
-
-def test_sizes_beyond_32_bits():
-    big = 2**40
-    storages = (OrderStorage("a", big + 1), OrderStorage("b", 3 * big), OrderStorage("c", big, output=True))
-    problem = OrderProblem(
-        storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (0, 1), (2,)))
-    )
-    assert cut(problem, range(3)).nbytes == 5 * big + 1
-    free = OrderProblem(storages, (OrderOp("f", (), (0,)), OrderOp("g", (), (1,)), OrderOp("h", (1,), (2,))))
-    steps = to_steps(free)
-    lowest = lowest_downset(steps, include=(1,), exclude=(2,), largest=False)
-    assert lowest == {1}
-    assert steps.bytes_after(lowest) == 3 * big
-
-
-def test_limit_leaves_a_valid_bound():
-    problem = random_problem(5, 14)
-    found = cut(problem, range(14), guard=LimitGuard(Limits(work=0)))
-    assert (found.nbytes, found.cuts) == (per_op_bound(problem), 0)
-
-
-def lowest_peaks(problem, reverse):
-    """For each set of placed ops the lowest peak of what comes after it in that direction, by brute force."""
-    memo = {}
-    lattice = Lattice(to_steps(problem), reverse=reverse)
-    minpeak(lattice, lattice.left, lattice.start_bytes, lattice.ready, memo)
-    return memo
-
-
-@given(problems)
-@settings(max_examples=examples(120), deadline=None)
-def test_lowest_downsets_around_an_op_can_be_passed_through(problem):
-    """Exchange lemmas: to a superset-minimal downset, and on from a subset-minimal one, without a higher peak.
-
-    The first is an intersection argument, and holds where no takeover depends on the order.
-    """
-    full = (1 << problem.op_count) - 1
-    onwards = lowest_peaks(problem, reverse=False)
-    back = lowest_peaks(problem, reverse=True)
-    best = onwards[full]
-    steps = to_steps(problem)
-    depends = bool(steps.takeovers)
-    for op in range(problem.op_count):
-        holding = mask_of(sorted(lowest_downset(steps, include=(op,), largest=False)))
-        without = mask_of(sorted(lowest_downset(steps, exclude=(op,), largest=False)))
-        assert onwards[full & ~without] <= best
-        if not depends:
-            assert back[holding] <= best
-            certified = max(back[holding], onwards[full & ~holding])
-            assert certified >= best
-            if onwards[full & ~holding] <= best:
-                assert certified == best
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())

@@ -9,9 +9,11 @@ from example_counts import examples
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
+from neaptide.schedule.order.regions.parts import PartKind
 from neaptide.schedule.order.regions.reduce import Reduced, reduce
 from neaptide.schedule.order.steps import profile, to_steps
-from small_orders import best_peak, from_edges, linear_extensions, random_problem
+from schedule.order.order_problems import random_problem
+from small_orders import best_peak, from_edges, linear_extensions
 from together import together
 
 seeds = st.integers(0, 2**32)
@@ -26,7 +28,9 @@ def least_peak(reduced: Reduced) -> int:
 @given(seeds)
 def test_reduction_keeps_the_best_peak_and_every_order_expands(seed: int) -> None:
     rng = random.Random(seed)
-    problem = random_problem(rng, rng.randint(0, 7), in_place=rng.random() < 0.5, mutation=rng.random() < 0.3)
+    problem = random_problem(
+        seed, rng.randint(0, 7), in_place=rng.random() < 0.5, mutation=rng.random() < 0.3
+    )
     reduced = reduce(to_steps(problem))
     assert sorted(op for ops in reduced.contents for op in ops) == list(range(problem.op_count))
     if problem.op_count:
@@ -41,17 +45,9 @@ def test_reduction_keeps_the_best_peak_and_every_order_expands(seed: int) -> Non
 def test_reduction_stays_exact_when_regions_are_given_up(region_states: int) -> None:
     for seed in range(150):
         rng = random.Random(seed)
-        problem = random_problem(rng, rng.randint(1, 7), in_place=seed % 2 == 0)
+        problem = random_problem(seed, rng.randint(1, 7), in_place=seed % 2 == 0)
         reduced = reduce(to_steps(problem), region_states=region_states)
         assert best_peak(problem) == least_peak(reduced)
-
-
-def test_independent_chains_become_one() -> None:
-    problem = from_edges([5, 1, 7, 2, 3], [(0, 1), (2, 3)])
-    reduced = reduce(to_steps(problem))
-    assert reduced.is_solved
-    order = reduced.expand(range(reduced.steps.op_count))
-    assert evaluate_order(problem, order).peak_bytes == best_peak(problem)
 
 
 def test_repeated_blocks_are_solved_once() -> None:
@@ -62,20 +58,20 @@ def test_repeated_blocks_are_solved_once() -> None:
     ]
     problem = from_edges([9, 4, 6, 3, 5, 2, 8] * 30, edges)
     stats = reduce(to_steps(problem)).stats
-    assert stats.regions == 30
+    assert len([part for part in stats.parts if part.kind is PartKind.REGION]) == 30
     assert stats.cached == 29
 
 
 def test_large_problem_without_bit_sets_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neaptide.schedule.order.steps.EXACT_REACH_OPS", 0)
     for seed in range(150):
-        problem = random_problem(random.Random(seed), 6)
+        problem = random_problem(seed, 6)
         assert least_peak(reduce(to_steps(problem))) == best_peak(problem)
 
 
 def test_work_limit_stops_early_and_stays_exact() -> None:
     for seed in range(40):
-        problem = random_problem(random.Random(seed), 6)
+        problem = random_problem(seed, 6)
         assert least_peak(reduce(to_steps(problem), Limits(work=1))) == best_peak(problem)
 
 
@@ -91,9 +87,3 @@ def test_takeover_that_hangs_on_the_order_keeps_its_op() -> None:
     reduced = reduce(to_steps(problem))
     assert least_peak(reduced) == best_peak(problem) == 24
     assert reduced.steps.takeovers
-
-
-def test_reduction_is_deterministic() -> None:
-    problem = random_problem(random.Random(5), 7)
-    first, second = reduce(to_steps(problem)), reduce(to_steps(problem))
-    assert (first.contents, first.steps) == (second.contents, second.steps)

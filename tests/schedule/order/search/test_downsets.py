@@ -8,7 +8,6 @@ from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
 from neaptide.schedule.order.search.improve import improve_peak, window_at
 from neaptide.schedule.order.search.lattice import Lattice, SearchState, close
 from neaptide.schedule.order.steps import profile, to_steps
-from neaptide_peers.orders.serenity_dp import downset_dp
 from schedule.order.order_problems import brute_force, random_problem
 
 problems = st.builds(
@@ -19,35 +18,6 @@ problems = st.builds(
     mutation=st.booleans(),
     reach=st.integers(2, 6),
 )
-
-
-def downset_bytes(problem):
-    """Every downset with its bytes, by forward moves."""
-    lattice = Lattice(to_steps(problem))
-    found = {lattice.left: lattice.start_bytes}
-    waiting = [(lattice.left, lattice.start_bytes, lattice.ready)]
-    while waiting:
-        left, nbytes, ready = waiting.pop()
-        for op in ready:
-            _, following = lattice.move(left, nbytes, op)
-            then = left & ~(1 << op)
-            if then not in found:
-                found[then] = following
-                waiting.append(
-                    (then, following, tuple(x for x in ready if x != op) + tuple(lattice.enabled(then, op)))
-                )
-            assert found[then] == following
-    return found
-
-
-@given(problems)
-@settings(max_examples=examples(120), deadline=None)
-def test_bytes_of_downsets_are_submodular(problem):
-    found = downset_bytes(problem)
-    states = sorted(found)[:40]
-    for a in states:
-        for b in states:
-            assert found[a | b] + found[a & b] <= found[a] + found[b]
 
 
 def minpeak(lattice, left, nbytes, ready, memo):
@@ -87,18 +57,15 @@ def test_free_moves_lose_no_completion(problem, reverse, runs, above):
             waiting.append((then, following, rest))
 
 
-@given(problems, st.booleans(), st.booleans())
+@given(problems, st.booleans())
 @settings(max_examples=examples(250), deadline=None)
-def test_search_finds_the_optimum_in_both_directions(problem, reverse, runs):
+def test_search_finds_the_optimum_in_both_directions(problem, reverse):
     best = brute_force(problem)
-    search = DownsetSearch(
-        Lattice(to_steps(problem), reverse=reverse), lower_bytes=0, upper_bytes=best + 1, runs=runs
-    )
+    lattice = Lattice(to_steps(problem), reverse=reverse)
+    search = DownsetSearch(lattice, lower_bytes=0, upper_bytes=best + 1)
     assert search.advance(LimitGuard(Limits())) is SearchEnd.FOUND
     assert evaluate_order(problem, search.order).peak_bytes == best == search.lower_bytes
-    none = DownsetSearch(
-        Lattice(to_steps(problem), reverse=reverse), lower_bytes=0, upper_bytes=best, runs=runs
-    )
+    none = DownsetSearch(lattice, lower_bytes=0, upper_bytes=best)
     assert none.advance(LimitGuard(Limits())) is SearchEnd.NONE_BELOW
     assert none.lower_bytes == best
 
@@ -113,17 +80,6 @@ def test_search_in_small_steps_gives_the_same_order_and_valid_bounds(seed, rever
     while steps.advance(LimitGuard(Limits(work=3)), 2) is SearchEnd.OPEN:
         assert steps.lower_bytes <= whole.lower_bytes
     assert (steps.order, steps.lower_bytes) == (whole.order, whole.lower_bytes)
-
-
-@given(problems)
-@settings(max_examples=examples(100), deadline=None)
-def test_dynamic_program_finds_the_optimum(problem):
-    best = brute_force(problem)
-    order = downset_dp(problem, LimitGuard(Limits()))
-    assert order is not None
-    assert evaluate_order(problem, order).peak_bytes == best
-    assert downset_dp(problem, LimitGuard(Limits()), upper_bytes=best) is None
-    assert downset_dp(problem, LimitGuard(Limits(work=0))) is None
 
 
 @given(problems)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.bounds.cuts import lowest_downset
+from neaptide.schedule.order.bounds.flow import lowest_downset
 from neaptide.schedule.order.problem import OrderProblem
-from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
+from neaptide.schedule.order.search.downsets import search_both_ways
 from neaptide.schedule.order.search.lattice import Lattice
 from neaptide.schedule.order.sharing import shared_bytes, takeovers, touched
 from neaptide.schedule.order.steps import Steps, profile
+
+_SUB_PROBLEM_OPS: Final = 400
+_SUB_PROBLEM_STATES: Final = 4000
 
 
 def op_bounds(problem: OrderProblem) -> tuple[int, ...]:
@@ -75,7 +79,7 @@ def cut_bound(
     falling hill, and the work stops where hills fall to the bound found so far: most often after a few cuts.
 
     Args:
-        order: any legal order; the better it is, the fewer cuts are needed.
+        order: the better it is, the fewer cuts are needed.
         guard: one unit of work per cut; on meeting a limit the bound so far is returned.
         upper_bytes: peak of the best order known, if that is another one; at this bound the work is done.
         only_proof: look only at ops whose hill is that high. No other op can bring the bound there, so this is all
@@ -107,15 +111,7 @@ def hill_bound(steps: Steps, op: int, *, include: Iterable[int] = (), exclude: I
     return steps.bytes_after(lowest) + steps.least_rise(op)
 
 
-def sub_problem_bound(
-    steps: Steps,
-    order: Sequence[int],
-    *,
-    floor: int,
-    guard: LimitGuard,
-    most_ops: int = 400,
-    states: int = 4000,
-) -> int:
+def sub_problem_bound(steps: Steps, order: Sequence[int], *, floor: int, guard: LimitGuard) -> int:
     """The exact peak of a certified sub-problem around the peak of an order: a bound above that of any one op.
 
     Let S1 have the fewest bytes of all downsets without the op v, and S2 the fewest of those that hold S1 and v.
@@ -123,9 +119,7 @@ def sub_problem_bound(
     one from S1 to S2 with no higher hill: the lowest peak of the ops between them bounds the whole. In-place
     takeovers of what is read behind S2 as well are counted as made: cutting down a schedule may lose those.
 
-    Args:
-        order: an order; v is the op at its peak.
-        guard: one unit of work per state.
+    The op v is that at the peak of the order. One unit of work per state.
     """
     played = profile(steps, order)
     if played.peak_position is None or played.peak_bytes <= floor:
@@ -134,18 +128,14 @@ def sub_problem_bound(
     below = lowest_downset(steps, exclude=(op,), largest=False)
     above = lowest_downset(steps, include=(*below, op), largest=False)
     ops = sorted(above - below)
-    if len(ops) > most_ops:
+    if len(ops) > _SUB_PROBLEM_OPS:
         return floor
     inner = steps.window(below, ops, relaxed=True)
-    for reverse in (False, True):
-        search = DownsetSearch(
-            Lattice(inner, reverse=reverse), lower_bytes=floor, upper_bytes=played.peak_bytes
-        )
-        end = search.advance(guard, states)
-        floor = max(floor, search.lower_bytes)
-        if end is not SearchEnd.OPEN:
-            break
-    return floor
+    lattices = (Lattice(inner, reverse=reverse) for reverse in (False, True))
+    search = search_both_ways(
+        lattices, lower_bytes=floor, upper_bytes=played.peak_bytes, guard=guard, states=_SUB_PROBLEM_STATES
+    )
+    return max(floor, search.lower_bytes)
 
 
 def escape_bound(
@@ -156,6 +146,7 @@ def escape_bound(
     upper_bytes: int,
     guard: LimitGuard,
     reverse: bool = False,
+    basin: Sequence[int] | None = None,
 ) -> int:
     """The lowest peak at which every op is reached, if all downsets that fit could be reached together.
 
@@ -167,19 +158,25 @@ def escape_bound(
     of R. Reversed, the same holds for the last op that runs outside a set that holds all descendants.
 
     Args:
-        order: a legal order; the better it is, the fewer cuts are needed: along it ops are reached without any.
+        order: the better it is, the fewer cuts are needed: along it ops are reached without any. It may be empty.
         upper_bytes: peak of the best order known; at this bound the work is done.
         guard: one unit of work per cut; on meeting a limit the bound so far is returned.
+        basin: bound the way from the state in which these ops are left to another one that holds no more bytes.
     """
-    escape = _Escape(steps, reverse=reverse)
-    way = list(zip(order, profile(steps, order).bytes_at, strict=True))[:: -1 if reverse else 1]
+    left = range(steps.op_count) if basin is None else basin
+    escape = _Escape(steps, left, reverse=reverse)
+    way = (
+        list(zip(order, profile(steps, order).bytes_at, strict=True))[:: -1 if reverse else 1]
+        if order
+        else []
+    )
     bound, passed = floor, 0
     while bound < upper_bytes:
         # Along the known order what fits is reached at no cost.
         while passed < len(way) and (way[passed][0] not in escape.outside or way[passed][1] <= bound):
             escape.reach(way[passed][0])
             passed += 1
-        if not escape.outside:
+        if not escape.outside or (basin is not None and escape.is_out()):
             break
         hills: dict[int, int] = {}
         is_larger = False
@@ -198,23 +195,34 @@ def escape_bound(
 
 
 class _Escape:
-    """The ops outside the set, and those of them that the set may grow by."""
+    """The ops outside the set, at the begin those that are `left`; and those of them that it may grow by."""
 
-    def __init__(self, steps: Steps, *, reverse: bool) -> None:
+    def __init__(self, steps: Steps, left: Sequence[int], *, reverse: bool) -> None:
         self._steps, self._reverse = steps, reverse
-        self.outside = dict.fromkeys(range(steps.op_count))
+        self.outside = dict.fromkeys(left)
+        self._placed = [op for op in range(steps.op_count) if op not in self.outside]
         before, after = steps.predecessors, steps.successors
         if reverse:
             before, after = after, before
         self._after = after
-        self._waits_for = [len(ops) for ops in before]
-        self.edge = dict.fromkeys(op for op, count in enumerate(self._waits_for) if not count)
+        self._waits_for = [sum(other in self.outside for other in ops) for ops in before]
+        self.edge = dict.fromkeys(op for op in left if not self._waits_for[op])
 
     def hill(self, op: int) -> int:
         """Fewest bytes while an op runs, if it is the first outside what is reached (reversed: the last)."""
         if self._reverse:
-            return hill_bound(self._steps, op, include=(other for other in self.outside if other != op))
-        return hill_bound(self._steps, op, exclude=self.outside)
+            unreached = (other for other in self.outside if other != op)
+            return hill_bound(self._steps, op, include=unreached, exclude=self._placed)
+        return hill_bound(self._steps, op, include=self._placed, exclude=self.outside)
+
+    def is_out(self) -> bool:
+        """Whether a downset of what is reached holds no more bytes than the one at the begin."""
+        if self._reverse:
+            lowest = lowest_downset(self._steps, include=self.outside, exclude=self._placed, largest=False)
+            return len(lowest) < self._steps.op_count - len(self._placed)
+        return len(lowest_downset(self._steps, include=self._placed, exclude=self.outside)) > len(
+            self._placed
+        )
 
     def reach(self, op: int) -> None:
         if op not in self.outside:

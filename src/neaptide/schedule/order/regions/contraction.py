@@ -7,7 +7,7 @@ set may stand in for it in every order (linearisation, Jin et al., arXiv 2312.13
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from neaptide.schedule.order.regions.segments import Rope, Segment, canonical, f
 from neaptide.schedule.order.sharing import shared_bytes
 from neaptide.schedule.order.steps import Coupling, MaybeTaken, Steps
 
-REGION_CHAINS = 400
+_REGION_CHAINS = 400
 """Largest region, in chains, that is handed to the lattice: wider ones hold far too many downsets."""
 
 _VISITS_PER_CHAIN = 60
@@ -38,18 +38,12 @@ class ContractionStats:
     """What was contracted.
 
     Attributes:
-        series: runs joined into one chain.
-        unions: sets of independent chains merged.
-        regions: solved over their downsets, those out of the cache included.
-        cached: of `regions`, those equal to one solved before.
+        cached: regions equal to one solved before.
         states: downsets looked at.
         skipped: regions above the limit of downsets, which stay.
-        parts: unions and regions, in the order in which they were solved.
+        parts: in the order in which they were solved.
     """
 
-    series: int = 0
-    unions: int = 0
-    regions: int = 0
     cached: int = 0
     states: int = 0
     skipped: int = 0
@@ -65,10 +59,9 @@ class ChainGraph:
         *,
         state_limit: int,
         guard: LimitGuard,
-        most_chains: int = REGION_CHAINS,
         sizes: Sequence[int] = (),
     ) -> None:
-        count = len(steps.rise)
+        count = steps.op_count
         self._sizes = list(sizes) or [1] * count  # by chain, ops in it, for the stats
         self._steps = steps
         self.predecessors = [set(before) for before in steps.predecessors]
@@ -93,7 +86,6 @@ class ChainGraph:
         self._ties: list[set[int]] = [set(couplings) for couplings in mine]
         self.stats = ContractionStats()
         self._state_limit = state_limit
-        self._most_chains = most_chains
         self._guard = guard
         self._dirty = list(range(count))
         self._groups: dict[tuple[frozenset[int], frozenset[int]], set[int]] = {}
@@ -149,7 +141,6 @@ class ChainGraph:
             run.append(after)
         if len(run) == 1:
             return head
-        self.stats.series += 1
         self._sizes[head] = sum(self._sizes[member] for member in run)
         tail = run[-1]
         items = [item for member in run for item in self.items[member]]
@@ -219,35 +210,46 @@ class ChainGraph:
     def _join_parallel(self, group: Sequence[int]) -> None:
         """Merge what a group of chains with the same neighbours holds that is free of the outside."""
         plain = [chain for chain in group if not self._ties[chain]]
-        tied = [chain for chain in group if self._ties[chain]]
-        plain += [part[0] for part in self._closed_parts(tied, set(group)) if self._solve(part)]
+        tied = {chain for chain in group if self._ties[chain]}
+        first, last = self.predecessors[group[0]], self.successors[group[0]]
+        plain += [part[0] for part in self._closed_parts(tied, first, last) if self._solve(part)]
         if len(plain) > 1:
-            self.stats.unions += 1
             plain.sort()
             ops = sum(self._sizes[chain] for chain in plain)
             self.stats.parts.append(SolvedPart(PartKind.BRANCHES, ops, len(plain), 0))
             merged = merge_independent([[item.segment for item in self.items[chain]] for chain in plain])
             self._collapse(plain, merged)
 
-    def _closed_parts(self, chains: Sequence[int], inside: set[int]) -> list[list[int]]:
-        """Sets of chains held together by couplings, without those that a coupling ties to the outside."""
-        left = set(chains)
+    def _closed_parts(
+        self, members: set[int], first: Collection[int], last: Collection[int]
+    ) -> list[list[int]]:
+        """Of some chains, sets of several held together by dependencies and couplings.
+
+        Each comes after all of `first`, before all of `last`, and touches nothing else outside.
+        """
+        left = set(members)
+        before_all, after_all = members.union(first), members.union(last)
         parts: list[list[int]] = []
-        for start in chains:
+        for start in sorted(members):
             if start not in left:
                 continue
             left.discard(start)
             part, stack, closed = [start], [start], True
             while stack:
-                for index in self._ties[stack.pop()]:
-                    if self._fixed[index] or not self._members[index] <= inside:
-                        closed = False
-                        continue
-                    for other in self._members[index] & left:
-                        left.discard(other)
-                        part.append(other)
-                        stack.append(other)
-            if closed:
+                chain = stack.pop()
+                before, after = self.predecessors[chain], self.successors[chain]
+                near = (before | after) & members
+                closed = closed and before <= before_all and after <= after_all
+                closed = closed and (before == first or not before.isdisjoint(members))
+                closed = closed and (after == last or not after.isdisjoint(members))
+                for index in self._ties[chain]:
+                    closed = closed and not self._fixed[index] and self._members[index] <= members
+                    near |= self._members[index]
+                near &= left
+                left -= near
+                part += near
+                stack += near
+            if closed and len(part) > 1:
                 parts.append(sorted(part))
         return parts
 
@@ -274,7 +276,7 @@ class ChainGraph:
                 break
             start, end = (chain if chain in (source, sink) else self._now(chain) for chain in (entry, leave))
             inside = self._between(start, end, source, sink)
-            visits -= self._most_chains if inside is None else len(inside)
+            visits -= _REGION_CHAINS if inside is None else len(inside)
             if inside and self._contract_inside(inside, start, end):
                 changed = True
             if visits < 0:
@@ -299,12 +301,12 @@ class ChainGraph:
         return forward & backward
 
     def _walk(self, start: set[int], onward: Sequence[Iterable[int]], stop: int) -> set[int] | None:
-        if len(start) > self._most_chains + 1:
+        if len(start) > _REGION_CHAINS + 1:
             return None
         found = {chain for chain in start if chain != stop}
         stack = list(found)
         while stack:
-            if len(found) > self._most_chains:
+            if len(found) > _REGION_CHAINS:
                 return None
             for chain in onward[stack.pop()]:
                 if chain != stop and chain not in found:
@@ -322,35 +324,12 @@ class ChainGraph:
     def _contract_inside(self, members: set[int], entry: int, leave: int) -> bool:
         """Solve the connected parts of a region that touch nothing but its entry and exit."""
         count = len(self.items)  # numbers from here on are the ends of everything, which no chain is
-        first = set() if entry >= count else {entry}
-        last = set() if leave >= count else {leave}
-        left = set(members)
-        changed = False
-        for start in sorted(members):
-            if start not in left:
-                continue
-            left.discard(start)
-            part, stack, closed = [start], [start], True
-            while stack:
-                chain = stack.pop()
-                before, after = self.predecessors[chain] & members, self.successors[chain] & members
-                closed = closed and self.predecessors[chain] <= members | first
-                closed = closed and self.successors[chain] <= members | last
-                closed = closed and bool(before or self.predecessors[chain] == first)
-                closed = closed and bool(after or self.successors[chain] == last)
-                near = before | after
-                for index in self._ties[chain]:
-                    closed = closed and not self._fixed[index] and self._members[index] <= members
-                    near |= self._members[index]
-                near &= left
-                left -= near
-                part += near
-                stack += near
-            if closed and len(part) > 1 and self._solve(sorted(part)):
-                changed = True
-        if changed:
+        first = {entry} if entry < count else set()
+        last = {leave} if leave < count else set()
+        solved = [self._solve(part) for part in self._closed_parts(members, first, last)]
+        if any(solved):
             self._contract_local()
-        return changed
+        return any(solved)
 
     def _solve(self, part: list[int]) -> bool:
         """Replace chains by one chain with a dominant schedule of theirs, if their downsets are few enough."""
@@ -370,14 +349,13 @@ class ChainGraph:
             result = dominant_segments(region, left, self._guard)
             states = result.states
             self.stats.states += result.states
-            if self._guard.exhausted(result.states) is not None and result.segments is None:
+            if result.segments is None and self._guard.exhausted(0) is not None:
                 return False  # not for its size
             segments = self._solved[region] = result.segments
         if segments is None:
             self._given_up.add(given_up)
             self.stats.skipped += 1
             return False
-        self.stats.regions += 1
         size = sum(self._sizes[chain] for chain in part)
         self.stats.parts.append(SolvedPart(kind_of(region), size, degree_of(region), states))
         whole = [
@@ -393,26 +371,33 @@ class ChainGraph:
 
     def _region(self, part: list[int]) -> tuple[Steps, list[_Item]]:
         """Chains as steps of their own, numbered in the order of the chains, so that equal blocks look equal."""
+        items, before, tied = self._in_a_row(part)
+        couplings = tuple(
+            Coupling(self._nbytes[index], tuple(positions)) for index, positions in tied.items()
+        )
+        rise = tuple(item.segment.rise for item in items)
+        delta = tuple(item.segment.delta for item in items)
+        return Steps(rise, delta, before, couplings), items
+
+    def _in_a_row(
+        self, chains: Sequence[int]
+    ) -> tuple[list[_Item], tuple[tuple[int, ...], ...], dict[int, list[int]]]:
+        """Items of chains one after the other, by number those before each, and by coupling those that it ties."""
         items: list[_Item] = []
-        last: dict[int, int] = {}
         first: dict[int, int] = {}
-        for chain in part:
+        last: dict[int, int] = {}
+        for chain in chains:
             first[chain] = len(items)
             items += self.items[chain]
             last[chain] = len(items) - 1
         before: list[tuple[int, ...]] = [(index - 1,) for index in range(len(items))]
-        for chain in part:
+        for chain in chains:
             before[first[chain]] = tuple(sorted(last[b] for b in self.predecessors[chain] if b in last))
-        coupled: dict[int, list[int]] = {}
+        tied: dict[int, list[int]] = {}
         for position, item in enumerate(items):
             for index in item.couplings:
-                coupled.setdefault(index, []).append(position)
-        couplings = tuple(
-            Coupling(self._nbytes[index], tuple(positions)) for index, positions in coupled.items()
-        )
-        rise = tuple(item.segment.rise for item in items)
-        delta = tuple(item.segment.delta for item in items)
-        return Steps(rise, delta, tuple(before), couplings), items
+                tied.setdefault(index, []).append(position)
+        return items, tuple(before), tied
 
     def _collapse(self, part: Sequence[int], segments: list[Segment]) -> None:
         """One chain instead of several that the outside sees as one."""
@@ -462,22 +447,8 @@ class ChainGraph:
 
     def to_steps(self) -> tuple[Steps, list[tuple[int, ...]]]:
         """What is left as steps in a legal order, and by step the ops that it runs, in order. O(size)."""
-        items: list[_Item] = []
-        before: list[tuple[int, ...]] = []
-        last: dict[int, int] = {}
-        for chain in self.topological():
-            previous = tuple(sorted(last[b] for b in self.predecessors[chain]))
-            for item in self.items[chain]:
-                before.append(previous)
-                previous = (len(items),)
-                items.append(item)
-            last[chain] = len(items) - 1
-        tied: list[list[int]] = [[] for _ in self._steps.couplings]
-        for position, item in enumerate(items):
-            for index in item.couplings:
-                if not self._fixed[index]:
-                    tied[index].append(position)
-        left = [index for index, positions in enumerate(tied) if positions]
+        items, before, tied = self._in_a_row(self.topological())
+        left = sorted(index for index in tied if not self._fixed[index])
         number = {index: now for now, index in enumerate(left)}
         rise = [item.segment.rise for item in items]
         takeovers = {}
@@ -500,7 +471,7 @@ class ChainGraph:
         steps = Steps(
             tuple(rise),
             tuple(item.segment.delta for item in items),
-            tuple(before),
+            before,
             tuple(couplings),
             takeovers,
             self._steps.start_bytes,

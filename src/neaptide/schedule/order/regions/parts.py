@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from neaptide.schedule.order.steps import Steps
 
@@ -23,13 +24,12 @@ class PartKind(StrEnum):
     REGION = "region"
 
 
-@dataclass(frozen=True, slots=True)
-class SolvedPart:
+class SolvedPart(NamedTuple):
     """A part of a problem that has become one chain.
 
     Attributes:
         ops: ops of the problem in it, those of parts inside it included.
-        degree: chains or ops that start side by side behind one op; the most of them.
+        degree: chains or ops that start side by side after one op; the most of them.
         states: downsets looked at; 0 for branches, and for a region equal to one solved before.
     """
 
@@ -50,11 +50,9 @@ class PartSummary:
     states: int
 
 
-def summarise_parts(parts: Iterable[SolvedPart]) -> list[PartSummary]:
+def summarise_parts(parts: Collection[SolvedPart]) -> list[PartSummary]:
     """Solved parts by kind, in the order of `PartKind`. O(parts)."""
-    by_kind: dict[PartKind, list[SolvedPart]] = {kind: [] for kind in PartKind}
-    for part in parts:
-        by_kind[part.kind].append(part)
+    by_kind = {kind: [part for part in parts if part.kind is kind] for kind in PartKind}
     return [
         PartSummary(
             kind,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.schedule.order.regions.contraction import REGION_CHAINS, ChainGraph, ContractionStats
+from neaptide.schedule.order.regions.contraction import ChainGraph, ContractionStats
 from neaptide.schedule.order.steps import Steps
 
 REGION_STATES: Final = 20_000
@@ -45,7 +45,6 @@ def reduce(
     limits: Limits | None = None,
     *,
     region_states: int = REGION_STATES,
-    region_chains: int = REGION_CHAINS,
     interrupt: threading.Event | None = None,
     sizes: Sequence[int] = (),
 ) -> Reduced:
@@ -57,16 +56,14 @@ def reduce(
 
     Args:
         limits: time, and work in downsets; on meeting one, what has been contracted so far is returned.
-        region_chains: most chains of one region; looking for larger ones takes time even where there are none.
         sizes: by op, how many ops it stands for in the stats; 1 each without it.
     """
     guard = LimitGuard(limits or Limits(), interrupt)
-    graph = ChainGraph(steps, state_limit=region_states, guard=guard, most_chains=region_chains, sizes=sizes)
+    graph = ChainGraph(steps, state_limit=region_states, guard=guard, sizes=sizes)
     graph.contract()
     limit = guard.check_now()
-    done = graph.stats
-    if done.series or done.unions or done.regions:
+    if len(graph.alive()) < steps.op_count:
         smaller, contents = graph.to_steps()
     else:
         smaller, contents = steps, [(op,) for op in range(steps.op_count)]
-    return Reduced(smaller, tuple(contents), done, limit)
+    return Reduced(smaller, tuple(contents), graph.stats, limit)

@@ -45,15 +45,6 @@ def flatten(rope: Rope) -> tuple[int, ...]:
     return tuple(found)
 
 
-def peak_rise(segments: Iterable[Segment]) -> int:
-    """Highest bytes above the start while the segments run in order; 0 for none."""
-    level = peak = 0
-    for segment in segments:
-        peak = max(peak, level + segment.rise)
-        level += segment.delta
-    return peak
-
-
 def canonical(segments: Sequence[Segment]) -> list[Segment]:
     """Join segments until only those are left that matter to anything running beside them.
 

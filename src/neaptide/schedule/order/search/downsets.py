@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from neaptide.outcome import LimitGuard
 from neaptide.schedule.order.search.lattice import Lattice, Ready, SearchState, close
@@ -14,21 +14,16 @@ WIDE: Final = 128
 """Ready ops beyond which children are not closed when they are made: too many are never looked at."""
 
 
+_Trail: TypeAlias = tuple[Any, tuple[int, ...]] | None
+"""Ops placed last, after those before."""
+
+
 class SearchEnd(StrEnum):
     """How a search stands: it has an order with the lowest peak, there is none below its upper limit, or neither."""
 
     FOUND = "found"
     NONE_BELOW = "none_below"
     OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How a state was first reached at a level."""
-
-    level: int
-    parent: int
-    path: tuple[int, ...]
 
 
 class DownsetSearch:
@@ -40,22 +35,37 @@ class DownsetSearch:
 
     Attributes:
         upper_bytes: may be lowered between two calls of `advance`.
-        order: an order with the lowest peak, when there is one below `upper_bytes`.
+        placed: ops in the order in which they are placed, when there is a way with all hills below `upper_bytes`.
     """
 
-    def __init__(self, lattice: Lattice, *, lower_bytes: int, upper_bytes: int, runs: bool = True) -> None:
+    def __init__(
+        self,
+        lattice: Lattice,
+        *,
+        lower_bytes: int,
+        upper_bytes: int,
+        start: SearchState | None = None,
+        goal_bytes: int | None = None,
+    ) -> None:
+        """Search from a state to another one with at most `goal_bytes`, or to the last."""
+        first = lattice.first() if start is None else start
         self.lattice = lattice
         self.states = 0
-        self.lower_bytes = max(lower_bytes, lattice.start_bytes)
+        self.lower_bytes = max(lower_bytes, first.nbytes)
         self.upper_bytes = upper_bytes
-        self.order: tuple[int, ...] | None = None
+        self.placed: tuple[int, ...] | None = None
         self.end = SearchEnd.OPEN
-        self._runs = runs
+        self._start, self._goal_bytes = first.left, goal_bytes
         self._made = 0
-        self._heap: list[tuple[int, int, int, int, int, Ready]] = []
-        self._ways: dict[int, _Way] = {lattice.left: _Way(self.lower_bytes, -1, ())}
+        self._heap: list[tuple[int, int, int, int, int, Ready, _Trail]] = []
+        self._level: dict[int, int] = {}  # the lowest level at which a state has been reached
         self._expanded: set[int] = set()
-        self._push(self.lower_bytes, SearchState(lattice.left, lattice.start_bytes, lattice.ready, []))
+        self._push(self.lower_bytes, first, None)
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The way in program time."""
+        return None if self.placed is None else self.lattice.order(self.placed)
 
     def advance(self, guard: LimitGuard, states: int | None = None) -> SearchEnd:
         """Expand states until the search ends, the guard says stop, or `states` of them are done."""
@@ -69,66 +79,71 @@ class DownsetSearch:
                 break
             if guard.check_now() is not None:  # one state of a wide problem may take seconds
                 break
-            level, _, nbytes, _, left, ready = heapq.heappop(self._heap)
-            if left in self._expanded or self._ways[left].level < level:
+            level, _, nbytes, _, left, ready, trail = heapq.heappop(self._heap)
+            if left in self._expanded or self._level[left] < level:
                 continue
             self.lower_bytes = max(self.lower_bytes, level)
-            self._expand(level, SearchState(left, nbytes, ready, []))
+            self._expand(level, SearchState(left, nbytes, ready, []), trail)
         return self.end
 
-    def _expand(self, level: int, state: SearchState) -> None:
+    def _expand(self, level: int, state: SearchState, trail: _Trail) -> None:
         self.states += 1
         start = state.left
         self._expanded.add(start)
-        moves = close(self.lattice, state, level, runs=self._runs)
+        moves = close(self.lattice, state, level)
         if state.left != start:
-            if not self._is_news(level, start, state):
+            known = self._level.get(state.left)
+            if known is not None and (known < level or (known == level and state.left in self._expanded)):
                 return
+            self._level[state.left] = level
             self._expanded.add(state.left)
-        if not state.left:
-            self._finish()
+            trail = (trail, tuple(state.path))
+        is_goal = self._goal_bytes is not None and state.nbytes <= self._goal_bytes
+        if not state.left or (is_goal and state.left != self._start):
+            self.placed = _placed(trail)
+            self.end = SearchEnd.FOUND
             return
         for hill, following, op in moves:
             reached = max(level, hill)
-            if reached >= self.upper_bytes:
-                continue
             left = state.left & ~(1 << op)
-            known = self._ways.get(left)
-            if known is not None and known.level <= reached:
+            if reached >= self.upper_bytes or self._level.get(left, reached + 1) <= reached:
                 continue
             ready = tuple(x for x in state.ready if x != op) + tuple(self.lattice.enabled(left, op))
             child = SearchState(left, following, ready, [op])
-            if (
-                reached == level and len(ready) <= WIDE
-            ):  # it will be expanded at this level, if at all: merge it with its like now
+            # It will be expanded at this level, if at all: merge it with its like now.
+            if reached == level and len(ready) <= WIDE:
                 close(self.lattice, child, level, runs=False)
-                known = self._ways.get(child.left)
-                if known is not None and known.level <= reached:
+                if self._level.get(child.left, reached + 1) <= reached:
                     continue
-            self._ways[child.left] = _Way(reached, state.left, tuple(child.path))
-            self._push(reached, child)
+            self._push(reached, child, (trail, tuple(child.path)))
 
-    def _is_news(self, level: int, parent: int, state: SearchState) -> bool:
-        known = self._ways.get(state.left)
-        if known is not None and known.level <= level and state.left in self._expanded:
-            return False
-        if known is None or known.level > level:
-            self._ways[state.left] = _Way(level, parent, tuple(state.path))
-        return True
-
-    def _push(self, level: int, state: SearchState) -> None:
+    def _push(self, level: int, state: SearchState, trail: _Trail) -> None:
         self._made += 1
         left = state.left
-        heapq.heappush(self._heap, (level, left.bit_count(), state.nbytes, self._made, left, state.ready))
+        self._level[left] = level
+        heapq.heappush(
+            self._heap, (level, left.bit_count(), state.nbytes, self._made, left, state.ready, trail)
+        )
 
-    def _finish(self) -> None:
-        placed: list[tuple[int, ...]] = []
-        at = 0
-        while (way := self._ways[at]).parent >= 0:
-            placed.append(way.path)
-            at = way.parent
-        self.order = self.lattice.order([op for path in reversed(placed) for op in path])
-        self.end = SearchEnd.FOUND
+
+def search_both_ways(
+    lattices: Iterable[Lattice], *, lower_bytes: int, upper_bytes: int, guard: LimitGuard, states: int
+) -> DownsetSearch:
+    """A search in each direction until one comes to an end; gives the last one, whose bound holds for all of them."""
+    for lattice in lattices:
+        search = DownsetSearch(lattice, lower_bytes=lower_bytes, upper_bytes=upper_bytes)
+        if search.advance(guard, states) is not SearchEnd.OPEN:
+            break
+        lower_bytes = search.lower_bytes
+    return search
+
+
+def _placed(trail: _Trail) -> tuple[int, ...]:
+    found: list[tuple[int, ...]] = []
+    while trail is not None:
+        trail, path = trail
+        found.append(path)
+    return tuple(op for path in reversed(found) for op in path)
 
 
 def beam_order(
@@ -139,15 +154,15 @@ def beam_order(
     `width` states are kept from one branching to the next, by lowest peak so far, then fewest bytes. Free moves are
     made up to `level`, a lower bound of the peak, which is what makes a narrow beam good.
     """
-    parents: dict[int, tuple[int, tuple[int, ...]]] = {}
-    reached_at: dict[int, int] = {}  # lowest peak on a way to a state; ways of `parents` keep to it
-    beam: list[tuple[int, int, int, Ready]] = [
-        (max(level, lattice.start_bytes), lattice.start_bytes, lattice.left, lattice.ready)
+    reached_at: dict[int, int] = {}  # lowest peak on a way to a state
+    first = lattice.first()
+    beam: list[tuple[int, int, int, Ready, _Trail]] = [
+        (max(level, first.nbytes), first.nbytes, first.left, first.ready, None)
     ]
     best: tuple[int, ...] | None = None
     while beam:
-        following: dict[int, tuple[int, int, int, Ready]] = {}
-        for peak, nbytes, left, ready in beam:
+        following: dict[int, tuple[int, int, int, Ready, _Trail]] = {}
+        for peak, nbytes, left, ready, trail in beam:
             if guard.exhausted() is not None or guard.check_now() is not None:
                 return best
             state = SearchState(left, nbytes, ready, [])
@@ -156,11 +171,11 @@ def beam_order(
                 if reached_at.get(state.left, upper_bytes) <= peak:
                     continue
                 reached_at[state.left] = peak
-                parents[state.left] = (left, tuple(state.path))
+                trail = (trail, tuple(state.path))  # noqa: PLW2901 - it grows with its state
             if not state.left:
                 if peak < upper_bytes:
                     upper_bytes = peak
-                    best = _trace(lattice, parents)
+                    best = lattice.order(_placed(trail))
                 continue
             for hill, after, op in moves:
                 reached = max(peak, hill)
@@ -169,16 +184,6 @@ def beam_order(
                     continue
                 reached_at[then] = reached
                 now_ready = tuple(x for x in state.ready if x != op) + tuple(lattice.enabled(then, op))
-                following[then] = (reached, after, then, now_ready)
-                parents[then] = (state.left, (op,))
+                following[then] = (reached, after, then, now_ready, (trail, (op,)))
         beam = sorted(following.values(), key=lambda entry: entry[:3])[:width]
     return best
-
-
-def _trace(lattice: Lattice, parents: dict[int, tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
-    placed: list[tuple[int, ...]] = []
-    at = 0
-    while at != lattice.left:
-        at, path = parents[at]
-        placed.append(path)
-    return lattice.order([op for path in reversed(placed) for op in path])

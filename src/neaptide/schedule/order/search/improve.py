@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from neaptide.outcome import LimitGuard
-from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd, beam_order
+from neaptide.schedule.order.search.downsets import SearchEnd, beam_order, search_both_ways
 from neaptide.schedule.order.search.lattice import Lattice
 from neaptide.schedule.order.steps import Steps, profile
 
@@ -26,9 +26,7 @@ def improve_peak(
 ) -> tuple[int, ...]:
     """Solve windows around the peak exactly until that lowers it no more. Never returns a worse order.
 
-    Args:
-        guard: one unit of work per state.
-        states: of the search of each window, in each direction.
+    One unit of work per state, of which each window has some in each direction.
     """
     current = tuple(order)
     while True:
@@ -88,20 +86,13 @@ def solve_window(
     start, end = window
     ops = order[start:end]
     inner = steps.window(order[:start], ops)
-    found: tuple[int, ...] | None = None
     lattices = [Lattice(inner, reverse=reverse) for reverse in (False, True)]
-    for lattice in lattices:
-        search = DownsetSearch(lattice, lower_bytes=lower_bytes, upper_bytes=upper_bytes)
-        end_of_search = search.advance(guard, states)
-        if end_of_search is SearchEnd.FOUND:
-            found = search.order
-            break
-        if end_of_search is SearchEnd.NONE_BELOW:
-            return None
-        lower_bytes = max(lower_bytes, search.lower_bytes)
-    else:
-        for lattice in lattices:
-            found = found or beam_order(
-                lattice, _BEAM_WIDTH, level=lower_bytes, upper_bytes=upper_bytes, guard=guard
-            )
+    search = search_both_ways(
+        lattices, lower_bytes=lower_bytes, upper_bytes=upper_bytes, guard=guard, states=states
+    )
+    found = search.order
+    for lattice in lattices if search.end is SearchEnd.OPEN else ():
+        found = found or beam_order(
+            lattice, _BEAM_WIDTH, level=search.lower_bytes, upper_bytes=upper_bytes, guard=guard
+        )
     return None if found is None else (*order[:start], *(ops[k] for k in found), *order[end:])

@@ -39,7 +39,6 @@ class Lattice:
     submodular function of the set of ops that have run. Every rule of the searches rests on that.
 
     Attributes:
-        left: the start state's set: all ops.
         blockers: by op, bitset of ops that must be placed before it.
         frozen: by op, whether no rule may place it early (reversed only): a takeover depends on when it runs.
     """
@@ -71,6 +70,10 @@ class Lattice:
             for index, _ in pairs:
                 for other in steps.couplings[index].ops if index is not None and reverse else ():
                     self.frozen[other] = True
+
+    def first(self) -> SearchState:
+        """The state in which nothing is placed."""
+        return SearchState(self.left, self.start_bytes, self.ready, [])
 
     def move(self, left: int, nbytes: int, op: int) -> tuple[int, int]:
         """Bytes while a ready op runs, and bytes of the state that follows. O(storages of the op)."""
