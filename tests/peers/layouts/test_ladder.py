@@ -1,7 +1,5 @@
 """The ladder of the lecture, its tags, and Inductor's pool."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +8,6 @@ from layout_play import random_problem
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
-from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
 from neaptide.layout.in_place import choose_in_place, share
@@ -18,8 +15,6 @@ from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
 from neaptide.ops import registry
-from neaptide.outcome import Limits
-from neaptide_peers.layouts import ladder
 from neaptide_peers.layouts.inductor_pool import place_inductor
 from neaptide_peers.layouts.ladder import memory_ladder, schedule_tags
 from neaptide_peers.layouts.tags import (
@@ -160,24 +155,6 @@ def test_the_static_plan_is_checked():
         )
 
 
-def test_the_static_plan_has_the_limits_of_the_caller(monkeypatch):
-    seen = []
-
-    def searched(problem, limits, interrupt):
-        seen.append(limits)
-        return best_layout(problem, limits, interrupt)
-
-    monkeypatch.setattr(ladder, "best_layout", searched)
-    graph = chain(tail=1)
-    for limits in (None, Limits(seed=3), Limits(time_s=9.0)):
-        memory_ladder(graph, Schedule.program_order(graph), registry(), limits=limits)
-    assert [(found.time_s, found.seed, found.work is None) for found in seen] == [
-        (None, 0, False),
-        (None, 3, False),
-        (9.0, 0, True),
-    ]
-
-
 @given(graphs(min_nodes=1, max_nodes=24))
 def test_rungs_are_ordered_and_above_the_bound(graph):
     schedule = Schedule.program_order(graph)
@@ -281,19 +258,6 @@ def test_the_pool_is_the_one_of_the_plain_tree(seed, most):
         layout = place_inductor(problem)
         assert layout.offsets == place_by_words(problem)
         check_layout(problem, layout)
-
-
-def test_short_lives_beside_long_ones_join_and_split_slots():
-    rng = random.Random(3)
-    for _ in range(200):
-        steps = rng.choice((6, 12, 40))
-        buffers = []
-        for index in range(rng.randint(2, 25)):
-            start = rng.randrange(steps)
-            end = min(steps, start + rng.choice((1, 1, 2, steps)))
-            buffers.append(Buffer(f"b{index}", start, end, rng.randint(1, 20)))
-        problem = LayoutProblem(tuple(buffers))
-        assert place_inductor(problem).offsets == place_by_words(problem)
 
 
 def test_a_buffer_goes_into_what_another_leaves():

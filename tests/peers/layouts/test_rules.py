@@ -57,14 +57,6 @@ def test_keys_are_those_counted_step_by_step(seed):
 
 
 @given(SEEDS)
-def test_keys_of_buffers_with_gaps_exist(seed):
-    problem = random_problem(seed, 25)
-    keys = BufferKeys.of(problem)
-    assert (keys.contention > 0).all()
-    assert (keys.sections > 0).all()
-
-
-@given(SEEDS)
 def test_orders_do_not_depend_on_numbering(seed):
     problem = random_problem(seed, 25, gaps=False, fixed=False)
     other = renumbered(problem, seed)
