@@ -86,19 +86,6 @@ def test_out_of_time_nothing_is_proved_and_nothing_refuted():
     assert answer.bound <= program.relax().bound
 
 
-def test_equal_rows_hold():
-    rows, whole = csr_array(np.zeros((1, 3))), csr_array(np.ones((1, 3)))
-    found = solve_fractions(
-        np.array([3.0, 1.0, 2.0]),
-        rows,
-        np.ones(1),
-        np.zeros(3),
-        np.full(3, np.inf),
-        equal=(whole, np.array([4.0])),
-    )
-    assert found.values == pytest.approx([0.0, 4.0, 0.0])
-
-
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_what_nothing_obeys_is_infeasible(is_whole):
     rows, upper, ones = csr_array(np.ones((1, 2))), np.array([-1.0]), np.ones(2)

@@ -54,18 +54,15 @@ def solve_fractions(
     low: Floats,
     high: Floats,
     *,
-    equal: tuple[csr_array, Floats] | None = None,
     time_s: float | None = None,
 ) -> LinearAnswer:
-    """The optimum in fractions, by the dual simplex, where sums of `rows` are at most `upper` and those of `equal` are exact."""
+    """The optimum in fractions, by the dual simplex, where sums of `rows` are at most `upper`."""
 
     def solve() -> OptimizeResult:
         return linprog(
             cost,
             A_ub=rows,
             b_ub=upper,
-            A_eq=None if equal is None else equal[0],
-            b_eq=None if equal is None else equal[1],
             bounds=np.stack((low, high), axis=1),
             method="highs-ds",
             options=_options(time_s),

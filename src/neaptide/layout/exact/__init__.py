@@ -1,1 +1,1 @@
-"""Searches that decide whether an arena is large enough, and what makes their problems smaller."""
+"""Searches that decide whether an arena is large enough."""

@@ -1,1 +1,1 @@
-"""Several memories, several arenas, and the allocator that grows its pools as it goes."""
+"""Several memories, each with one arena or several."""
