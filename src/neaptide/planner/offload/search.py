@@ -24,6 +24,7 @@ from neaptide.schedule.evaluate import Evaluator
 NAME: Final = "offload"
 _NOMINAL: Final = (0.2, 0.4, 0.6, 0.8)
 """Nominal budgets, as shares of what lies between the budget and the peak of the order."""
+_MOST_STARTS: Final = 3
 _MOST_SWAPS: Final = 300
 """Exchanges that are tried in a step of `_NODES` nodes. Each costs by positions: smaller steps have more of them, and none
 has less than half."""
@@ -68,7 +69,7 @@ class _Search:
         lowest = max(min(start.placed().peak_bytes for start in starts), self.budget)
         for start in starts:
             start.budget = lowest
-        self._exchange(sorted(starts, key=Carried.seconds))
+        self._exchange(sorted(starts, key=Carried.seconds)[:_MOST_STARTS])
 
     def _starts(self) -> Iterator[Sequence[int]]:
         yield self.order
