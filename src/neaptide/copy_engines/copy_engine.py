@@ -23,7 +23,7 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """First byte behind it."""
+        """First byte after it."""
         return self.start + self.nbytes
 
 
@@ -82,7 +82,7 @@ class Copying(Protocol):
     """A copy that has begun."""
 
     def wait(self) -> None:
-        """Make what comes next on the device come behind the end of the copy.
+        """Make what comes next on the device come after the end of the copy.
 
         Raises:
             TransferError: the copy failed. What it read from is unchanged.
@@ -91,9 +91,7 @@ class Copying(Protocol):
     def abandon(self, then: Callable[[], None]) -> None:
         """Give the copy up; a copy that has ended stays as it is.
 
-        Args:
-            then: called once, when nothing reads or writes the bytes of the copy any more: at once, or by another
-                thread.
+        `then` is called once, when nothing reads or writes the bytes of the copy any more: at once, or by another thread.
         """
 
 
@@ -104,7 +102,7 @@ class CopyEngine(Protocol):
     """
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> Copying:
-        """Begin to copy a storage to its pieces of the pool, behind what the device was told before."""
+        """Begin to copy a storage to its pieces of the pool, after what the device was told before."""
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> Copying:
         """Begin to copy the pieces back to a storage of the same size."""

@@ -21,11 +21,7 @@ Pieces: TypeAlias = Iterator[float]
 
 
 class CopyJob:
-    """One copy, made by a thread.
-
-    Args:
-        pieces: the copy. What it refers to is let go of when it ends.
-    """
+    """One copy, made by a thread. What its pieces refer to is let go of when it ends."""
 
     def __init__(self, pieces: Pieces, does: str, nbytes: int) -> None:
         self._pieces: Pieces | None = pieces
@@ -64,7 +60,7 @@ class CopyJob:
             ) from error
 
     def abandon(self, then: Callable[[], None]) -> None:
-        """Stop behind the piece that is being copied, and wait for that; a copy that has not begun never begins."""
+        """Stop after the piece that is being copied, and wait for that; a copy that has not begun never begins."""
         self._stop.set()
         with self._phase:
             is_running = self._has_begun and not self._is_over
@@ -129,7 +125,7 @@ class CopyThread:
         return job
 
     def close(self) -> None:
-        """End the thread behind the job that it is at; those that wait never begin."""
+        """End the thread after the job that it is at; those that wait never begin."""
         for job in reversed(self._given):  # the last first, or the next would begin when one ends
             job.abandon(_nothing)
         if self._thread is not None and self._thread.is_alive():

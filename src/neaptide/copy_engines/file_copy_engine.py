@@ -23,7 +23,7 @@ from neaptide.errors import TransferError
 from neaptide.units import format_bytes
 
 _PIECE_BYTES: Final = 1 << 20
-"""A copy that is given up ends behind its piece: within 5 ms at 200 MB/s."""
+"""A copy that is given up ends after its piece: within 5 ms at 200 MB/s."""
 _CUT: Final = "the file ends before the bytes that were stored"
 
 _Access: TypeAlias = Callable[[int, "memoryview[int]", int], int]
@@ -53,11 +53,7 @@ class TokenBucket:
 
 
 class FileCopyEngine:
-    """Copies to a file and from it, a thread for each direction.
-
-    Args:
-        slow: how fast, and where. Its own capacity is not looked at.
-    """
+    """Copies to a file and from it, a thread for each direction. The capacity in `slow` is not looked at."""
 
     def __init__(self, capacity_bytes: int, slow: SlowMemory) -> None:
         self._capacity_bytes = capacity_bytes
@@ -66,11 +62,11 @@ class FileCopyEngine:
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
         """Begin to copy a storage to the file."""
-        return self._open().send(storage, extents)
+        return self._open().copy(write_piece, storage, extents, "storing")
 
     def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
         """Begin to copy what was sent back."""
-        return self._open().bring(storage, extents)
+        return self._open().copy(read_piece, storage, extents, "loading")
 
     def _open(self) -> _File:
         # A forked process has neither the threads nor a right to the bytes of the file.
@@ -84,22 +80,18 @@ class _File:
         self.process = os.getpid()
         self._capacity_bytes = capacity_bytes
         self._number = _new_file(capacity_bytes, slow)
-        self._rates = TokenBucket(slow.bytes_per_s), TokenBucket(slow.bytes_per_s)
-        self._threads = CopyThread("store"), CopyThread("load")
-        weakref.finalize(self, _close, self.process, self._number, self._threads)
+        self._engines = {
+            does: (CopyThread(does), TokenBucket(slow.bytes_per_s)) for does in ("storing", "loading")
+        }
+        threads = tuple(thread for thread, _ in self._engines.values())
+        weakref.finalize(self, _close, self.process, self._number, threads)
 
-    def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
-        pieces = self._pieces(write_piece, storage, extents, self._rates[0])
-        return self._threads[0].put(CopyJob(pieces, "storing", storage.nbytes()))
-
-    def bring(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> CopyJob:
-        pieces = self._pieces(read_piece, storage, extents, self._rates[1])
-        return self._threads[1].put(CopyJob(pieces, "loading", storage.nbytes()))
-
-    def _pieces(
-        self, access: _Access, storage: torch.UntypedStorage, extents: tuple[Extent, ...], rate: TokenBucket
-    ) -> Pieces:
-        return _pieces(self._number, self._capacity_bytes, access, storage, extents, rate)
+    def copy(
+        self, access: _Access, storage: torch.UntypedStorage, extents: tuple[Extent, ...], does: str
+    ) -> CopyJob:
+        thread, rate = self._engines[does]
+        pieces = _pieces(self._number, self._capacity_bytes, access, storage, extents, rate)
+        return thread.put(CopyJob(pieces, does, storage.nbytes()))
 
 
 def _new_file(capacity_bytes: int, slow: SlowMemory) -> int:
@@ -112,7 +104,10 @@ def _new_file(capacity_bytes: int, slow: SlowMemory) -> int:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             number = os.dup(file.fileno())
-        _set_aside(number, capacity_bytes)
+        if capacity_bytes and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(number, 0, capacity_bytes)
+        else:
+            os.ftruncate(number, capacity_bytes)
     except OSError as error:
         if number is not None:
             os.close(number)
@@ -123,13 +118,6 @@ def _new_file(capacity_bytes: int, slow: SlowMemory) -> int:
             next_step="make room there, choose another folder, or allow fewer bytes on the host",
         ) from error
     return number
-
-
-def _set_aside(number: int, nbytes: int) -> None:
-    if nbytes and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(number, 0, nbytes)
-    else:
-        os.ftruncate(number, nbytes)
 
 
 def _close(process: int, number: int, threads: tuple[CopyThread, ...]) -> None:

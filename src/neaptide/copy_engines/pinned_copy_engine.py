@@ -15,7 +15,7 @@ class PinnedCopyEngine:
     """Copies to one pinned block and from it, a stream for each direction.
 
     A copy waits for all that the current stream was told before it. `wait` makes the current stream wait for the copy, not
-    the host: so bytes that are freed behind it may be used by the current stream alone, as the caching allocator does.
+    the host: so bytes that are freed after it may be used by the current stream alone, as the caching allocator does.
     """
 
     def __init__(self, capacity_bytes: int, device: torch.device) -> None:

@@ -11,7 +11,7 @@ from neaptide.cost._torch_private import storage_identity
 class WaitingState:
     """Copies of storages without bytes on their device, each kept until a program or somebody else asks for it.
 
-    Programs call `agree` first, `take` before they load, and `keep` behind the wait for the last store.
+    Programs call `agree` first, `take` before they load, and `keep` after the wait for the last store.
     """
 
     def __init__(self) -> None:

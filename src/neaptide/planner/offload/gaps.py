@@ -68,13 +68,7 @@ class IdleGap:
 
 
 def use_pairs(evaluator: Evaluator, storage: int, *, is_between: bool = False) -> list[UsePair]:
-    """Uses of each instance of a storage that follow one another. O(uses x log uses).
-
-    Args:
-        evaluator: of a sequence.
-        storage: which.
-        is_between: it is on the host between two steps.
-    """
+    """Uses of each instance of a storage that follow one another. O(uses x log uses)."""
     found: list[UsePair] = []
     for occurrence, instance in enumerate(evaluator.uses(storage)):
         touched = list(dict.fromkeys(instance.touched_by))

@@ -33,12 +33,7 @@ def offload_after(
     limits: Limits,
     choose: Choose = choose_offload,
 ) -> Outcome[OffloadPlan]:
-    """The better plan with offload; the plan of the search where none is better.
-
-    Args:
-        outcome: of the search, without offload.
-        limits: of the search and of this choice together.
-    """
+    """The better plan with offload; the plan of the search where none is better. Limits are of both together."""
     longest = search.longest()
     left = None if limits.time_s is None else max(limits.time_s - outcome.seconds, 0.0)
     limits = replace(search.limits, time_s=left)
@@ -59,12 +54,7 @@ def before_offload(limits: Limits, host: HostSpace | None) -> Limits:
 def with_offload(
     search: GraphSearch, outcome: Outcome[PlannedSequence], stored: Outcome[OffloadPlan], host: HostSpace
 ) -> Outcome[PlannedSequence]:
-    """The outcome of a search whose plan was improved by offload: its bounds are of recomputation alone, and do not hold.
-
-    Args:
-        outcome: of the search, without offload.
-        stored: of the search for the better plan.
-    """
+    """The outcome of a search whose plan was improved by offload: its bounds are of recomputation alone, and do not hold."""
     found, ended, step = stored.require().planned, outcome.termination, search.searched
     is_cut = ended.reason is TerminationReason.INTERRUPTED
     if search.longest() is not None:
