@@ -13,7 +13,6 @@ import neaptide
 from deep_step import QUICK, deep, deep_factory
 from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, UsageError
 from neaptide.interruption import cutting, is_beyond_search
-from neaptide.report.comparison_text import is_within_budget
 from neaptide.units import format_bytes
 from together import together
 
@@ -76,25 +75,16 @@ def never(*_: Any) -> None:
         (lambda: neaptide.apply(b"", never), "a plan is wanted, not a bytes"),
         (lambda: neaptide.explain(3), "a plan is wanted, not a int"),
         (lambda: neaptide.run(never, neaptide.Plan(()), steps=0), "steps=0 is not possible"),
-        (lambda: neaptide.run(never, neaptide.Plan(()), steps="3"), "steps='3' is not possible"),
-        (lambda: neaptide.run(never, neaptide.Plan(()), seed=-1), "seed=-1 is not possible"),
         (lambda: neaptide.plan(never, budget="60%", seed=-1), "seed=-1 is not possible"),
-        (lambda: neaptide.plan(never, budget="60%", seed=2**63), f"seed={2**63} is not possible"),
-        (lambda: neaptide.plan(never, budget="60%", seed="3"), "seed='3' is not possible"),
         (lambda: neaptide.plan(never, budget="60%", work_limit=0), "work_limit=0 is not possible"),
         (lambda: neaptide.compile_step(never, budget="60%", seed=True), "seed=True is not possible"),
-        (lambda: neaptide.compare(never, seed=0.5), "seed=0.5 is not possible"),
-        (lambda: neaptide.profile(never, seed=-1), "seed=-1 is not possible"),
         (lambda: neaptide.plan("step", torch.ones(1), budget="60%"), "the step is a str"),
         (lambda: neaptide.plan(deep_factory, budget="60%"), "a factory was given as the step"),
         (lambda: neaptide.compare(lambda batch: batch, budget="60%"), "a factory is wanted"),
-        (lambda: neaptide.compare(torch.ones(1)), "a factory is wanted"),
         (lambda: neaptide.compare(lambda: 3), "the factory returned a int"),
         (lambda: neaptide.compare(lambda: (1, 2)), "the factory returned a tuple of 2"),
-        (lambda: neaptide.compare(never, strategy="best"), "no strategy is called 'best'"),
         (lambda: neaptide.compare(never, also=["best"]), "no strategy is called 'best'"),
         (lambda: neaptide.plan(never, budget="60%", numeric="close"), "plan takes no option 'numeric'"),
-        (lambda: neaptide.compare(never, eviction="dtr"), "compare takes no option 'eviction'"),
         (
             lambda: neaptide.compile_step(never, budget="60%", device="h100"),
             "compile_step takes no option 'device'",
@@ -182,13 +172,6 @@ def test_a_limit_on_time_that_cannot_be_kept_says_so_in_time():
     with pytest.raises(InfeasibleBudget, match="takes at most") as caught:
         neaptide.plan(step, batch, budget=budget, device="rtx3090", **QUICK)
     assert "over the baseline" in caught.value.why
-
-
-def test_a_comparison_whose_time_is_not_kept_says_so():
-    budget = neaptide.Budget(peak="62%", latency="+0%")
-    compared = neaptide.compare(deep_factory, budget=budget, device="rtx3090", **QUICK)
-    assert "takes at most" in compared.budget_missed
-    assert not is_within_budget(compared)
 
 
 def test_a_comparison_that_is_interrupted_runs_nothing():

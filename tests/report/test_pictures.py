@@ -88,11 +88,8 @@ def stacked(problem):
 @together(
     ("most_bytes", "labels"),
     [
-        (5, ["0", "1 B", "2 B", "3 B", "4 B", "5 B"]),
         (1300 << 20, ["0", "200 MiB", "400 MiB", "600 MiB", "800 MiB", "1000 MiB", "1200 MiB"]),
         (3 << 30, ["0", "500 MiB", "1000 MiB", "1500 MiB", "2000 MiB", "2500 MiB", "3000 MiB"]),
-        (5 << 30, ["0", "1 GiB", "2 GiB", "3 GiB", "4 GiB", "5 GiB"]),
-        (1, ["0", "1 B"]),
         (0, ["0"]),
     ],
 )
@@ -225,37 +222,15 @@ def test_any_name_and_kind_is_well_formed(name, kind):
     assert layout_text(problem, Layout((0,), 1))
 
 
-@together(
-    ("buffers", "layout", "height", "lines"),
-    [
-        (
-            (Buffer("low", 0, 10, 100, kind="activation"), Buffer("high", 5, 10, 300, kind="my kind")),
-            Layout((0, 100), 400),
-            4,
-            [
-                *["            |.....ccccc"] * 3,
-                "        0 B |aaaaaaaaaa",
-                "live tenths |22222XXXXX",
-                "       step |0 .. 10",
-                "a activation, c my kind, . free, X full",
-            ],
-        ),
-        (
-            (Buffer("x", 0, 4, 8), Buffer("y", 0, 4, 8)),
-            Layout((0, 8), 16),
-            2,
-            [
-                "            |BBBB",
-                "        0 B |AAAA",
-                "live tenths |XXXX",
-                "       step |0 .. 4",
-                "A-Z buffers, . free, X full",
-            ],
-        ),
-    ],
-)
-def test_letters_stand_where_buffers_lie(buffers, layout, height, lines):
-    assert layout_text(LayoutProblem(buffers), layout, height=height).splitlines() == lines
+def test_letters_stand_where_buffers_lie():
+    buffers = Buffer("low", 0, 10, 100, kind="activation"), Buffer("high", 5, 10, 300, kind="my kind")
+    assert layout_text(LayoutProblem(buffers), Layout((0, 100), 400), height=4).splitlines() == [
+        *["            |.....ccccc"] * 3,
+        "        0 B |aaaaaaaaaa",
+        "live tenths |22222XXXXX",
+        "       step |0 .. 10",
+        "a activation, c my kind, . free, X full",
+    ]
 
 
 # -- copies to the host and back

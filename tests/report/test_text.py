@@ -13,7 +13,6 @@ from neaptide.plans import (
     range_peaks,
 )
 from neaptide.report import cells
-from neaptide.report.cells import not_counted
 from neaptide.report.comparison import cost_notes
 from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.report.document import Table, document
@@ -75,10 +74,7 @@ RANGES = ShapeRanges(
             ["Does not fit", "Next: a smaller batch or model, as no plan goes below 120.00 MiB"],
         ),
         ({"lower_bound_bytes": 380 * MIB}, ["Why not lower: the lower bound is reached"]),
-        ({"order_lower_bound_bytes": 120 * MIB}, ["no plan goes below 120.00 MiB.\n"]),
         ({"unknown_ops": ("mylib.op",)}, ["left alone:\n  - mylib.op"]),
-        ({"seconds_are_measured": True}, ["measured here"]),
-        ({"peak_at": "", "peak_module": "", "peak_phase": ""}, ["At the peak: 67 % activation"]),
         (
             {"ranges": RANGES},
             ["  - B in 2..64", "  - where B == 2*T", "model.py:3", "B = 64, T = 16", "16.00 MiB"],
@@ -110,12 +106,8 @@ def test_profile_says(changes, expected):
             False,
             ["plan is 2.00 MiB above it", "predicted at 226.00 MiB; no plan holds what was measured"],
         ),
-        ({"budget_bytes": 100 * MIB}, False, ["proved, no plan of these moves goes below 120.00 MiB"]),
         ({"budget_bytes": None}, True, ["Budget: none given; plans may use", "no budget asks for it"]),
-        ({"lower_bound_bytes": 226 * MIB}, True, ["Why not lower: the lower bound is reached."]),
-        ({"rows": (samples.EAGER,)}, True, ["nothing was planned"]),
         ({"rows": (samples.EAGER,), "budget_bytes": None}, True, ["none given, so nothing was planned."]),
-        ({"rows": (samples.BASELINE, samples.planned())}, True, ["step time against baseline"]),
         ({"bounds_are_of_rewritten": True}, True, ["for any plan of the rewritten graph"]),
         ({"is_for_bytes": True}, True, ["nothing lower was found within the time"]),
     ],
@@ -139,8 +131,6 @@ def test_a_comparison_that_was_not_run_shows_predictions_only():
     rows = tuple(replace(row, **nothing, max_abs_diff={}, repeats=0) for row in rows)
     text = comparison_text(rows=rows, device="rtx4090")
     assert text.startswith("zoo:gpt2@small on rtx4090: predicted, nothing was run\n")
-    assert "measured" not in text
-    assert "difference" not in text
     assert text.endswith("Next: neaptide plan zoo:gpt2@small --peak 228MiB --device rtx4090 -o plan.json")
     assert "peak, predicted" in text
 
@@ -153,9 +143,6 @@ def test_numbers_for_a_device_of_another_kind_are_called_predicted_only():
     assert warning in plan_text(samples.plan(device="rtx4090", captured_on="cpu"))
     for device, captured_on in (("rtx4090", "cuda"), ("rtx4090", ""), ("this-machine", "cpu")):
         assert "Predicted only" not in plan_text(samples.plan(device=device, captured_on=captured_on))
-    assert any("oneDNN" in line for line in not_counted("cpu"))
-    assert any("cuDNN" in line for line in not_counted("cuda"))
-    assert not set(not_counted("cpu")) & set(not_counted("cuda"))
 
 
 STILL = samples.program(
@@ -177,16 +164,10 @@ STILL = samples.program(
             [],
         ),
         (
-            samples.plan(budget=BudgetRecord(None, "+30%")),
-            ["nothing lower was found within the latency"],
-            [],
-        ),
-        (
             samples.plan(samples.program(budget_bytes=200 * MIB)),
             ["NOT held: 26.00 MiB above it"],
             [],
         ),
-        (samples.plan(samples.program(budget_bytes=100 * MIB)), ["Why not lower: proved"], []),
         (
             samples.plan(budget=BudgetRecord("60%", "700ms")),
             ["Latency: limit 700 ms, predicted 790 ms; NOT held."],
@@ -238,8 +219,6 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
         tuple(f"forward and backward along dim {dim} of tokens: it is refused" for dim in range(8)),
     )
     text = one(parts=record)
-    assert "Not looked at" not in text
-    assert "Looked at and left out:\n  - forward and backward along dim 0 of tokens: it is refused" in text
     assert "along dim 5 of tokens: it is refused\n  - 2 more" in text
     assert "Regions that may run in parts:\n  - forward and backward along dim 0" in text
     assert "No plan with parts along their axes goes below 95.00 MiB, 25 % of the baseline." in text
@@ -248,8 +227,6 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
     assert "Not looked at: 3 more regions with fewer bytes made in parts." in told
     text = one(parts=PartsRecord((), (TriedVariant("as it is", 226 * MIB, 0.79),), 120 * MIB))
     assert "No region was found that may run in parts." in text
-    assert "No plan with parts" not in text
-    assert "left out" not in text
 
 
 # -- an arena
@@ -286,8 +263,6 @@ def test_an_arena_is_told_with_its_bytes():
         "outside: aten.convolution.default, 3 storages, 3.00 MiB at their peak: no overload",
         "outside: aten.sum.default, 1 storage, 4 B at their peak: it is handed back",
     )
-    lines = arena_lines(replace(ARENA, copied=0, copied_bytes=0, step_seconds=0.0, outside=()))
-    assert lines[2:] == ("12 results written in place, no result copied in",)
     many = tuple(OutsideStorage(f"aten.op{k}.default", "v", k + 1, 0, 1, "why") for k in range(9))
     lines = arena_lines(replace(ARENA, outside=many))
     assert "aten.op8" in lines[3]
@@ -330,35 +305,22 @@ def test_the_dear_operations_are_timed_again_where_program_order_is_far_off(pred
 @together(
     ("made", "expected"),
     [
-        (cells.byte_cell(None), "-"),
         (cells.byte_cell(3 * 2**29), "1.50 GiB"),
-        (cells.seconds_cell(None), "-"),
         (cells.seconds_cell(0.412), "412 ms"),
         (cells.ratio_cell(3.0, 2.0), "1.50x"),
-        (cells.ratio_cell(3.0, None), "-"),
         (cells.ratio_cell(3.0, 0), "-"),
-        (cells.difference_cell(0.0), "0"),
         (cells.difference_cell(1.234e-7), "1.2e-07"),
         (cells.difference_cell(math.nan), "nan"),
-        (cells.yes_no_cell(None), "-"),
-        (cells.yes_no_cell(False), "no"),
-        (cells.count_cell(0, 0), "0"),
         (cells.count_cell(2, 2048), "2 (2.0 KiB)"),
-        (cells.counted(1, "step"), "1 step"),
         (cells.percent(1, 300), "0.3 %"),
-        (cells.percent(0, 0), "0 %"),
         (
             cells.shares({"optimizer_state": 1, "activation": 3, "output": 0}),
             "75 % activation, 25 % optimizer state",
         ),
-        (cells.shares({"activation": 9999, "output": 1}), "100 % activation"),
-        (cells.place(""), ""),
         (cells.place("/v/lib/site-packages/torch/nn/f.py:3"), "torch/nn/f.py:3"),
         (cells.place(str(Path.cwd() / "a" / "b.py") + ":3"), str(Path("a") / "b.py") + ":3"),
         (cells.place("/elsewhere/b.py:3"), "/elsewhere/b.py:3"),
-        (cells.bullets("Notes", ()), ""),
         (cells.bullets("Notes", ("a", "b")), "Notes:\n  - a\n  - b"),
-        (cells.size_argument(512, at_least=True), "512"),
         (cells.size_argument(24 * 2**30, at_least=False), "24GiB"),
         (cells.size_argument(23 * 2**30 + 2**29, at_least=True), "23.5GiB"),
         (cells.size_argument(2**20 + 1, at_least=True), "1.01MiB"),

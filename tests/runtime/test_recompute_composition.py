@@ -106,9 +106,6 @@ def test_dropout_is_recomputed_with_the_same_mask(atomic):
     assert_same_bits(dropped, found.variant)
 
 
-# -- what a step is made of
-
-
 # -- checkpoints in the user's own code
 
 

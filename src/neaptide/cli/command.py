@@ -18,13 +18,13 @@ from neaptide.cli.files import check_file, check_writable, write_result
 from neaptide.cli.process.console import Console
 from neaptide.errors import UsageError
 from neaptide.options import asked_for, refuse_exclusions
+from neaptide.outcome import Limits
+from neaptide.report.document import Document, Table, document
 from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, SettingInfo, Settings, parse_dims
 from neaptide.units import parse_size
 
 if TYPE_CHECKING:
-    from neaptide.outcome import Limits
     from neaptide.report.charts.chart import Chart
-    from neaptide.report.document import Document
     from neaptide.runtime.arena.plan import ArenaOptions, Copies
 
 
@@ -45,8 +45,6 @@ class Request:
     @property
     def limits(self) -> Limits:
         """Of one search, as the settings say."""
-        from neaptide.outcome import Limits
-
         settings = self.settings
         return Limits(time_s=settings.time_limit_s, work=settings.work_limit, seed=settings.seed)
 
@@ -224,7 +222,6 @@ def _option(made: SettingInfo, time_limit: str) -> click.Option:
 
 
 def _print_config(console: Console, content: Mapping[str, Any]) -> int:
-    from neaptide.report.document import Table, document
 
     if console.as_json:
         console.json(content)

@@ -10,17 +10,17 @@ from neaptide.cli.files import decode_target, naming
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
+from neaptide.outcome import Outcome, Termination
 from neaptide.reading import read_bytes
+from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from neaptide.layout.pools.spaces import PooledLayout, PooledProblem
     from neaptide.layout.problem import LayoutProblem
     from neaptide.layout.result import LayoutResult
-    from neaptide.outcome import Outcome, Termination
-    from neaptide.report.document import Document
 
 _PIPED_WIDTH: Final = 100
 
@@ -55,9 +55,10 @@ def layout(request: Request) -> int:
         request = request.without_files()
     else:
         request.draw(lambda: layout_chart(problem, placed))
+    content = _content(problem, result, outcome.termination)
     request.deliver(
-        _content(problem, result, outcome.termination),
-        lambda: _document(problem, result, outcome.termination, outside),
+        content,
+        lambda: _document(content, problem, result, outcome.termination, outside),
         noun="layout",
         text="" if placed is None else write_csv(problem, placed),
     )
@@ -101,12 +102,9 @@ def _content(problem: LayoutProblem, result: LayoutResult, termination: Terminat
 
 
 def _document(
-    problem: LayoutProblem, result: LayoutResult, termination: Termination, outside: str
+    content: Mapping[str, Any], problem: LayoutProblem, result: LayoutResult, ended: Termination, outside: str
 ) -> Document:
     """The result as a table of the methods that ran, what is proved, and what lies outside the arena."""
-    from neaptide.layout.caching_allocator import caching_allocator_reserved
-    from neaptide.report.document import Table, document
-
     rows = []
     for name, method in result.methods.items():
         found = method.arena_bytes
@@ -118,8 +116,8 @@ def _document(
         f"{problem.name or 'problem'}: {len(problem)} buffers",
         Table(("method", "arena", "above live bytes", "nodes", "seconds"), tuple(rows)) if rows else None,
         f"live bytes: {_exact(result.live_bytes)}",
-        f"arena: {_arena(result, termination)}",
-        f"predicted reserved: {_exact(caching_allocator_reserved(problem))}, by PyTorch's caching allocator for the same "
+        f"arena: {_arena(result, ended)}",
+        f"predicted reserved: {_exact(content['predicted_reserved_bytes'])}, by PyTorch's caching allocator for the same "
         "buffers (simulated)",
         outside,
         f"{result.nodes} nodes in {format_seconds(result.seconds)}",
@@ -153,7 +151,6 @@ def _show_ladder(request: Request) -> int:
     from neaptide.cli.layout_source import PROGRAM_ALIGNMENT, Program, find_source
     from neaptide.named_peers import peer
     from neaptide.ops import registry
-    from neaptide.report.document import Table, document
 
     request.refuse_beside("--ladder", "--capacity", "--method", "--workspace", "--picture", "--text", "-o")
     found = find_source(request)
@@ -244,8 +241,6 @@ def _memories_content(pooled: PooledProblem, outcome: Outcome[PooledLayout]) -> 
 
 def _memories_document(pooled: PooledProblem, outcome: Outcome[PooledLayout], outside: str) -> Document:
     """The result as a table of the memories, with what it costs and what is proved."""
-    from neaptide.report.document import Table, document
-
     layout, ended = outcome.value, outcome.termination
     title = f"{pooled.problem.name or 'problem'}: {len(pooled)} buffers in {len(pooled.spaces)} memories"
     if layout is None:

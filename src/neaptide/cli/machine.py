@@ -13,6 +13,7 @@ from neaptide.cli.command import Request
 from neaptide.cli.process import exit_codes
 from neaptide.cost.host import usable_cores
 from neaptide.errors import how_to_install
+from neaptide.report.document import Table, document
 from neaptide.units import format_bytes, format_seconds
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -45,8 +46,6 @@ class Finding:
 
 def doctor(request: Request) -> int:
     """Says whether this installation can work, and what is missing."""
-    from neaptide.report.document import Table, document
-
     findings = [_python(), *map(_package, _PACKAGES), *_conflicts(), *_threads(), _cache(), *_calibrations()]
     problems = [finding for finding in findings if finding.status == PROBLEM]
     if request.console.as_json:
@@ -64,7 +63,6 @@ def devices(request: Request) -> int:
     import msgspec
 
     from neaptide.cost.presets import PRESETS
-    from neaptide.report.document import Table, document
 
     if request.console.as_json:
         request.console.json({"devices": [msgspec.to_builtins(device) for device in PRESETS.values()]})

@@ -14,13 +14,13 @@ from neaptide.cli.files import GRAPH_SUFFIX, decode_target, naming, read_graph
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
+from neaptide.outcome import Limits
 from neaptide.reading import read_bytes
+from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from neaptide.layout.result import LayoutResult
-    from neaptide.outcome import Limits
-    from neaptide.report.document import Document
     from neaptide.schedule.order.problem import OrderProblem
     from neaptide.schedule.order.result import OrderResult
 
@@ -47,7 +47,6 @@ def _settled(
     """The order, or one of the same peak that packs better; with its layout. Very large problems are not laid out."""
     from neaptide.layout.from_order import order_buffers
     from neaptide.layout.lower_arena import lower_arena
-    from neaptide.outcome import Limits
     from neaptide.schedule.order.evaluate import evaluate_order
 
     if problem.op_count > _MOST_LAID_OUT:
@@ -89,7 +88,6 @@ def _content(problem: OrderProblem, result: OrderResult, arena: LayoutResult | N
 
 def _document(found: Mapping[str, Any], operations: int) -> Document:
     """The result as a table of all methods, those that did not have to run included, and of parts solved exactly."""
-    from neaptide.report.document import Table, document
     from neaptide.schedule.order.portfolio import METHODS
 
     best, methods = found["peak_bytes"], found["methods"]

@@ -9,32 +9,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from neaptide.ask import CLOSE, DEFAULT_STRATEGY, Ask
+from neaptide.budget import Budget
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
 from neaptide.cli.files import naming
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError, UsageError
+from neaptide.outcome import LimitGuard, Limits, Outcome
 from neaptide.reading import read_bytes
+from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import threading
 
-    from neaptide.outcome import Limits, Outcome
     from neaptide.planner.objective import PlannedSequence
     from neaptide.planner.recompute.curve.curve import RecomputeCurve
-    from neaptide.policy.searched_front import VariantFront
-    from neaptide.report.document import Document
     from neaptide.schedule.problem import StepProblem
 
-_DEFAULT: Final = "default"
 _ALL: Final = "all"
 
 
 def recompute(request: Request) -> int:
     """Plans a recompute instance for a budget, and says what is proved."""
-    from neaptide.budget import Budget
     from neaptide.planner.strategies.program_order import baseline
 
     settings = request.settings
@@ -90,8 +89,6 @@ def _content(
 
 def _document(found: Mapping[str, Any], name: str) -> Document:
     """The result as a table of the methods that ran, and what is proved."""
-    from neaptide.report.document import Table, document
-
     allowed, sequence, bound = found["budget_bytes"], found["sequence"], found["bound_overhead"]
     rows = tuple(
         (
@@ -119,7 +116,6 @@ def _document(found: Mapping[str, Any], name: str) -> Document:
 
 def sweep(request: Request) -> int:
     """Draws the curve of time against memory, from the peak without recomputation to the lowest peak found."""
-    from neaptide.ask import CLOSE, DEFAULT_STRATEGY
     from neaptide.planner.recompute.curve.curve import recompute_curve
     from neaptide.report.charts.file import check_picture_path
     from neaptide.report.charts.pictures import curve_chart
@@ -147,7 +143,7 @@ def sweep(request: Request) -> int:
     content = _curve_content(curve, outcome)
     request.deliver(
         content,
-        lambda: _curve_document(curve, outcome, request.target),
+        lambda: _curve_document(content, outcome, request.target),
         noun="curve",
         text=_csv(
             ("budget_bytes", "peak_bytes", "overhead", "bound_overhead", "strategy"), content["points"]
@@ -158,8 +154,6 @@ def sweep(request: Request) -> int:
 
 def _sweep_variants(request: Request) -> int:
     """Draws the front of a program whose regions may run in parts; nothing is proved of it."""
-    from neaptide.ask import CLOSE, Ask
-    from neaptide.budget import Budget
     from neaptide.planner.graph_search import check_strategy
     from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
     from neaptide.planner.variants import check_variants, inner_strategy
@@ -205,7 +199,7 @@ def _sweep_variants(request: Request) -> int:
     }
     request.deliver(
         content,
-        lambda: _front_document(front, request.target, settings.strategy),
+        lambda: _front_document(content, request.target, settings.strategy),
         noun="front",
         text=_csv(("peak_bytes", "overhead", "variant"), rows),
     )
@@ -214,8 +208,6 @@ def _sweep_variants(request: Request) -> int:
 
 def _curve_limits(request: Request, operations: int, what: str) -> Limits:
     """The limits of a whole curve, told as what is about to be planned."""
-    from neaptide.outcome import Limits
-
     settings = request.settings
     time_s = settings.curve_time_limit_s(operations)
     most = "" if time_s is None else f", for at most {format_seconds(time_s)}"
@@ -223,19 +215,14 @@ def _curve_limits(request: Request, operations: int, what: str) -> Limits:
     return Limits(time_s, settings.work_limit, settings.seed)
 
 
-def _front_document(front: VariantFront, name: str, strategy: str) -> Document:
-    from neaptide.report.document import Table, document
+def _front_document(front: Mapping[str, Any], name: str, strategy: str) -> Document:
 
+    whole = front["baseline_peak_bytes"]
     rows = tuple(
-        (
-            format_bytes(point.peak_bytes),
-            _share(point.peak_bytes, front.baseline_peak_bytes),
-            f"{front.overhead(point.seconds):+.2%}",
-            point.label,
-        )
-        for point in front.points
+        (format_bytes(p["peak_bytes"]), _share(p["peak_bytes"], whole), f"{p['overhead']:+.2%}", p["variant"])
+        for p in front["points"]
     )
-    chosen = "" if strategy == _DEFAULT else f", --strategy {strategy}"
+    chosen = "" if strategy == DEFAULT_STRATEGY else f", --strategy {strategy}"
     return document(
         f"{name}: time against memory, regions in parts",
         Table(("peak", "of the peak", "added time", "variant"), rows, left=frozenset({3})),
@@ -279,16 +266,14 @@ def _csv(columns: Sequence[str], points: Iterable[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _curve_document(curve: RecomputeCurve, outcome: Outcome[RecomputeCurve], name: str) -> Document:
+def _curve_document(curve: Mapping[str, Any], outcome: Outcome[RecomputeCurve], name: str) -> Document:
     """The curve as a table."""
-    from neaptide.report.document import Table, document
-
     rows = []
-    for point in curve.points:
-        added, least = curve.overhead(point.seconds), curve.overhead(point.bound_seconds)
-        share = _share(point.peak_bytes, curve.baseline_peak_bytes)
-        budget, peak = format_bytes(point.budget_bytes), format_bytes(point.peak_bytes)
-        rows.append((budget, peak, share, f"{added:+.2%}", f"{least:+.2%}", point.strategy))
+    for point in curve["points"]:
+        least = math.inf if point["bound_overhead"] is None else point["bound_overhead"]
+        share = _share(point["peak_bytes"], curve["baseline_peak_bytes"])
+        budget, peak = format_bytes(point["budget_bytes"]), format_bytes(point["peak_bytes"])
+        rows.append((budget, peak, share, f"{point['overhead']:+.2%}", f"{least:+.2%}", point["strategy"]))
     header = ("budget", "peak", "of the peak", "added time", "bound", "strategy")
     return document(
         f"{name}: time against memory",
@@ -331,7 +316,7 @@ def _solve(
     from neaptide.planner.recompute.curve.least_memory import least_memory
     from neaptide.planner.strategies import strategy
 
-    if name == _DEFAULT:
+    if name == DEFAULT_STRATEGY:
         if allowed is None:
             return least_memory(step, math.inf, limits, interrupt)
         return plan_sequence(step, allowed, limits, interrupt=interrupt)
@@ -348,7 +333,6 @@ def _bound_overhead(
     interrupt: threading.Event,
 ) -> float | None:
     """Least overhead that is proved for the order of a plan; None when nothing fits."""
-    from neaptide.outcome import LimitGuard, Limits
     from neaptide.planner.recompute.bounds.certificate import recompute_bound
 
     if allowed < step.lower_bound_bytes:

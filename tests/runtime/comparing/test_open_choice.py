@@ -51,12 +51,6 @@ class Trainer:
         self.optimizer.step()
         return loss.detach()
 
-    def accumulates(self, x):
-        loss = self.model(x).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
     def scaled(self, x):
         self.optimizer.zero_grad()
         loss = self.model(x).square().mean()
@@ -131,7 +125,6 @@ def tried(step, budget="+50%", **options):
 
 OPTIMIZERS = {
     "momentum": None,
-    "plain": lambda p: torch.optim.SGD(p, lr=0.1),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
     "replaces_its_state": lambda p: Replacing(p, {"lr": 0.1}),
     "tensor_rate": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01), capturable=False, foreach=False),
@@ -143,7 +136,6 @@ OPTIMIZERS = {
     [
         ("usual", "momentum"),
         ("keeps_gradients", "tensor_rate"),
-        ("accumulates", "plain"),
         ("usual", "replaces_its_state"),
         ("scaled", "momentum"),
         ("leaves_tensors", "momentum"),

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.streams import silence
 from neaptide.errors import InfeasibleBudget, NeaptideError, TargetError, UsageError
+from neaptide.report.document import Document
 from neaptide.units import AmbiguousUnitWarning
 
 if TYPE_CHECKING:
     import click
 
-    from neaptide.report.document import Document
 
 _LOGGER: Final = "neaptide"
 _NOT_PRINTED: Final = "the result cannot be printed"
