@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neaptide.analysis.kinds import storage_kinds
-from neaptide.analysis.liveness import Instance, Presence, presences
+from neaptide.analysis.liveness import Instance, OnHost, Presence, presences
 from neaptide.analysis.loops import (
     NO_BODIES,
     NOTHING_IN_BODIES,
@@ -110,12 +110,9 @@ def memory_profile(
 
     workspace_at = [max(scratch[node.id] - of_loops[node.id], 0) for node in running]
     away_in_bodies = loop_host_bytes(graph, schedule.bodies, wanted, binding)
+    counted_sizes = [sizes[s.id] if s.device == wanted else 0 for s in graph.storages]
     in_trips = [away_in_bodies.get(node.id, 0) for node in running]
-    host_bytes_at = list(in_trips)
-    for position, storages, is_running in on_host:
-        nbytes = sum(sizes[s] for s in storages if graph.storages[s].device == wanted)
-        nbytes += in_trips[position] if is_running else 0
-        host_bytes_at[position] = max(host_bytes_at[position], nbytes)
+    host_bytes_at = _most_on_host(on_host, in_trips, counted_sizes)
     with_workspace = bytes_at + np.array(workspace_at, dtype=np.int64)
     peak_step = int(bytes_at.argmax()) if running else None
     at_peak = [Presence(Instance(s, 0, 0, 0, is_resident=True), 0, 0) for s in graph.input_storages()]
@@ -137,6 +134,15 @@ def memory_profile(
         host_bytes_at=tuple(host_bytes_at),
         peak_host_bytes=max(host_bytes_at, default=0),
     )
+
+
+def _most_on_host(on_host: Iterable[OnHost], in_trips: list[int], sizes: list[int]) -> list[int]:
+    """Most bytes on the host from the begin of each step to that of the next one."""
+    most = list(in_trips)
+    for position, storages, is_running in on_host:
+        nbytes = sum(sizes[s] for s in storages) + (in_trips[position] if is_running else 0)
+        most[position] = max(most[position], nbytes)
+    return most
 
 
 def _bytes_at(spans: Iterable[tuple[int, int, int]], steps: int) -> NDArray[np.int64]:

@@ -296,10 +296,7 @@ def compile_problem(
     given = {**(workspace or {})}
     needed = loop_workspaces(graph, binding, bodies, in_bodies)
     scratch = {**given, **{loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in needed.items()}}
-    least = least_loop_bytes(graph, binding, lower_bound_bytes, in_bodies)
-    least = {loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in least.items()}
-    in_order = least_loop_bytes(graph, binding, order_lower_bound_bytes, in_bodies)
-    in_order = {loop: max(min(most, needed[loop]), least[loop]) for loop, most in in_order.items()}
+    least, in_order = _loop_bounds(graph, binding, in_bodies, given, needed)
     holding = Held.of(graph, sizes, where)
     times = tuple(map(float, seconds)) if seconds is not None else (1.0,) * len(graph.nodes)
     return StepProblem(
@@ -335,6 +332,20 @@ def compile_problem(
             for s in graph.storages
         ),
     )
+
+
+def _loop_bounds(
+    graph: Graph,
+    binding: Mapping[str, int] | None,
+    in_bodies: InBodies,
+    given: Mapping[int, int],
+    needed: Mapping[int, int],
+) -> tuple[dict[int, int], dict[int, int]]:
+    """By loop, the least that its body needs in any schedule, and in any order; never below what is given."""
+    least = least_loop_bytes(graph, binding, lower_bound_bytes, in_bodies)
+    least = {loop: max(nbytes, given.get(loop, 0)) for loop, nbytes in least.items()}
+    in_order = least_loop_bytes(graph, binding, order_lower_bound_bytes, in_bodies)
+    return least, {loop: max(min(most, needed[loop]), least[loop]) for loop, most in in_order.items()}
 
 
 def _is_contraction(registry: OpRegistry, op: str) -> bool:
