@@ -323,7 +323,6 @@ class OutputFacts:
     twin: int | None
     dtype: str
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -83,24 +82,18 @@ class OperandMaker:
             block.copy_(torch.randint(0, limit, (block.numel(),), generator=self._random))
 
 
-@dataclass(slots=True, eq=False)
 class PreparedCall:
     """A call with operands, ready to run any number of times; in-place operations work on the operands."""
 
-    call: OpCall
-    operands: list[Any]
-    _direct: Any = field(init=False)
-    _args: list[Any] = field(init=False)
-    _kwargs: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        function = find_op(self.call.op)
+    def __init__(self, call: OpCall, operands: list[Any]) -> None:
+        self.call, self.operands = call, operands
+        function = find_op(call.op)
         self._direct = direct_call(function)
-        self._args = [_argument(a, self.operands) for a in self.call.args]
-        self._kwargs = {k: _argument(a, self.operands) for k, a in self.call.kwargs}
-        stands_in = any(o.shape_only for o in self.call.operands)
+        self._args = [_argument(a, operands) for a in call.args]
+        self._kwargs = {k: _argument(a, operands) for k, a in call.kwargs}
+        stands_in = any(o.shape_only for o in call.operands)
         if stands_in and self._kwargs.get("device") is None and has_argument(function, "device"):
-            devices = [o.device for o in self.call.outputs if not o.is_host_scalar]
+            devices = [o.device for o in call.outputs if not o.is_host_scalar]
             self._kwargs["device"] = torch.device(devices[0] if devices else "cpu")
 
     def run(self) -> Any:
@@ -134,7 +127,6 @@ class PreparedCall:
                     twin=seen.get(identity),
                     dtype=str(tensor.dtype).removeprefix("torch."),
                     shape=tuple(tensor.shape),
-                    strides=tuple(tensor.stride()),
                 )
             )
             seen.setdefault(identity, position)
