@@ -141,10 +141,10 @@ def test_the_batches_of_the_caller_are_as_after_eager(name):
 
 
 def test_a_capture_leaves_the_batch_alone():
-    batch = made("moves_what_lies_deeper", 0)
+    trainer, batch = Trainer(), made("moves_what_lies_deeper", 0)
     held = [*parts_of(batch)]
     before = Snapshot({"batch": batch, "held": held})
-    assert capture_step(Trainer().moves_what_lies_deeper, (batch,)).steady.returned.changes
+    assert capture_step(trainer.moves_what_lies_deeper, (batch,)).steady.returned.changes
     assert not Snapshot({"batch": batch, "held": held}).differences(before)
 
 
