@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -24,6 +26,7 @@ from neaptide.errors import (
     InfeasibleBudget,
     NeaptideError,
     NumericsError,
+    PlanError,
     PlanMismatch,
     StepMismatch,
 )
@@ -407,3 +410,59 @@ def test_every_error_of_ours_has_the_same_root():
     assert set(neaptide.__all__) <= set(dir(neaptide))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = neaptide.nothing
+
+
+def test_planning_touches_nothing_of_the_users():
+    model, optimizer, step, batch = deep()
+    before, random = everything(model), torch.get_rng_state()
+    neaptide.plan(step, batch, budget="70%", **QUICK)
+    assert same(before, everything(model))
+    assert not optimizer.state
+    assert all(p.grad is None for p in model.parameters())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_an_edited_and_a_truncated_file_are_refused_and_nothing_is_run(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    whole = path.read_text()
+    path.write_text(whole.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(PlanError, match="has been changed") as caught:
+        neaptide.Plan.load(path)
+    assert str(path) in str(caught.value)
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(PlanError, match="truncated"):
+        neaptide.Plan.load(path)
+
+
+@pytest.mark.slow
+def test_a_killed_planning_run_leaves_a_cache_that_works(tmp_path):
+    script = """
+        _, _, step, batch = deep()
+        def told(text):
+            print(text, flush=True)
+        neaptide.plan(step, batch, budget="60%", progress=told, time_limit_s=60)
+        """
+    start = "import sys, torch, neaptide\nfrom deep_step import deep\ntorch.set_num_threads(1)\n"
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        "NEAPTIDE_CACHE_DIR": str(tmp_path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", start + textwrap.dedent(script)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        for line in process.stdout:
+            if line.startswith("timing"):
+                break
+        process.send_signal(signal.SIGKILL)
+    for path in tmp_path.glob("*.sqlite3"):
+        with sqlite3.connect(path) as store:
+            assert store.execute("pragma integrity_check").fetchone() == ("ok",)
+        store.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path))
+        _, _, step, batch = deep()
+        assert neaptide.plan(step, batch, budget="80%", **QUICK).programs

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import neaptide
 from deep_step import QUICK, deep, deep_factory
-from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, UsageError
+from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanError, UsageError
 from neaptide.interruption import cutting, is_beyond_search
+from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
 from together import together
 
@@ -200,3 +202,44 @@ def test_a_comparison_that_measures_has_nothing_to_finish_with():
         neaptide.compare(deep_factory, repeats=1, progress=note)
     assert seen[0] == ("capturing", False)
     assert ("measuring", True) in seen
+
+
+def test_a_plan_is_explained_from_its_file(tmp_path):
+    _, _, step, batch = deep()
+    plan = neaptide.plan(step, batch, budget="95%", device="rtx3090", **QUICK)
+    plan.save(tmp_path / "plan.json")
+    assert f"--plan {tmp_path / 'plan.json'}" in neaptide.explain(tmp_path / "plan.json")
+    with pytest.raises(PlanError, match="cannot be read"):
+        neaptide.explain(str(tmp_path / "nothing.json"))
+
+
+def test_a_step_without_an_optimizer_leaves_gradients():
+    model = nn.Linear(64, 64)
+
+    def step(rows: torch.Tensor) -> torch.Tensor:
+        loss = model(rows).sum()
+        loss.backward()
+        return loss.detach()
+
+    report = neaptide.profile(step, torch.randn(2, 64), device="rtx3090")
+    kinds = {row.name: row.kind for row in report.alive_at_peak}
+    assert "gradient" in kinds.values()
+    assert kinds["weight"] == "parameter"
+    assert kinds["batch"] == "input"
+
+
+@pytest.mark.slow
+def test_a_comparison_out_of_budget_measures_the_lowest_plan():
+    compared = neaptide.compare(deep_factory, budget="20%", repeats=1, **QUICK)
+    row = compared.row("plan")
+    assert row.measured_peak_bytes == row.predicted_peak_bytes
+    assert row.bitwise_equal
+    assert row.predicted_peak_with_workspace_bytes > compared.budget_bytes
+    assert format_bytes(row.predicted_peak_with_workspace_bytes) in compared.budget_missed
+    assert "alive at that peak" in compared.budget_missed
+    text = comparison_document(compared).plain()
+    assert f"Not reached: {compared.budget_missed}." in text
+    assert not is_within_budget(compared)
+    within = neaptide.compare(deep_factory, budget="100%", repeats=1, eager=False, **QUICK)
+    assert within.budget_missed == ""
+    assert is_within_budget(within)

@@ -6,7 +6,7 @@ import pytest
 
 import neaptide
 from deep_step import deep_factory
-from neaptide.errors import InfeasibleBudget
+from neaptide.errors import InfeasibleBudget, UsageError
 
 QUICK = {"time_limit_s": None, "work_limit": 30, "trials": 2}
 
@@ -32,3 +32,8 @@ def test_where_no_plan_measures_within_the_limit_the_fastest_is_told():
     ratios = [row.measured_ratio for row in record.rows]
     assert ratios[record.chosen] == min(ratios)
     assert "so the fastest is taken" in caught.value.plan.explain()
+
+
+def test_a_plan_for_another_device_cannot_be_tried():
+    with pytest.raises(UsageError, match="trials and another device exclude each other"):
+        neaptide.compare(deep_factory, budget="80%", device="rtx3090", **QUICK)

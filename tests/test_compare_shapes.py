@@ -61,3 +61,31 @@ def test_a_batch_of_another_shape_has_the_entries_of_the_first_one_again_and_its
     assert made["y"].requires_grad
     assert made["y"].is_leaf
     assert made["n"] == 7
+
+
+@pytest.mark.slow
+@needs_varying_dims
+@pytest.mark.parametrize("strategy", ["default", "by_shape"])
+def test_predictions_at_each_shape_are_measured(strategy):
+    found = neaptide.compare_shapes(
+        factory,
+        budget="85%",
+        dynamic={"batch": {0: (2, 24)}},
+        repeats=0,
+        strategy=strategy,
+        time_limit_s=None,
+        work_limit=100,
+    )
+    assert [shape.sizes for shape in found.shapes] == [{"batch_0": size} for size in (2, 13, 24)]
+    padded_peaks = set()
+    for shape in found.shapes:
+        eager, plan, padded = shape.rows
+        assert plan.bitwise_equal
+        assert plan.measured_peak_bytes == plan.predicted_peak_bytes <= found.limit_bytes
+        assert padded.measured_peak_bytes == padded.predicted_peak_bytes
+        padded_peaks.add(padded.measured_peak_bytes)
+        assert plan.predicted_step_seconds > 0
+    assert len(padded_peaks) == 1
+    assert eager.measured_peak_bytes > found.limit_bytes
+    times = [shape.rows[1].predicted_step_seconds for shape in found.shapes]
+    assert times == sorted(times)

@@ -184,3 +184,25 @@ def test_a_file_cannot_allow_itself_other_bits(document, captured):
     assert error is None
     error, _ = refusal_or_variant(targeted(changed, captured, "doubled update"), captured)
     assert "allow_nondeterministic=True" in error.next_step
+
+
+def test_what_was_not_edited_runs(document, captured, runs):
+    error, variant = refusal_or_variant(written(document), captured)
+    assert error is None
+    runs.check(variant)
+
+
+def test_a_doubled_update_is_refused_at_the_first_call(documents, captured, tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(targeted(documents["usual"], captured, "doubled update"))
+    step, batch = dropout_factory()
+    with pytest.raises(PlanError, match="sequence"):
+        neaptide.apply(path, step)(batch)
+    with pytest.raises(PlanError, match="sequence"):
+        neaptide.run(dropout_factory, path)
+
+
+@pytest.mark.parametrize("depth", [1000, 100_000])
+def test_nested_nonsense_is_refused(document, depth):
+    with pytest.raises(PlanError):
+        Plan.from_json('{"format": "neaptide.plan/1", "plan": ' + "[" * depth + "]" * depth + "}")

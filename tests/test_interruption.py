@@ -118,3 +118,20 @@ def test_behind_the_search_there_is_nothing_to_finish_with(capfd):
             signal.raise_signal(signal.SIGTERM)
         assert not interrupt.is_set()
     assert capfd.readouterr().err == ""
+
+
+def test_the_innermost_part_is_cut(asked):
+    assert part(lambda: (part(cut_here, lambda: 1), is_in_part()), lambda: (0, False)) == (1, True)
+
+
+def test_another_thread_is_left_alone(asked):
+    found = []
+
+    def work():
+        found.append(beside(threading.current_thread, lambda: None))
+        found.append(part(is_in_part, lambda: None))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [thread, False]

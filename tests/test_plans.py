@@ -125,3 +125,8 @@ def test_a_missing_file_and_an_unwritable_one_are_plan_errors(tmp_path):
         Plan.load(tmp_path / "nothing.json")
     with pytest.raises(PlanError, match="cannot be saved"):
         PLAN.save(tmp_path / "no" / "folder.json")
+
+
+def test_equal_plans_have_equal_texts_whatever_the_order_of_their_dicts():
+    other = replace(PLAN, versions=dict(reversed(PLAN.versions.items())))
+    assert other.to_json() == PLAN.to_json()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import neaptide
-from neaptide.errors import PlanError, UsageError
+from neaptide.errors import PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan, ShapesProgram
 from neaptide.policy import plans_by_shape as searching
 from neaptide.report.run_text import run_document
@@ -158,3 +158,23 @@ def test_points_run_in_an_arena_that_is_laid_out_by_shape_and_plans_by_shape_do_
     assert report.arena.arena_bytes < largest.arena_bytes
     assert all(one.live_bytes <= one.arena_bytes for one in report.arena_on_the_way)
     assert f"x_0 = {LARGEST}" in str(run_document(report))
+
+
+def test_a_shape_outside_of_the_ranges_is_planned_by_itself(plan):
+    (step, _), (eager, _) = make(), make()
+    fast = plan.apply(step)
+    assert torch.equal(fast(batch(5)), eager(batch(5)))
+    assert torch.equal(fast(batch(1)), eager(batch(1)))
+    assert (fast.counts.replans, fast.counts.planned) == (1, 2)
+
+
+def test_another_step_is_told_what_differs(plan):
+    model = nn.Linear(WIDTH, WIDTH)
+
+    def step(x):
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    with pytest.raises(PlanMismatch, match="does not fit"):
+        plan.apply(step)(batch(5))

@@ -168,3 +168,37 @@ def test_one_search_has_all_of_the_work_and_a_strategy_by_name_or_an_atomic_step
     program, _ = prepared.plan_program(0, ask, prepared.allowed(ask, 0, None))
     assert works == [200]
     assert bool(program.rewrites) == (not chosen)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget("80%"),
+        *(
+            pytest.param(budget, marks=pytest.mark.slow)
+            for budget in (Budget(None), Budget("60%", host="1MiB"), Budget("min"), Budget(latency="+10%"))
+        ),
+    ],
+    ids=lambda budget: f"{budget.peak} {budget.latency} {budget.host}",
+)
+def test_no_plan_is_worse_for_it(prepared, budget):
+    plain, made = both(prepared, budget)
+    before, after = plain.predictions, made.predictions
+    assert after.baseline_peak_with_workspace_bytes == before.baseline_peak_with_workspace_bytes
+    if budget.peak is None or budget.is_min:
+        assert after.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+    else:
+        excess = [max(made.peak_with_workspace_bytes - plain.budget_bytes, 0) for made in (before, after)]
+        assert (excess[1], after.seconds) <= (excess[0], before.seconds)
+    assert plain.rewrites == ()
+
+
+def test_a_compiled_step_trains_as_eager_does_on_calls_of_two_shapes():
+    losses = []
+    for compiled in (False, True):
+        step, batch = factory()
+        if compiled:
+            step = neaptide.compile_step(step, budget="95%", **QUICK)
+        losses.append([step(x) for x in (batch, batch, batch[:1], batch)])
+    for eager, ours in zip(*losses, strict=True):
+        assert torch.equal(eager, ours)

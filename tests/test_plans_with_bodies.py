@@ -143,3 +143,9 @@ def test_an_edited_body_is_refused_with_one_sentence(found, captured, path, chan
     body = loop_and_order(found)[0].regions[0].body
     told = refusal(found, captured, path, lambda there: change(there, body))
     assert re.search(r"steady\.bodies|programs\[0\]\.bodies", told)
+
+
+def test_a_body_in_another_legal_order_is_refused_for_its_bytes(found, captured):
+    nodes = loop_and_order(found)[0].regions[0].body.nodes
+    told = refusal(found, captured, "sequence", list(range(len(nodes))))
+    assert "steady.predictions.peak_bytes" in told

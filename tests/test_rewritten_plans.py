@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from neaptide.errors import PlanError, UsageError
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
+from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
 from plan_edits import edited
 from plan_steps import autocast_step, small_step
@@ -156,3 +160,56 @@ def test_a_plan_of_an_unknown_format_is_refused(plan):
     with pytest.raises(PlanError) as caught:
         Plan.from_json(text)
     assert caught.value.why == "this version of neaptide reads 'neaptide.plan/1' and 'neaptide.plan/2'"
+
+
+ELSEWHERE = """
+import sys, json, neaptide, plan_steps
+for path in sys.argv[1:]:
+    report = neaptide.run(plan_steps.autocast_step, path, verify=True)
+    print(json.dumps([report.bitwise_equal, report.predicted_peak_bytes, report.measured_peak_bytes]))
+"""
+
+
+@pytest.mark.slow
+def test_rewritten_plans_run_in_another_process_as_predicted(tmp_path, plan):
+    plans = [plan, planned(budget="75%")]
+    files = [str(tmp_path / f"plan_{number}.json") for number in range(len(plans))]
+    for made, file in zip(plans, files, strict=True):
+        rules = [rewrite.rule for rewrite in made.programs[0].rewrites]
+        assert rules.count(RULE) == 2
+        assert {*rules} <= {RULE, "in_place"}
+        made.save(file)
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    ran = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, *files],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for made, line in zip(plans, ran.stdout.splitlines()[-len(plans) :], strict=True):
+        is_equal, predicted, measured = json.loads(line)
+        assert is_equal
+        assert predicted == measured == made.programs[0].predictions.peak_bytes
+
+
+def test_a_step_may_be_compiled_with_rewrites_inside_an_arena():
+    step, batch = autocast_step()
+    runner = neaptide.compile_step(step, budget="100%", rewrites=[RULE], arena=True, **QUICK)
+    expected, batch_too = autocast_step()
+    for _ in range(2):
+        assert runner(batch).equal(expected(batch_too))
+    assert runner.plan.programs[0].rewrites
+
+
+def test_an_atomic_plan_may_be_of_a_rewritten_graph():
+    made = planned(budget="100%", atomic=True)
+    assert made.programs[0].rewrites
+    assert made.atomic
+    step, batch = autocast_step()
+    variant = matched(made, PreparedStep(capture(step, (batch,))), 1.0)
+    found, _ = verification.verify_planned(
+        autocast_step, 0, contestants.rebind(variant), verification.verify_eager(autocast_step, 0)
+    )
+    assert found.agrees
+    assert found.bitwise_equal

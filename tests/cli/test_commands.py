@@ -248,3 +248,27 @@ def test_without_torch_the_pip_command_is_given(call, monkeypatch, plan_file, ar
     ending = call(*arguments, TARGET)
     assert ending.code == 4
     assert 'pip install "torch>=2.11"' in ending.err
+
+
+def test_the_second_interrupt_aborts(call, fake_api):
+    before = signal.getsignal(signal.SIGINT)
+
+    def twice():
+        fake_api.calls[0][2]["interrupt"].is_set()
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    fake_api.during = twice
+    assert call("plan", TARGET).code == 130
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_an_interrupt(call, fake_api):
+    def during():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialisation failed") from error
+
+    fake_api.during = during
+    assert call("profile", TARGET).code == 130

@@ -170,3 +170,8 @@ def test_print_config_shows_values_and_places(call, monkeypatch, tmp_path):
     limited = call("compare", "--print-config", "--json", "--work-limit", "9").out
     assert json.loads(limited)["time_limit"] == {"value": None, "source": "default"}
     assert content["peak"] == {"value": "60%", "source": "environment variable NEAPTIDE_PEAK"}
+
+
+def test_a_wrong_file_ends_with_usage(call, tmp_path):
+    (tmp_path / "neaptide.toml").write_text("seed = 'x'\n")
+    assert call("compare", "train_me.py:factory").code == 2

@@ -168,3 +168,19 @@ def test_example_of_the_page_is_a_problem():
     problem = read_csv(example)
     assert [buffer.offset for buffer in problem.buffers] == [0, None, None]
     assert len(problem.buffers[2].gaps) == 2
+
+
+def test_capacity_with_a_unit_ends_with_the_first_layout_that_fits(call, nine):
+    ending = call("layout", nine, "--capacity", "1KiB")
+    assert ending.code == 0
+    assert "nine: 9 buffers" in ending.out
+
+
+def test_alignment_raises_that_of_every_buffer(call, nine):
+    content = json.loads(call("layout", nine, "--alignment", "16", "--json").out)
+    assert all(offset % 16 == 0 for offset in content["offsets"].values())
+
+
+def test_predicted_reserved_bytes_stand_beside_the_arena(call, nine):
+    assert json.loads(call("layout", nine, "--json").out)["predicted_reserved_bytes"] == 2 << 20
+    assert "predicted reserved: 2.00 MiB (2097152 bytes)" in call("layout", nine).out

@@ -87,3 +87,9 @@ def test_devices(call):
         assert f"| {name} " in text
     content = json.loads(call("devices", "--json").out)
     assert [device["name"] for device in content["devices"]] == list(PRESETS)
+
+
+def test_a_cache_that_is_no_folder(call, installed, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NEAPTIDE_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert findings(call)[1]["cache"]["status"] == "warning"

@@ -115,3 +115,8 @@ def test_how_much_is_printed_adds_up_wherever_the_option_stands(call, fake_api, 
         assert "plan saved" not in call(*quiet, TARGET, "-o", "p.json").err
     fake_api.error = error
     assert ("Traceback" in call(*arguments).err) is tracebacks
+
+
+def test_version(call):
+    ending = call("--version")
+    assert (ending.code, ending.out.split()[0]) == (0, "neaptide,")

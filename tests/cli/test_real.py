@@ -119,3 +119,26 @@ def test_the_largest_shapes_that_fit(call, tmp_path):
         assert (nbytes <= 1 << 20) == (size <= row["in_program_order"])
     assert "limit 1.00 MiB" in picture.read_text()
     assert "no dim varies" in call("profile", "zoo:mlp@tiny", "--picture", str(picture)).err
+
+
+@pytest.mark.slow
+def test_plans_are_tried_where_that_is_asked_for(call, tmp_path):
+    asked = (
+        "plan",
+        "zoo:mlp@tiny",
+        "--latency",
+        "+900%",
+        "--trials",
+        "2",
+        "--work-limit",
+        "60",
+        "-o",
+        "plan.json",
+    )
+    ending = call(*asked)
+    assert ending.code == 0
+    assert "Taken: the least peak of those that measured within 10.000 of that time." in ending.out
+    assert Plan.load(tmp_path / "plan.json").programs[0].trials is not None
+    elsewhere = call(*asked, "--device", "rtx3090")
+    assert elsewhere.code == 2
+    assert "--trials and --device exclude each other" in elsewhere.err

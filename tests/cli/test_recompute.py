@@ -163,3 +163,11 @@ def test_example_of_the_page_is_an_instance():
     step = from_json(example)
     assert step.node_count == 4
     assert step.seconds[2] == 2e-8
+
+
+def test_sweep_of_a_program(call):
+    pytest.importorskip("torch")
+    ending = call("sweep", "zoo:mlp@tiny", "--points", "3", "--json", *WORK)
+    assert ending.code == 0
+    content = json.loads(ending.out)
+    assert content["lowest_peak_bytes"] < content["baseline_peak_bytes"]

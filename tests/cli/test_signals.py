@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neaptide.plans import Plan
 from neaptide_corpus.recompute_forms import recompute_form
 
 PATIENCE_S = 120  # of a test on a machine with much else to do; nothing is asserted about time below it
@@ -204,3 +205,40 @@ def test_the_second_ends_at_once(instance, body):
     code, _, err = end(process)
     assert code == 130
     assert err.rstrip().endswith("interrupted")
+
+
+VARIANTS = """
+from neaptide.planner.variants.planning import VariantPlanning
+from neaptide.__main__ import run
+
+real = VariantPlanning._noted
+
+def noted(self, plan):
+    made = real(self, plan)
+    if self.tried[-1].peak_bytes < self.tried[0].peak_bytes and not self.interrupt.is_set():
+        print("met:", *(tried.peak_bytes for tried in self.tried), file=sys.stderr, flush=True)
+        while not self.interrupt.is_set(): time.sleep(0.01)
+    return made
+
+VariantPlanning._noted = noted
+sys.argv = ["neaptide", "plan", "zoo:mlp@tiny,batch=4096", "--latency", "+1000%", "--numerics", "close", "--device", "rtx3090",
+            "--work-limit", "2000", "--workers", "1", "--json", "-o", "out.json"]
+run()
+"""
+
+
+@pytest.mark.slow
+@BOTH
+def test_a_search_over_variants_gives_the_best_it_met(tmp_path, number):
+    process = start(VARIANTS, tmp_path)
+    peaks = [int(word) for word in wait_for(process, "met:").split()[1:]]
+    process.send_signal(number)
+    code, _, err = end(process)
+    assert code == 0, err
+    assert "finishing with the best found so far" in err
+    usual = Plan.from_json((tmp_path / "out.json").read_text()).programs[0]
+    tried = [variant.peak_bytes for variant in usual.parts.tried]
+    assert tried[: len(peaks)] == peaks
+    # The first region in parts is planned in any case.
+    assert len(tried) <= len(peaks) + 2
+    assert usual.predictions.peak_with_workspace_bytes == min(tried) < peaks[0]

@@ -65,3 +65,11 @@ def test_an_output_that_cannot_be_written_is_told_before_the_search(call, fake_a
     assert ending.code == 2
     assert "error: the result cannot be written" in ending.err
     assert fake_api.calls == []
+
+
+@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.slow), f"2>{FULL}"])
+def test_an_error_without_stderr_keeps_its_code_and_stdout(closed):
+    ended = shell(f"neaptide explain nothing.json {closed}")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    ended = shell(f"neaptide explain --json nothing.json {closed}")
+    assert json.loads(ended.stdout)["error"]["exit_code"] == 2

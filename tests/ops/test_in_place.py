@@ -162,3 +162,24 @@ def test_only_known_operations_have_none():
 def test_what_no_table_knows_has_no_form():
     assert in_place_form(registry(), "aten.mm.default", 0) is None
     assert in_place_form(registry(), "nobody.knows.it", 0) is None
+
+
+NEVER = """
+    mm.default addmm.default bmm.default baddbmm.default dot.default mv.default convolution.default
+    convolution_backward.default linear.default _softmax.default _log_softmax.default _safe_softmax.default
+    _softmax_backward_data.default _log_softmax_backward_data.default native_layer_norm.default
+    native_layer_norm_backward.default native_group_norm.default native_batch_norm.default
+    native_batch_norm_backward.default sum.dim_IntList mean.dim amax.default cumsum.default sort.default
+    max_pool2d_with_indices.default max_pool2d_with_indices_backward.default avg_pool2d.default
+    avg_pool2d_backward.default gather.default index_select.default embedding.default index.Tensor
+    view.default t.default slice.Tensor expand.default cat.default stack.default flip.default roll.default
+    clone.default _to_copy.default constant_pad_nd.default native_dropout.default bernoulli.p rand_like.default
+    rrelu_with_noise.default nll_loss_forward.default nll_loss_backward.default soft_margin_loss.default
+    soft_margin_loss_backward.default log_sigmoid_forward.default glu.default ones_like.default
+    _scaled_dot_product_flash_attention_for_cpu.default upsample_bilinear2d.default frexp.Tensor
+"""
+
+
+@together("op", NEVER.split())
+def test_never_in_place(op):
+    assert registry().require(f"aten.{op}").in_place == ()

@@ -136,3 +136,27 @@ def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch, s
     monkeypatch.setattr(small, "plan_program", noted)
     small.plan(Ask(Budget("90%"), limits=replace(LIMITS, runs=100)))
     assert asked == [(0, 100), (1, 1)]
+
+
+def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
+    step, batch = steps.batch_norm()
+    found = prepare(step, (batch,), run_operations=False).plan(
+        Ask(Budget("100%"), limits=LIMITS, atomic=True)
+    )
+    assert found.plan.atomic
+    assert [made.saved for made in found.variant.graphs] == [program.saved for program in found.plan.programs]
+    assert all(made.saved for made in found.variant.graphs)
+
+
+def test_first_steps_get_what_the_usual_one_left(monkeypatch):
+    step, batch = steps.adamw()
+    prepared = prepare(step, (batch,), run_operations=False)
+    planned, limits = PreparedStep.plan_program, []
+
+    def at_once(self, index, options, allowed, *given):
+        limits.append(options.limits.time_s)
+        return planned(self, index, replace(options, limits=LIMITS), allowed, *given)
+
+    monkeypatch.setattr(PreparedStep, "plan_program", at_once)
+    prepared.plan(Ask(Budget("90%"), limits=Limits(time_s=10_000.0)))
+    assert limits[1] > limits[0]

@@ -19,6 +19,7 @@ from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.policy.points.for_all_shapes import PointsMaker
 from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.profile_text import ranges_blocks
+from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.steps.capturing import capture
 from varying_dims import needs_varying_dims
 
@@ -118,3 +119,15 @@ def test_without_dims_or_with_more_than_two_there_is_no_table():
     )
     with pytest.raises(UsageError, match="3 dims vary"):
         fitting_shapes(many, DEVICE, LIMIT)
+
+
+def test_the_step_stays_within_the_limit_at_the_largest_shape(fit):
+    row = fit().rows[1]
+    sizes = {0: (2, row.beside["x_0"]), 1: (2, row.with_points)}
+    fast = neaptide.compile_step(make(), budget=LIMIT, dynamic={"x": sizes})
+    x = torch.ones(row.beside["x_0"], row.with_points, WIDTH)
+    for _ in range(3):
+        with LiveBytesMeter([x, *fast.resident()]) as meter:
+            fast(x)
+    assert meter.peak_bytes <= LIMIT
+    assert fast.eviction.peak_bytes <= LIMIT

@@ -65,3 +65,22 @@ def test_the_reason_tells_a_proof_from_a_search_that_ended(prepared, reason, lim
     error = over_budget(prepared, replace(found, plan=plan))
     assert error is not None
     assert told in error.why
+
+
+def test_whether_a_step_fits_is_judged_against_the_named_device():
+    step, batch = steps.mlp()
+    small = prepare(step, (batch,), device="rtx3090")
+    report = profile_report(small, has_device=True, seed=0)
+    assert report.fits
+    assert report.capacity_bytes == small.device.usable_bytes
+    assert report.over_bytes == report.predicted_peak_with_workspace_bytes - report.capacity_bytes
+    assert not report.seconds_are_measured
+
+
+def test_the_first_step_is_held_to_the_budget_as_well(prepared):
+    found = prepared.plan(Ask(Budget("100%"), limits=LIMITS))
+    steady, first = found.plan.programs
+    plan = replace(found.plan, programs=(steady, replace(first, budget_bytes=1)))
+    error = over_budget(prepared, replace(found, plan=plan))
+    assert error is not None
+    assert "the first step" in error.what

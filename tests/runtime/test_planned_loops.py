@@ -9,7 +9,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from fission_play import along, assert_close, random_inputs, run_measured, split, touching
+from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.loops import NO_BODIES
+from neaptide.analysis.profile_bytes import loop_workspaces
+from neaptide.budget import Budget
 from neaptide.cost.cache import OpCostCache
+from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.builder import GraphBuilder
@@ -17,7 +22,12 @@ from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
+from neaptide.outcome import Limits
+from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch
+from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.prices import Prices
+from neaptide.planner.pricing import Pricing
+from neaptide.planner.strategies.program_order import baseline
 from neaptide.runtime.arena.out_probe import probe_outs
 from neaptide.runtime.arena.plan import ArenaOptions
 from neaptide.runtime.arena.planning import plan_arena
@@ -111,3 +121,51 @@ def test_what_a_body_looks_at_beyond_its_operands_has_no_place_in_an_arena(tmp_p
     copies = [item.clone() for item in inputs]
     outputs = Executable(program, name="placed", places=arena.tensors(program)).run(copies)
     assert_close(outputs, run_measured(graph, inputs)[:1])
+
+
+def searched(graph, budget, binding):
+    """The order that the inner search finds for a body, whose sizes are those of a full part."""
+    pricing = Pricing(EstimatedCost(DEVICE, registry(), binding), registry(), binding=binding)
+    step = pricing.problem(graph)
+    whole = baseline(step).peak_with_workspace_bytes - step.resident_bytes
+    allowed = step.resident_bytes + int(budget * whole)
+    search = GraphSearch(
+        step,
+        None,
+        Budget(peak=allowed),
+        allowed,
+        Limits(time_s=20),
+        DEFAULT_STRATEGY,
+        None,
+        lambda sequence: check_schedule(graph, Schedule.from_nodes(graph, sequence), registry()),
+        None,
+    )
+    return Schedule.from_nodes(graph, search.run().require().sequence)
+
+
+def test_a_step_with_a_loop_is_planned_and_runs_as_predicted():
+    graph, parted = graphs()
+    pricing = Pricing(EstimatedCost(DEVICE, registry()), registry())
+    schedule = plan_graph(parted, pricing, GraphAsk(Budget(peak="90%"), limits=Limits(time_s=20))).schedule
+    check_schedule(parted, schedule, registry())
+    inputs = random_inputs(graph, indices_below=3)
+    assert_close(run_measured(parted, inputs, schedule), run_measured(graph, inputs))
+
+
+def test_the_body_of_a_loop_is_planned_as_a_graph_and_its_plan_runs():
+    graph, parted = graphs()
+    (number,) = (node.id for node in parted.nodes if node.regions)
+    body = parted.nodes[number].regions[0].body
+    order = searched(body, 0.75, {"part": 24})
+    check_schedule(body, order, registry())
+    assert len(order.node_steps()) > len(body.nodes), "something is made again"
+    schedule = Schedule(Schedule.program_order(parted).steps, {number: order})
+    ours, theirs = (loop_workspaces(parted, bodies=bodies)[number] for bodies in (schedule.bodies, NO_BODIES))
+    assert ours <= 0.75 * theirs
+    inputs = random_inputs(graph, indices_below=3)
+    assert_close(run_measured(parted, inputs, schedule), run_measured(graph, inputs))
+    # Seconds and bytes of the loop are those of the order.
+    cost = EstimatedCost(DEVICE, registry())
+    loop = parted.nodes[number]
+    assert cost.seconds(parted, loop, schedule.bodies) > cost.seconds(parted, loop)
+    assert cost.workspace_bytes(parted, loop, schedule.bodies) < cost.workspace_bytes(parted, loop)

@@ -17,6 +17,7 @@ from neaptide.budget import Budget
 from neaptide.ops import declared
 from neaptide.outcome import Limits
 from neaptide.planner.graph_search import DEFAULT_STRATEGY
+from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
@@ -230,3 +231,64 @@ def test_nondeterministic_operations_are_recomputed_only_where_allowed():
         assert plan.allow_nondeterministic == allowed
         assert neaptide.Plan.from_json(plan.to_json()) == plan
     assert refusals == ["gives other bits on every run", ""]
+
+
+def test_dropout_is_recomputed_in_an_arena_within_the_predicted_bytes():
+    prepared, found = planned(dropped, "35%", measured=True)
+    assert repeated(found)["aten.bernoulli_.float"]
+    assert_same_bits(dropped, in_arenas(prepared, found.variant))
+    runner = contestants.planned_contestant("plan", dropped, 0, contestants.rebind(found.variant))
+    runner.run()
+    runner.run()
+    memory = contestants.measure_step(runner.run, runner.resident)
+    assert memory.measured_peak_bytes == found.plan.programs[0].predictions.peak_bytes
+
+
+def tied():
+    embedding = nn.Embedding(19, WIDTH)
+    body = stack(blocks=2)
+    optimizer = torch.optim.SGD([*embedding.parameters(), *body.parameters()], lr=0.1, momentum=0.9)
+
+    def step(tokens):
+        logits = body(embedding(tokens)) @ embedding.weight.t()
+        return updated(optimizer, functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
+
+    return step, torch.randint(0, 19, (4, 64))
+
+
+def accumulated():
+    model = stack(0.2, blocks=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x):
+        total = torch.zeros(())
+        for part in x.chunk(2):
+            loss = model(part).square().mean() / 2
+            loss.backward()
+            total = total + loss.detach()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return total
+
+    return step, batch()
+
+
+@pytest.mark.parametrize("factory", [tied, accumulated])
+def test_a_step_is_recomputed_bit_for_bit(factory):
+    _, found = planned(factory)
+    assert repeated(found), "the budget asks for recomputation"
+    assert_same_bits(factory, found.variant)
+
+
+@pytest.mark.parametrize(
+    "budget", ["100%", *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "80%"))]
+)
+def test_a_search_without_time_is_no_worse_than_the_users_own_checkpoints(budget):
+    factory = checkpointed("plain")
+    step, x = contestants.build(factory, 0)
+    prepared = prepare(step, (x,), run_operations=False)
+    found = prepared.plan(Ask(Budget(budget), limits=Limits(work=0)))
+    steady, own = found.plan.programs[0].predictions, prepared.as_written()
+    assert steady.peak_with_workspace_bytes <= own.peak_with_workspace_bytes
+    assert steady.seconds <= own.seconds or steady.peak_with_workspace_bytes < own.peak_with_workspace_bytes
+    assert_same_bits(factory, found.variant)

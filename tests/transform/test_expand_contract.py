@@ -15,7 +15,7 @@ from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.expand_contract import expand_contract
+from neaptide.transform.fission.expand_contract import expand_contract, twins_apart
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.rematerialisation import Again, rematerialisation
@@ -257,3 +257,35 @@ def words_step():
     labels = torch.randint(0, 200, (ROWS, TOKENS))
     labels[0, 1:] = -100
     return capture(step, ((torch.randn(ROWS, TOKENS, WIDTH), labels),)).steady.graph
+
+
+def test_the_rest_of_the_step_can_be_split_beside_them_in_either_order():
+    graph = captured("plain")
+    inputs = random_inputs(graph)
+    expected = run_measured(graph, inputs)
+    choices = choices_of_all()
+    begun = choices.begun(graph)
+    for kinds in (("expand_contract", "suffix"), ("suffix", "expand_contract")):
+        variant = begun
+        for kind in kinds:
+            # The shortest suffix: the logits and their loss.
+            among = [c for c in choices.after(variant) if c.regions[0].kind == kind]
+            choice = min(among, key=lambda c: (len(c.regions[0].members), -c.length))
+            variant = choices.taken(choice, 3)
+            assert variant is not None, choices.refusals
+            assert_close(run_measured(variant.graph, inputs), expected)
+        assert len(variant.labels) == 2
+        # The last block may lie behind the place where the suffix begins.
+        assert sum(bool(node.regions) for node in variant.graph.nodes) > 2 * (BLOCKS - 1)
+        assert peak(variant.graph) < peak(graph)
+        again = replay(graph, registry(), variant.rewrites, RULES)
+        assert again.graph == variant.graph
+
+
+def test_twins_made_apart_keep_every_bit():
+    graph = captured("gated")
+    (family,) = expand_contract(graph, 0.0)
+    inputs = random_inputs(graph)
+    edited = replay(graph, registry(), [twins_apart(family)], RULES)
+    pairs = zip(run_measured(edited.graph, inputs), run_measured(graph, inputs), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)

@@ -136,3 +136,18 @@ def test_of_a_tiny_graph_no_region_in_no_more_parts_goes_below_it_in_any_order()
                 known += 1
     assert known > 15
     assert parts_lower_bound_bytes(graph, [axis]) <= min(lowest.values())
+
+
+def test_without_axes_it_is_the_bound_of_any_schedule():
+    graph, _ = chain()
+    scratch = {2: 10_000}
+    assert parts_lower_bound_bytes(graph, [], workspace=scratch) == lower_bound_bytes(
+        graph, workspace=scratch
+    )
+
+
+def test_scratch_counts_where_an_operation_runs_whole():
+    graph, axis = chain()
+    inside = next(iter(axis.members))
+    scratch = {inside: 10**6}
+    assert parts_lower_bound_bytes(graph, [axis], workspace=scratch) < 10**6

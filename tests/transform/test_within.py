@@ -259,3 +259,22 @@ def test_an_axis_that_does_not_follow_from_the_part_is_refused():
     settings = tuple((name, 8 if name == "length" else found) for name, found in inner.settings)
     with pytest.raises(RewriteError, match=r"rewrite 1 \(fission\) cannot be applied"):
         replay(graph, registry(), [outer, replace(inner, settings=settings)], RULES)
+
+
+def test_the_axis_that_the_loop_around_has_cut_may_be_cut_again():
+    graph = captured_graph()
+    outer = outer_rewrite(graph, 2)  # 3 and 2 sentences
+    body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
+    region = next(c for c in regions if c.kind == "step" and c.length == 3)
+    made = replay(graph, registry(), [outer, in_parts(body, region, 2, within)], RULES).graph
+    assert_same_numbers(made, graph)
+
+
+def test_the_gradients_of_a_shared_weight_are_added_one_by_one():
+    graph = captured_graph()
+    body = bodies(replay(graph, registry(), [outer_rewrite(graph, 3)], RULES).graph)[1]
+    written = [body.values[n.inputs[0]].name for n in body.nodes if n.effects.writes]
+    (twice,) = {name for name in written if written.count(name) > 1}
+    terms = [n.inputs[1] for n in body.nodes if n.effects.writes and body.values[n.inputs[0]].name == twice]
+    makers = [body.nodes[body.producer(term)].op for term in terms]
+    assert makers == ["aten.mm.default", "aten.embedding_dense_backward.default"]

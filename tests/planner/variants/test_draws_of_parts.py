@@ -10,10 +10,13 @@ from torch import nn
 from fission_play import edited_step
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
+from neaptide.ir.text import print_graph
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.comparing.verification import GROUPS, compare_records, record_eager, record_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
+from neaptide.transform.rewrite import apply_rule
+from neaptide.transform.rules import RULES
 from step_checks import as_variant
 from wide_rows import trained
 
@@ -124,3 +127,18 @@ def test_without_parts_nothing_is_drawn_by_itself(name):
     assert ("split_dropout" in rules) == (name == "fused")
     whole = choices.without_parts(begun)
     assert (whole.graph == graph) if name == "fused" else (whole is begun)
+
+
+def test_masks_drawn_by_themselves_keep_every_bit_of_a_step():
+    step, batch = training("fused")
+    expected = record_eager(step, batch, steps=STEPS, seed=SEED)
+    step, batch = training("fused")
+    drawn_first = edited_step(
+        capture_step(step, batch),
+        lambda graph: apply_rule(graph, registry(), RULES["split_dropout"]).edited,
+    )
+    assert "dropout.default" not in print_graph(drawn_first.steady.graph)
+    runner = PlannedStep(step, None, as_variant(drawn_first))
+    made = record_planned(runner, find_state(step), batch, steps=STEPS, seed=SEED)
+    assert set(compare_records(made, expected).max_abs_diff.values()) == {0.0}
+    assert torch.equal(made.random_state, expected.random_state)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.outcome import Limits
+from neaptide.policy.prepared_step import prepare
 from wide_rows import trained
 
 LIMITS = {"time_limit_s": None, "work_limit": 2000}
@@ -69,3 +74,19 @@ def test_it_runs_as_predicted_and_close_to_eager(plan, tmp_path):
     report = neaptide.run(sequence_step, str(tmp_path / "plan.json"), verify=True)
     assert report.predicted_peak_bytes == report.measured_peak_bytes
     assert max(report.max_abs_diff.values()) < 1e-5
+
+
+def searched(limits, interrupt=None):
+    """The plan of the step by prices that do not depend on the machine."""
+    step, batch = sequence_step()
+    prepared = prepare(step, (batch,), run_operations=False)
+    budget = neaptide.Budget(None, latency=3600.0)
+    options = Ask(budget, limits=limits, numerics="close", interrupt=interrupt)
+    return prepared.plan(options).plan.programs[0]
+
+
+def test_an_interrupt_keeps_the_best_so_far():
+    stop = threading.Event()
+    stop.set()
+    made = searched(Limits(5.0), stop).predictions
+    assert made.peak_with_workspace_bytes <= made.baseline_peak_with_workspace_bytes

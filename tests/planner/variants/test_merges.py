@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import neaptide
 import variant_search
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
@@ -191,3 +194,24 @@ def test_what_is_not_wanted_is_left_and_told():
     assert merged(Variant.captured(graph), choices).rewrites == ()
     assert without_joins(Variant.captured(graph), choices).rewrites == ()
     assert choices.refusals == ["in_place: verify runs look at it"]
+
+
+@pytest.mark.slow
+def test_a_plan_says_what_was_done_and_runs_as_predicted(tmp_path, caplog):
+    step, batch = gated_step(2)
+    caplog.set_level(logging.INFO, logger="neaptide.planner")
+    caplog.set_level(logging.INFO, logger="neaptide.policy")
+    plan = neaptide.plan(
+        step,
+        batch,
+        budget=neaptide.Budget(None, latency=3600.0),
+        numerics="close",
+        time_limit_s=None,
+        work_limit=300,
+    )
+    assert "sums in products and results on top of operands" in caplog.text
+    assert FREE & {rewrite.rule for rewrite in plan.programs[0].rewrites}
+    plan.save(tmp_path / "plan.json")
+    report = neaptide.run(lambda: gated_step(2), str(tmp_path / "plan.json"), verify=True)
+    assert report.predicted_peak_bytes == report.measured_peak_bytes
+    assert max(report.max_abs_diff.values()) < 1e-5

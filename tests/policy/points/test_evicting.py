@@ -185,3 +185,9 @@ def test_nothing_is_held_after_a_step(convolving):
         assert died() is None
     finally:
         gc.enable()
+
+
+def test_dropout_draws_the_same_mask_again(dropping_out):
+    variant = evicting(dropping_out[0], Budget("55%"))
+    graph = variant.captured.programs[0].graph
+    assert any(graph.nodes[node].effects.rng is not None for node in script_of(variant).repeated)

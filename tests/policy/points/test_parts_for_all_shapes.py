@@ -131,3 +131,13 @@ def test_the_measured_peak_of_parts_is_the_predicted_one(fast, variant):
     with LiveBytesMeter([*batch(LARGE), *fast.resident()]) as meter:
         fast(*batch(LARGE))
     assert meter.peak_bytes == predicted_at(variant.graphs[0], LARGEST)[0]
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_no_shape_is_served_worse_than_without_parts(variant, limit):
+    planned = variant.graphs[0]
+    limit *= planned.limit_bytes
+    alone = Choice([planned.points.plan])
+    for tokens in (2, 5, 12):
+        shape = {"B": 6, "T": tokens}
+        assert planned.choice().rank(shape, limit) <= alone.rank(shape, limit)

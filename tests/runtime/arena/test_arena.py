@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from dies_at import DiesAt
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
+from neaptide.cost.allocator_events import record
 from neaptide.errors import LoweringError
 from neaptide.outcome import Limits
 from neaptide.policy.points.arenas import in_arenas
@@ -147,3 +150,57 @@ def test_blocks_grow_for_usual_steps_and_shrink_behind_first_ones():
     assert arenas.reserve("cpu", 300, 64, lasting=False).nbytes == 300
     assert arenas.reserve("cpu", 100, 64, lasting=True).nbytes == 200
     assert [block.numel() for block in arenas.blocks()] == [200]
+
+
+@pytest.mark.parametrize("factory", [deep_factory, pytest.param(RESNET, marks=pytest.mark.slow)])
+def test_a_plan_that_recomputes_has_the_bits_of_eager(factory):
+    variant = variant_of(factory, "70%", strategy="greedy_recompute")
+    assert any(len(made.schedule.node_steps()) > len(made.graph.nodes) for made in variant.graphs)
+    outcome, _ = verify_planned(factory, 0, contestants.rebind(variant), verify_eager(factory, 0))
+    assert outcome.bitwise_equal, outcome.worst
+    runner, batch = planned(factory, variant)
+    runner(batch)
+    memory = contestants.measure_memory(runner, batch)
+    assert memory.measured_allocator_peak_bytes <= variant.graphs[0].arena.report.peak_with_workspace_bytes
+
+
+def allocated(variant, factory):
+    """Sizes of everything that the allocator hands out during a usual step."""
+    runner, batch = planned(factory, variant)
+    runner(batch)
+    runner(batch)
+    return Counter(e.signed_bytes for e in record(lambda: runner(batch)).events if e.signed_bytes > 0)
+
+
+@pytest.mark.parametrize("factory", [deep_factory, steps.batch_norm])
+def test_nothing_that_is_planned_is_allocated_during_a_step(factory):
+    """A plain step allocates what a step inside an arena does, and every result that is written to its place."""
+    variant = variant_of(factory, options=ArenaOptions("none"))
+    plain, inside = (
+        allocated(
+            replace(variant, graphs=tuple(replace(made, arena=None) for made in variant.graphs)), factory
+        ),
+        allocated(variant, factory),
+    )
+    places = [p for step in variant.graphs[0].arena.places.values() for p in step.places if p is not None]
+    written = Counter(getattr(torch, p.dtype).itemsize * math.prod(p.shape) for p in places)
+    assert written.total() == variant.graphs[0].arena.report.written > 10
+    assert plain - inside == written
+    assert not inside - plain
+
+
+def test_a_larger_batch_gets_a_larger_block_and_the_old_one_goes():
+    step, batch = contestants.build(steps.mlp, 0)
+
+    def make(args, kwargs, changing):
+        ready = prepare(step, args, kwargs, changing=changing)
+        return in_arenas(ready, ready.baseline_variant())
+
+    runner = PlannedStep(step, make)
+    eager, same = contestants.build(steps.mlp, 0)
+    sizes = []
+    for data in (batch, batch, torch.randn(64, 4), batch, torch.randn(2, 4)):
+        assert torch.equal(runner(data), eager(same if data is batch else data))
+        (block,) = runner._arenas.blocks()
+        sizes.append(block.numel())
+    assert sizes[0] == sizes[1] < sizes[2] == sizes[3] == sizes[4]

@@ -231,3 +231,48 @@ def test_values_are_watched_where_they_lie():
     torch.manual_seed(SEED)
     executable.run(inputs, seen)
     assert [bits(seen[w.name]) for w in watches] == [bits(recorder.data[w.value]) for w in watches]
+
+
+def test_a_larger_shape_gets_a_larger_block_and_the_old_tensors_go():
+    executable = runner(ARENAS["all"])
+    check(executable, {"B": 2, "T": 7})
+    small = executable.places.block_bytes
+    check(executable, {"B": 8, "T": 7})
+    large = executable.places.block_bytes
+    assert large > small
+    assert len(executable.places._kept) == 1
+    check(executable, {"B": 2, "T": 7})
+    assert executable.places.block_bytes == large
+
+
+def test_a_layout_that_does_not_fit_is_evicted_for():
+    arena, sizes = ARENAS["all"], {"B": 8, "T": 16}
+    executable = runner(arena)
+    plain = arena.at(sizes, executable.decisions.of(sizes, MANY))
+    budget = plain.peak_bytes - 1
+    assert not executable.decisions.of(sizes, budget).script.evictions
+    executable.budget_bytes = budget
+    meter = check(executable, sizes)
+    assert executable.totals.evicted
+    assert meter.peak_bytes <= budget
+
+
+def test_a_budget_that_changes_on_the_way_counts_from_the_next_run_on():
+    executable, sizes = runner(ARENAS["all"]), {"B": 4, "T": 9}
+    check(executable, sizes)
+    whole = executable.totals
+    scope = executable.current.scope
+    name = executable.program.begin
+    begin = scope[name]
+
+    def lower(held, dims):
+        points = begin(held, dims)
+        executable.budget_bytes = whole.peak_bytes - 64
+        return points
+
+    scope[name] = lower
+    check(executable, sizes)
+    assert executable.totals == whole
+    scope[name] = begin
+    check(executable, sizes)
+    assert executable.totals.evicted

@@ -91,3 +91,14 @@ def test_the_world_is_left_as_it_was(cache):
     # The recorder of the test seeds and draws nothing itself.
     torch.manual_seed(3)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_running_statistics_are_written_as_ever(cache):
+    x, mean, variance = torch.randn(4, 3, 5, 5), torch.zeros(3), torch.ones(3)
+    facts = facts_of("aten.native_batch_norm.default", cache, x, None, None, mean, variance, True, 0.1, 1e-5)
+    assert facts.variant.op == "aten.native_batch_norm.out"
+
+
+def test_random_numbers_are_left_alone(cache):
+    facts = facts_of("aten.bernoulli.p", cache, torch.rand(8, 8), 0.5)
+    assert facts.variant is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 import weakref
 
@@ -131,3 +132,47 @@ def test_keyboard_interrupt_counts_the_operation_it_hit_as_written():
         executable.run(inputs)
     assert executable.interruption is not None
     assert executable.interruption.written == ("weight",)
+
+
+def test_run_is_the_same_under_no_grad_and_autocast():
+    recorder, graph = training_step()
+    outputs = []
+    for context in (torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        executable, inputs = make((recorder, graph))
+        with context:
+            outputs += executable.run(inputs)
+    assert [o.dtype for o in outputs] == [torch.float32] * 2
+    assert all(torch.equal(o, recorder.data[graph.outputs[0]]) for o in outputs)
+
+
+def test_gradients_are_enabled_inside_whatever_the_caller_says():
+    recorder = Recorder()
+    x = recorder.input(torch.randn(2), "x")
+    graph = recorder.finish([recorder.call("aten.relu.default", x)])
+    executable, inputs = make((recorder, graph))
+    seen = []
+
+    class Looks(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(torch.is_grad_enabled())
+            return func(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Looks():
+        executable.run(inputs)
+    assert seen[-1] is True
+
+
+def test_a_held_error_keeps_no_tensor_alive():
+    executable, inputs = make(training_step())
+    mode = DiesAt(5)
+    owned = [weakref.ref(t.untyped_storage()) for t in inputs if isinstance(t, torch.Tensor)]
+    with mode:
+        try:
+            executable.run(inputs)
+        except RuntimeError as error:
+            held = error
+    gc.collect()
+    assert len(mode.made) == 4
+    assert [r() for r in mode.made] == [None] * 4
+    assert [r() for r in owned] == [None] * 3
+    assert "on fire" in str(held)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,7 @@ from neaptide import zoo
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.copy_engines import file_copy_engine
-from neaptide.errors import StepInterrupted, TransferError, UsageError
+from neaptide.errors import InvalidBudget, StepInterrupted, TransferError, UsageError
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
@@ -237,3 +239,63 @@ def test_a_pool_that_state_between_steps_fills_up_is_an_error_and_loses_nothing(
             with pytest.raises(StepInterrupted):
                 runner(batch)
     assert not away(module, optimizer)
+
+
+@pytest.mark.parametrize("late", ["write_piece", "read_piece"])
+def test_late_copies_change_no_bits_of_state_between_steps(mlp, monkeypatch, late):
+    expected = after(mlp, 2)
+    chance, access = random.Random(7), getattr(file_copy_engine, late)
+
+    def slowly(*args):
+        time.sleep(chance.choice([0.0, 0.0, 0.005]))
+        return access(*args)
+
+    monkeypatch.setattr(file_copy_engine, late, slowly)
+    runner, batch, module, _ = fresh(mlp)
+    with runner.state_on_host():
+        runner(batch)
+        runner(batch)
+    assert all(map(torch.equal, module.parameters(), expected))
+
+
+def test_a_disk_without_room_for_the_file_is_found_before_any_state_leaves(mlp, monkeypatch):
+    runner, batch, module, optimizer = fresh(mlp)
+    with runner.state_on_host():
+        with monkeypatch.context() as patch:
+            patch.setattr(file_copy_engine, "_set_aside", no_space)
+            with pytest.raises(TransferError, match="No space left") as failed:
+                runner(batch)
+        assert calls_again(runner, batch, module, optimizer, mlp, 1, "".join(failed.value.__notes__))
+
+
+def test_state_comes_back_from_a_disk_that_fails_for_a_moment(mlp, monkeypatch):
+    runner, batch, module, optimizer = fresh(mlp)
+    context = runner.state_on_host()
+    context.__enter__()
+    runner(batch)
+    failed, read = [], file_copy_engine.read_piece
+
+    def fails_once(*args):
+        if not failed:
+            failed.append(True)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(*args)
+
+    monkeypatch.setattr(file_copy_engine, "read_piece", fails_once)
+    context.__exit__(None, None, None)
+    assert failed
+    assert not away(module, optimizer)
+    assert all(map(torch.equal, module.parameters(), after(mlp, 1)))
+
+
+def test_state_between_steps_needs_room_on_the_host():
+    with pytest.raises(InvalidBudget, match="no room on the host"):
+        Budget("50%", state_between_steps=True)
+
+
+def test_a_plan_with_state_between_steps_is_the_same_from_its_file(mlp, tmp_path):
+    from neaptide.plans import Plan
+
+    plan = mlp[2].plan
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan

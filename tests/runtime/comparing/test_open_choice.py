@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from typing import Any
 
@@ -11,10 +13,11 @@ from torch import nn
 
 from neaptide import compile_step
 from neaptide.budget import Budget
-from neaptide.errors import UsageError
+from neaptide.errors import TransferError, UsageError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.runtime.calls.binding import state_tensors
 from neaptide.runtime.comparing import trials
+from neaptide.runtime.saving import scratch_file
 from together import together
 
 CALLS = 3
@@ -209,3 +212,18 @@ def test_for_a_limit_of_bytes_the_step_as_it_is_does_not_run():
 def test_trials_that_cannot_be_meant(options, words):
     with pytest.raises(UsageError, match=words):
         compile_step(Trainer().usual, **{"trials": 2, **options})
+
+
+def test_a_disk_without_room_for_the_copy_is_told_before_anything_is_tried(monkeypatch):
+    trainer = Trainer()
+    runner, batch = tried(trainer.usual), torch.randn(3, 2, 6, 6)
+    runner(batch)
+    before = everything(trainer, trainer.usual, batch)
+    monkeypatch.setattr(scratch_file.os, "pwrite", no_space)
+    with pytest.raises(TransferError, match="cannot wait in a file"):
+        runner(batch)
+    same(before, everything(trainer, trainer.usual, batch))
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

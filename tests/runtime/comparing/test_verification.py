@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import nn
 
@@ -254,3 +255,38 @@ def test_gradients_of_complex_parameters_are_compared_as_numbers():
     outcome = verify(factory)
     assert outcome.bitwise_equal, outcome.worst
     assert not any(outcome.max_abs_diff.values())
+
+
+def test_hooks_on_the_optimizer_are_gone_after_an_eager_record():
+    step, batch = steps.mlp()
+    record_eager(step, (batch,), steps=1, seed=0)
+    optimizer = next(iter(capture_step(step, (batch,)).state.optimizers.values()))
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+@together(
+    ("dtype", "terms", "roundings"),
+    [
+        (torch.float32, 1, 1.0),
+        (torch.float32, 100, 10.0),
+        (torch.float32, 4096, 64.0),
+        (torch.float32, 2**20, 1024.0),
+        (torch.bfloat16, 64, 8.0),
+        (torch.bfloat16, 4096, 128**0.5),  # no sum of so many terms is taken in bfloat16
+        (torch.float16, 10**6, 32.0),
+    ],
+)
+def test_noise_is_the_rounding_of_the_deepest_sum(dtype, terms, roundings):
+    eps = torch.finfo(dtype).eps
+    tolerance = Tolerance(eps, terms)
+    assert tolerance.noise(2.0) == pytest.approx(2.0 * roundings * eps)
+    beside = tolerance.allowed(torch.ones(3, dtype=dtype), 2.0) - math.sqrt(eps)
+    assert beside == pytest.approx(2.0 * roundings * eps, rel=1e-6)
+    assert terms > 4096 or tolerance.noise(1.0) <= 64 * eps
+
+
+def test_an_imaginary_part_that_differs_is_a_difference():
+    found, expected = (one(w=torch.tensor([1.0 + part * 1j])) for part in (0.5, 0.25))
+    outcome = compare_records(found, expected, Tolerance(torch.finfo(torch.float32).eps, 4096))
+    assert outcome.max_abs_diff["parameters"] == 0.25
+    assert not outcome.agrees

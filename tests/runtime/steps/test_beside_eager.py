@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.graph import Graph
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.measuring.meter import storage_bytes
-from neaptide.runtime.saving.digests import digest, result_digests
+from neaptide.runtime.saving.digests import digest, result_digests, state_digests
 from neaptide.runtime.saving.eager_bytes import EagerBytes
 from neaptide.runtime.saving.scratch_file import SavedInFile, ScratchFile, storages_of
 from neaptide.runtime.steps.planned_step import PlannedStep
@@ -369,3 +370,33 @@ def test_the_setting_is_read_from_the_argument_and_else_from_the_environment(mon
     for nonsense in ("every 0", "sometimes", "every", 3):
         with pytest.raises(UsageError, match="neither whether nor when"):
             verified_calls(nonsense)
+
+
+def test_every_so_many_calls_and_never(x):
+    trainer = Trainer()
+    run = right(trainer, x, verify="every 3")
+    for _ in range(7):
+        run(x)
+    assert run.counts.verified.calls == 4  # calls 0 and 1 as the first of each program, 3 and 6
+    never = right(Trainer(), x)
+    never(x)
+    assert never.counts.verified.calls == 0
+    assert "verified" not in never.counts.describe()
+
+
+def test_digests_know_gradients_state_and_what_autograd_sees(x):
+    trainer = Trainer()
+    trainer.step(x)
+    state = capture_step(trainer.step, (x,)).state
+    names = set(state_digests(state))
+    assert any(name.endswith(".weight.grad") for name in names)
+    assert any(name.endswith(".exp_avg") for name in names)
+    leaf = torch.zeros(2, requires_grad=True)
+    assert result_digests([leaf]) != result_digests([leaf.detach()])
+    assert result_digests([leaf]) != result_digests([leaf * 1.0])
+
+
+def test_no_warning_where_nothing_differs(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right(Trainer(), x, verify="first")(x)

@@ -18,7 +18,7 @@ from dies_at import DiesAt
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.errors import StepInterrupted, StepMismatch
+from neaptide.errors import CaptureError, StepInterrupted, StepMismatch
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
@@ -289,3 +289,121 @@ def test_the_least_recently_used_plan_goes_when_there_are_many(monkeypatch, capl
     assert runner.counts.replans == 3, "4 was used least recently when 3 came"
     assert "kinds of calls were planned" in caplog.text
     assert len(runner._variants) == 2
+
+
+def test_all_that_an_atomic_step_can_compute_comes_before_its_first_update():
+    made, runner = with_plan(normed, atomic=True, warm=1)
+    seen = []
+    for number in range(1, operations(normed, atomic=True, warm=1) + 1):
+        with DiesAt(number) as mode, pytest.raises(RuntimeError):
+            runner(made.batch)
+        if runner._interrupted:
+            seen.append(mode.op)
+            runner.reset()
+    assert seen
+    assert {op.split(".")[1] for op in seen} <= {"mul_", "add_", "mul", "detach"}
+
+
+def test_dying_while_results_are_written_back_counts_as_updated(monkeypatch):
+    made, runner = with_plan(plain)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("neaptide.runtime.calls.binding.pytree.tree_unflatten", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runner(made.batch)
+    with pytest.raises(StepInterrupted) as caught:
+        runner(made.batch)
+    assert len(caught.value.updated) >= 4
+
+
+def test_a_step_that_begins_with_zero_grad_needs_the_bytes_that_were_predicted():
+    """Its gradients live from one step to the next, and are let go of before anything is computed."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    batch = torch.randn(8, 32)
+    found = prepare(step, (batch,), run_operations=False).plan(Ask(Budget("100%"), limits=LIMITS))
+    runner = PlannedStep(step, _never, found.variant, on_mismatch="error")
+    for _ in range(2):
+        runner(batch)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    measured = contestants.measure_memory(runner, batch).measured_peak_bytes
+    assert measured == found.plan.program("steady").predictions.peak_bytes
+
+
+def test_a_gradient_that_nobody_knows_about_is_captured_again_rather_than_guessed():
+    model, other = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([*model.parameters(), other], lr=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = (model(batch) * other.detach()).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    batch = torch.randn(3, 4)
+    runner = planned(step, batch)
+    runner(batch)
+    other.grad = torch.ones(4)
+    runner(batch)
+    assert runner.counts.replans == 1
+    assert other.grad is None
+
+
+def test_the_learning_rate_is_no_mismatch():
+    made, twin = plain(), plain()
+    runner = planned(made.step, made.batch, key=plain, on_mismatch="error")
+    torch.manual_seed(1)
+    for rate in (0.01, 0.5):
+        made.optimizer.param_groups[0]["lr"] = rate
+        runner(made.batch)
+    torch.manual_seed(1)
+    for rate in (0.01, 0.5):
+        twin.optimizer.param_groups[0]["lr"] = rate
+        twin.step(twin.batch)
+    assert same(made.state(), twin.state())
+
+
+def test_a_dropped_plan_lets_go_of_the_model_it_was_captured_with(monkeypatch):
+    monkeypatch.setattr(planned_step, "MOST_VARIANTS", 1)
+    holder = {"model": nn.Linear(4, 3)}
+    batch = torch.randn(5, 4)
+
+    def step(rows):
+        model = holder["model"]
+        loss = model(rows).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+        model.zero_grad()
+        return loss.detach()
+
+    runner = planned(step, batch)
+    runner._make_variant = lambda args, _, __: planned(step, *args)._variants[0].planned
+    runner(batch)
+    old = weakref.ref(holder["model"])
+    holder["model"] = nn.Linear(4, 3)
+    runner(batch)
+    gc.collect()
+    assert runner.counts.replans == 1
+    assert old() is None
+
+
+def test_an_argument_that_cannot_be_guarded_is_refused():
+    made = plain()
+    runner = planned(made.step, made.batch, key=plain)
+    with pytest.raises(CaptureError, match="object"):
+        runner(object())

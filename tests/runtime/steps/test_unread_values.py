@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from frontends.steps import batch, net, sgd
+from neaptide.errors import StepMismatch
 from neaptide.frontends.objects.unread import ReadError, StandIns, UnreadNames
 from step_checks import planned
 from together import together
@@ -200,3 +201,10 @@ def test_every_look_at_a_stand_in_is_noted(look):
     with pytest.raises(ReadError):
         look(stand_ins.of_argument(3))
     assert stand_ins.read == UnreadNames(arguments=frozenset({3}))
+
+
+def test_a_number_of_another_type_is_another_program():
+    run = Run()
+    call = planned(run.of_the_call, batch(), further=(0,), on_mismatch="error")
+    with pytest.raises(StepMismatch):
+        call(batch(), 0.5)

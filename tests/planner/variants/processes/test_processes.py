@@ -18,7 +18,7 @@ from neaptide.planner.failed_stages import FailedStageWarning
 from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.planning import VariantPrices
-from neaptide.planner.variants.processes.messages import packed
+from neaptide.planner.variants.processes.messages import packed, unpacked
 from neaptide.planner.variants.processes.pool import Lost, PricedTask, WorkerPool, started_pool
 from neaptide.planner.variants.search import plan_variants
 from neaptide.runtime.steps.capturing import capture
@@ -143,3 +143,12 @@ def test_a_script_without_a_guard_is_run_once_and_no_framework_is_needed(tasks, 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     assert done.stdout.split() == ["here", str(tasks[1].planned(registry()).program.predictions.peak_bytes)]
+
+
+def test_graphs_arrive_as_they_were(tasks):
+    for task in tasks:
+        there = unpacked(packed(task))
+        assert (there.graph, there.asked) == (task.graph, task.asked)
+        assert there.graph.created_storages(there.graph.nodes[0]) == task.graph.created_storages(
+            task.graph.nodes[0]
+        )
