@@ -18,7 +18,6 @@ from neaptide.planner.offload.carried import Carried, OffloadPlan
 from neaptide.planner.offload.lowest_peak import Choose
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.planner.offload.search import choose_offload
-from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
 
@@ -39,14 +38,10 @@ def choose_with_state_between(
     """
     guard = LimitGuard(limits, interrupt)
     step, budget = problem.step, problem.budget_bytes
-    enough = (1.0 + SETTINGS.close_enough) * step.baseline_seconds
-    if problem.longest is not None:
-        enough = max(enough, problem.longest)
     best = problem.best_known()
     asked: set[frozenset[int]] = set()
     for left, storages in zip(range(_QUESTIONS, 0, -1), _choices(problem, guard), strict=False):
-        is_enough = best.planned.peak_with_workspace_bytes <= budget and best.planned.seconds <= enough
-        if is_enough or storages in asked or guard.check_now():
+        if problem.is_enough(best.planned) or storages in asked or guard.check_now():
             continue
         asked.add(storages)
         part = replace(problem, host=replace(problem.host, between=storages))

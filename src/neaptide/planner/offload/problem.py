@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.host import HostSpace
+from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.schedule.problem import StepProblem
 
 
@@ -43,3 +44,8 @@ class OffloadProblem:
     def best_known(self) -> OffloadPlan:
         """The best of the plans without offload."""
         return min((OffloadPlan(plan) for plan in self.known), key=lambda plan: plan.rank(self.budget_bytes))
+
+    def is_enough(self, planned: PlannedSequence) -> bool:
+        """Whether a plan is within the budget and cannot be faster by an amount that matters."""
+        enough = max((1.0 + SETTINGS.close_enough) * self.step.baseline_seconds, self.longest or 0.0)
+        return planned.peak_with_workspace_bytes <= self.budget_bytes and planned.seconds <= enough

@@ -17,7 +17,6 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.carried import Carried, OffloadPlan
 from neaptide.planner.offload.exchanges import descend
 from neaptide.planner.offload.problem import OffloadProblem
-from neaptide.planner.recompute.settings import SETTINGS
 from neaptide.planner.strategies import greedy_recompute
 from neaptide.schedule.evaluate import Evaluator
 
@@ -39,7 +38,7 @@ def choose_offload(
     O(exchanges x (positions + offloaded intervals x positions in their gaps)).
     """
     guard = LimitGuard(limits, interrupt)
-    search = _Search(problem, guard)
+    search = _Search(problem, guard, interrupt)
     before = search.best.planned
     is_free = before.peak_with_workspace_bytes <= problem.budget_bytes
     if problem.step.node_count and not (is_free and len(before.sequence) == problem.step.node_count):
@@ -51,41 +50,36 @@ def choose_offload(
 
 
 class _Search:
-    def __init__(self, problem: OffloadProblem, guard: LimitGuard) -> None:
+    def __init__(self, problem: OffloadProblem, guard: LimitGuard, interrupt: threading.Event | None) -> None:
+        self.problem, self.guard, self.interrupt = problem, guard, interrupt
         self.step, self.budget, self.host = problem.step, problem.budget_bytes, problem.host
-        self.known, self.order, self.guard = problem.known, problem.order, guard
         self.best = problem.best_known()
-        enough = (1.0 + SETTINGS.close_enough) * self.step.baseline_seconds
-        self.enough_seconds = enough if problem.longest is None else max(enough, problem.longest)
 
     def run(self) -> None:
         """Fill the gaps of each start, then exchange from the fastest on, until nothing is left to win."""
         starts = []
         for sequence in self._starts():
             starts.append(self._filled(sequence))
-            if self._is_enough() or self.guard.check_now():
+            if self.problem.is_enough(self.best.planned) or self.guard.check_now():
                 return
         # Where nothing is within the budget, the lowest peak takes its place.
         lowest = max(min(start.placed().peak_bytes for start in starts), self.budget)
         for start in starts:
             start.budget = lowest
-        self._exchange(sorted(starts, key=Carried.seconds)[:_MOST_STARTS])
+        within = [start for start in starts if start.is_within()]
+        self._exchange(sorted(within, key=Carried.seconds)[:_MOST_STARTS])
 
     def _starts(self) -> Iterator[Sequence[int]]:
-        yield self.order
-        yield from (plan.sequence for plan in self.known if plan.sequence != self.order)
-        peak = Evaluator(self.step, self.order).peak
+        order = self.problem.order
+        yield order
+        yield from (plan.sequence for plan in self.problem.known if plan.sequence != order)
+        peak = Evaluator(self.step, order).peak
         for share in _NOMINAL:
             nominal = self.budget + int(share * (peak - self.budget))
-            problem = PlanningProblem(self.step, nominal, start=self.order)
-            outcome = greedy_recompute.solve(problem, self.guard.left())
+            asked = PlanningProblem(self.step, nominal, start=order)
+            outcome = greedy_recompute.solve(asked, self.guard.left(), self.interrupt)
             self.guard.exhausted(outcome.work)
             yield outcome.require().sequence
-
-    def _is_enough(self) -> bool:
-        """Whether the best plan is within the budget and cannot be faster by an amount that matters."""
-        found = self.best.planned
-        return found.peak_with_workspace_bytes <= self.budget and found.seconds <= self.enough_seconds
 
     def _filled(self, sequence: Sequence[int]) -> Carried:
         """A sequence with its longest gaps filled until it fits, or all of them."""
@@ -96,11 +90,11 @@ class _Search:
         return carried
 
     def _exchange(self, starts: Iterable[Carried]) -> None:
-        """Descend from some plans, those that are within the budget."""
+        """Descend from plans that are within the budget."""
         most = max(_MOST_SWAPS * _NODES // max(self.step.node_count, 1), _MOST_SWAPS // 2)
         tries = LimitGuard(Limits(work=most))
         for carried in starts:
-            if carried.is_within() and not self._is_enough():
+            if not self.problem.is_enough(self.best.planned):
                 descend(carried, self.guard, tries)
                 carried.drop_needless()
                 self._take(carried)
