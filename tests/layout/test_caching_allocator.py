@@ -24,7 +24,7 @@ from neaptide.layout.caching_allocator import (
     problem_events,
     simulate_caching_allocator,
 )
-from neaptide.layout.from_schedule import schedule_buffers
+from neaptide.layout.from_schedule import RESULTS, schedule_buffers
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
@@ -208,7 +208,7 @@ def test_planned_peaks_are_those_of_the_recorded_run(step, in_program_order):
     buffers = schedule_buffers(
         graph,
         schedule,
-        results_outside=False,
+        inside=(RESULTS,),
         workspace=found.workspace,
         storage_bytes=found.storage_bytes,
     )

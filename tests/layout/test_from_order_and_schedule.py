@@ -13,7 +13,7 @@ from neaptide.errors import LayoutProblemError
 from neaptide.ir.schedule import HostStay, Schedule
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.from_order import order_buffers
-from neaptide.layout.from_schedule import OUTSIDE, schedule_buffers
+from neaptide.layout.from_schedule import OUTSIDE, RESIDENT, RESULTS, schedule_buffers
 from neaptide.layout.lower_arena import lower_arena
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
@@ -32,9 +32,7 @@ def test_with_everything_inside_live_bytes_are_the_peak_of_the_reference(seed, n
     rng = random.Random(seed)
     workspace = {node.id: rng.randint(1, 300) for node in graph.nodes if rng.random() < 0.3}
     schedule = Schedule.program_order(graph)
-    placed = schedule_buffers(
-        graph, schedule, workspace=workspace, alignment=1, results_outside=False, resident_outside=False
-    )
+    placed = schedule_buffers(graph, schedule, workspace=workspace, alignment=1, inside=(RESIDENT, RESULTS))
     profile = memory_profile(graph, schedule, workspace=workspace)
     assert live_bytes(placed.problem) == profile.peak_with_workspace_bytes
     assert placed.resident_bytes == placed.handed_back_bytes == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.problem import Buffer, LayoutProblem
 
+RESIDENT: Final = "resident"
+RESULTS: Final = "results"
 OUTSIDE: Final = -1
 """The buffer of an instance that has no place in the arena, in `ScheduleBuffers.buffer_of`."""
 
@@ -40,8 +42,7 @@ def schedule_buffers(
     workspace: Mapping[int, int] | None = None,
     device: str | None = None,
     alignment: int = 64,
-    results_outside: bool = True,
-    resident_outside: bool = True,
+    inside: Collection[str] = (),
 ) -> ScheduleBuffers:
     """Buffers of all storage instances on a device. O(size of the schedule).
 
@@ -53,9 +54,8 @@ def schedule_buffers(
             their body. None leaves all scratch bytes out: kernels take them from the allocator.
         device: whose arena; by default the one with the largest total of storages.
         alignment: of every buffer, in bytes.
-        results_outside: keep what the program hands back out of the arena, so that the next step does not
-            overwrite what the caller still holds.
-        resident_outside: leave what the caller owns where it is; otherwise it has a buffer for the whole time.
+        inside: what has buffers as well: `RESIDENT`, what the caller owns, for the whole time; `RESULTS`, what the program
+            hands back, which the next step then overwrites while the caller may still hold it.
 
     Raises:
         LayoutProblemError: an alignment that is no power of two, sizes out of range, or steps that take storages to
@@ -76,10 +76,10 @@ def schedule_buffers(
         nbytes = sizes[storage.id] if storage.device == where else 0
         outside = nbytes == 0
         if nbytes and instance.is_resident:
-            outside = resident_outside
+            outside = RESIDENT not in inside
             resident += nbytes * outside
         elif nbytes and index in handed_back:
-            outside = results_outside
+            outside = RESULTS not in inside
             kept += nbytes * outside
         if outside or not liveness.steps:
             buffer_of.append(OUTSIDE)

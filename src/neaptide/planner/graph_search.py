@@ -17,7 +17,7 @@ from neaptide.planner.failed_stages import Stage
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recompute.curve.least_memory import least_memory
+from neaptide.planner.recompute.curve.least_memory import least_memory, least_memory_by
 from neaptide.planner.strategies import NAMES, canonical_name, strategy
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.problem import StepProblem
@@ -107,16 +107,11 @@ class GraphSearch:
         return self.nothing_found()
 
     def _lowest(self, longest: float) -> Outcome[PlannedSequence]:
-        return least_memory(
-            self.searched,
-            longest,
-            self.limits,
-            self.interrupt,
-            strategy_name=None if self.strategy_name == DEFAULT_STRATEGY else self.strategy_name,
-            order=None if self.whole is None else self.whole.order,
-            known=self._known(),
-            check=self.check,
-        )
+        asked = (self.searched, longest, self.limits, self.interrupt)
+        order = None if self.whole is None else self.whole.order
+        if self.strategy_name != DEFAULT_STRATEGY:
+            return least_memory_by(self.strategy_name, *asked, order=order, check=self.check)
+        return least_memory(*asked, order=order, known=self._known(), check=self.check)
 
     def _by(self, name: str) -> Outcome[PlannedSequence]:
         problem = PlanningProblem(self.searched, self.allowed, start=self.start)

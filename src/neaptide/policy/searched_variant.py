@@ -15,7 +15,7 @@ from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.met import MetPlans, VariantPlan
 from neaptide.planner.variants.planning import Request, VariantPrices
-from neaptide.planner.variants.search import plan_variants
+from neaptide.planner.variants.search import plan_alike, plan_variants
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 from neaptide.transform.rewrite import replay
@@ -53,6 +53,16 @@ def searched_variant(
 
     if ask.strategy in (*COMBINATIONS, MAGIS):
         made = _of_peer(planned, request, ask, prices)
+    elif like is not None:
+        made = plan_alike(
+            planned.graph,
+            request,
+            prices,
+            choices,
+            like.decisions,
+            floor,
+            merging=ask.strategy != MICRO_BATCH,
+        )
     else:
         is_micro_batch = ask.strategy == MICRO_BATCH
         made = plan_variants(
@@ -62,7 +72,6 @@ def searched_variant(
             choices,
             only=(lambda choice: choice.is_whole_step) if is_micro_batch else lambda _: True,
             merging=not is_micro_batch,
-            like=None if like is None else like.decisions,
             met=met,
             floor=floor,
         )

@@ -49,7 +49,6 @@ def plan_variants(
     *,
     only: Callable[[Choice], bool] = lambda _: True,
     merging: bool = True,
-    like: Sequence[Decision] | None = None,
     met: MetPlans | None = None,
     floor: Floor | None = None,
 ) -> VariantPlan:
@@ -60,7 +59,6 @@ def plan_variants(
             batch side by side. `budget_bytes` must be given, and shares of the time are of this graph's.
         choices: what may run in parts, for this graph; what a search before this one found is not looked for again.
         merging: do what costs nothing as well, and look at convolutions of pieces.
-        like: what was decided for a graph that is much like this one: then nothing else is looked at.
         met: what searches for other limits met, of the same graph under the same prices. The answer is no worse than any of
             it, and what this search meets is added.
         floor: the search that keeps the bits; by default that for a schedule of the graph as it is.
@@ -69,10 +67,30 @@ def plan_variants(
         The best plan found, judged; the graph as it is where no variant is better.
     """
     search = _Search(graph, asked, prices, choices, only=only, merging=merging, met=met or MetPlans())
+    return _above(search, floor, search.run)
+
+
+def plan_alike(
+    graph: Graph,
+    asked: Request,
+    prices: VariantPrices,
+    choices: Choices,
+    decisions: Sequence[Decision],
+    floor: Floor,
+    *,
+    merging: bool,
+) -> VariantPlan:
+    """The plan of a graph after what was decided for one that is much like it; nothing else is looked at."""
+    search = _Search(graph, asked, prices, choices, only=lambda _: True, merging=merging, met=MetPlans())
+    return _above(search, floor, lambda best: search.run_like(best, decisions))
+
+
+def _above(search: _Search, floor: Floor | None, run: Callable[[VariantPlan], VariantPlan]) -> VariantPlan:
+    """What a search finds beyond its floor."""
     try:
         best = search.floor(floor)
         if not search.is_free(best):
-            best = search.run(best) if like is None else search.run_like(best, like)
+            best = run(best)
         return search.finish(replace(best, tried=tuple(search.tried)))
     finally:
         search.close()

@@ -12,7 +12,7 @@ from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
-from neaptide.planner.recompute.curve.least_memory import least_memory
+from neaptide.planner.recompute.curve.least_memory import least_memory, least_memory_by
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.recompute_forms import FAMILIES
@@ -97,7 +97,8 @@ def test_an_interrupt_leaves_what_there_is():
 @together("name", [None, "greedy_recompute"])
 def test_less_time_than_every_operation_takes_once_is_proved_to_be_too_little(name):
     step = instance("transformer")
-    outcome = least_memory(step, 0.9 * once(step), LIMITS, strategy_name=name)
+    asked = (step, 0.9 * once(step), LIMITS)
+    outcome = least_memory(*asked) if name is None else least_memory_by(name, *asked)
     assert outcome.termination.reason is TerminationReason.INFEASIBLE
     assert "takes less than" in outcome.termination.detail
     assert outcome.require().seconds == once(step)
@@ -107,7 +108,7 @@ def test_less_time_than_every_operation_takes_once_is_proved_to_be_too_little(na
 def test_one_strategy_alone_is_asked_for_budgets(name):
     step = instance("transformer")
     longest = 1.2 * once(step)
-    outcome = least_memory(step, longest, Limits(work=4000), strategy_name=name)
+    outcome = least_memory_by(name, step, longest, Limits(work=4000))
     found = check(step, outcome, longest)
     assert found.peak_with_workspace_bytes < Evaluator(step).peak
     assert outcome.work <= 4000

@@ -41,7 +41,6 @@ def least_memory(
     limits: Limits,
     interrupt: threading.Event | None = None,
     *,
-    strategy_name: str | None = None,
     order: tuple[int, ...] | None = None,
     known: Sequence[PlannedSequence] = (),
     check: Callable[[Sequence[int]], None] | None = None,
@@ -55,7 +54,6 @@ def least_memory(
 
     Args:
         longest: seconds of a step; infinite for the lowest peak at any price.
-        strategy_name: the only one to ask; by default several work together.
         order: of first executions that every plan keeps to; by default the best one that is found.
         known: plans that there are already; the answer is no worse than each of them.
         check: raises for a sequence that is not legal; it is then not the answer.
@@ -63,7 +61,22 @@ def least_memory(
             answer. As long as none is, the search is the same as without.
     """
     search = _LeastMemory(RecomputeSearch(step, limits, interrupt, order=order, check=check), longest, within)
-    return search.run(known) if strategy_name is None else search.by_one_strategy(strategy_name)
+    return search.run(known)
+
+
+def least_memory_by(
+    name: str,
+    step: StepProblem,
+    longest: float,
+    limits: Limits,
+    interrupt: threading.Event | None = None,
+    *,
+    order: tuple[int, ...] | None = None,
+    check: Callable[[Sequence[int]], None] | None = None,
+) -> Outcome[PlannedSequence]:
+    """As `least_memory`, found by one strategy alone."""
+    search = RecomputeSearch(step, limits, interrupt, order=order, check=check)
+    return _LeastMemory(search, longest, 0).by_one_strategy(name)
 
 
 class _LeastMemory:
