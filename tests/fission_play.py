@@ -27,14 +27,18 @@ from neaptide.transform.rules.fission import fission
 Wanted = Callable[[Graph, int], bool]
 
 
-def along(graph: Graph, length: int) -> dict[int, Along]:
-    """Where an axis lies in the values of a graph: dims of its length, which no others are."""
+def along(graph: Graph, length: int, inner: int = 1) -> dict[int, Along]:
+    """Where an axis lies in the values of a graph: dims of its length, or `inner` times as long, which no others are."""
     axes = {}
     for value in graph.values:
-        extents = [extent.constant_value() for extent in value.shape]
-        if length in extents:
-            assert extents.count(length) == 1
-            axes[value.id] = Along(extents.index(length))
+        dims = [
+            dim
+            for dim, extent in enumerate(value.shape)
+            if extent.constant_value() in (length, length * inner)
+        ]
+        if dims:
+            (dim,) = dims
+            axes[value.id] = Along(dim)
     return axes
 
 
@@ -47,9 +51,9 @@ def touching(graph: Graph, values: Collection[int]) -> list[int]:
     ]
 
 
-def split(graph: Graph, region: Collection[int], length: int, parts: int) -> Rewrite:
+def split(graph: Graph, region: Collection[int], length: int, parts: int, inner: int = 1) -> Rewrite:
     """The rewrite that runs a region in parts."""
-    axes = along(graph, length)
+    axes = along(graph, length, inner)
     made = {value for number in region for value in graph.nodes[number].outputs}
     used = {value for number in region for value in graph.nodes[number].inputs}
     inputs = {value: axes[value] for value in sorted(used - made) if value in axes}

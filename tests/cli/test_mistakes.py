@@ -63,7 +63,7 @@ def files(clean_place):
         (("order", "bad.json"), "is no JSON"),
         (("order", "form.json"), "the file holds no ordering problem"),
         (("order", "list.json"), "the file holds no ordering problem"),
-        (("order", "order.json"), "has no `ops`"),
+        (("order", "order.json"), "missing required field `ops`"),
         (("order", "step.graph", "--method", "best"), "no ordering method 'best'"),
         (("order", "step.graph", "--method", "best"), "serenity_dp"),
         ((*SWEEP, "--strategy", "micro_batch"), "keeps the bits is not drawn by"),

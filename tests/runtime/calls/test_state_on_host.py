@@ -262,7 +262,7 @@ def test_a_disk_without_room_for_the_file_is_found_before_any_state_leaves(mlp, 
     runner, batch, module, optimizer = fresh(mlp)
     with runner.state_on_host():
         with monkeypatch.context() as patch:
-            patch.setattr(file_copy_engine, "_set_aside", no_space)
+            patch.setattr(os, "posix_fallocate", no_space)
             with pytest.raises(TransferError, match="No space left") as failed:
                 runner(batch)
         assert calls_again(runner, batch, module, optimizer, mlp, 1, "".join(failed.value.__notes__))
