@@ -28,13 +28,6 @@ def with_sizes(graph: Graph, binding: Binding) -> Graph:
     )
 
 
-def is_static(graph: Graph) -> bool:
-    """Whether all extents and storages of a graph are numbers; the bodies of its loops are not looked at. O(size)."""
-    return all(extent.is_constant for value in graph.values for extent in value.shape) and all(
-        storage.nbytes.is_constant for storage in graph.storages
-    )
-
-
 def _sized(graph: Graph, binding: Binding) -> Graph:
     def sizes(found: tuple[SizeExpr, ...]) -> tuple[SizeExpr, ...]:
         return tuple(size.substitute(binding) for size in found)

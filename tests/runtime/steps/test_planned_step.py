@@ -199,9 +199,8 @@ def test_a_held_error_keeps_no_activation_alive():
 # -- gradients that exist before the step
 
 
-def test_a_gradient_that_the_step_throws_away_is_gone_when_it_dies_and_the_rest_stays():
-    model, other = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def clearing_first(model, other, optimizer):
+    """A step that clears gradients before it computes any, and reads another parameter without training it."""
 
     def step(batch):
         optimizer.zero_grad()
@@ -210,6 +209,14 @@ def test_a_gradient_that_the_step_throws_away_is_gone_when_it_dies_and_the_rest_
         optimizer.step()
         return loss.detach()
 
+    return step
+
+
+def test_a_gradient_that_the_step_throws_away_is_gone_when_it_dies_and_the_rest_stays():
+    model, other = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    step = clearing_first(model, other, optimizer)
     batch = torch.randn(3, 4)
     other.grad = torch.ones(4)
     runner = planned(step, batch)
@@ -346,13 +353,7 @@ def test_a_gradient_that_nobody_knows_about_is_captured_again_rather_than_guesse
     model, other = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([*model.parameters(), other], lr=0.1)
 
-    def step(batch):
-        optimizer.zero_grad()
-        loss = (model(batch) * other.detach()).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = clearing_first(model, other, optimizer)
     batch = torch.randn(3, 4)
     runner = planned(step, batch)
     runner(batch)
