@@ -62,6 +62,9 @@ CP_WINDOWS: Final = "cp_windows"
 ORDERS: Final = ("serenity_dp", "hierarchical", CP_WINDOWS)
 """Ways to order operations."""
 
+PASSES: Final = ("random_pick", "greedy", "beam", "transfer_graph", "exhaustive")
+"""Ways to choose passes and their order; `transfer_graph` is that of OPASS."""
+
 LAYOUTS: Final = ("canonical", "cp_sat")
 """Ways to lay buffers out."""
 
@@ -108,7 +111,7 @@ GRID: Final = tuple(
 def peer(room: str, name: str) -> ModuleType:
     """The module of a peer.
 
-    It has `solve` where the room is `strategies` (and `choose_offload` for those in `WITH_STAYS`), `combinations` or `magis`;
+    It has `strategy` where the room is `passes`, `solve` where the room is `strategies` (and `choose_offload` for those in `WITH_STAYS`), `combinations` or `magis`;
     `find_order` where it is `orders`; `find_layout` where it is `layouts`.
     """
     packages = _packages()

@@ -1,0 +1,1 @@
+"""Ways to choose passes that the search of neaptide measures itself against. Each module has `strategy(seed)`."""

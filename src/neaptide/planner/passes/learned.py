@@ -1,0 +1,63 @@
+"""Picks the state and the pass after which the lowest footprint is predicted, and learns from what the graph shows."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any, Final
+
+from neaptide.planner.passes.archive import Archive, Entry, Move
+from neaptide.planner.passes.prior import Predicted, Prior
+
+_PRIOR_COUNT: Final = 1.0
+"""Measurements of a pass on a graph that weigh as much as its prior."""
+
+
+class LearnedStrategy:
+    """Best-first on predicted value: the footprint of a state, times the direct gain of a pass, times the gain still reachable.
+
+    The prior is corrected by this graph: where the direct gain of a pass was measured, the mean of what the prior was wrong
+    by, shrunk towards none, is added wherever the same pass is predicted again.
+    """
+
+    def __init__(self, prior: Prior) -> None:
+        self._prior = prior
+        self._predicted: dict[Move, Predicted] = {}
+        self._errors: dict[str, list[float]] = {}  # of direct gains, by pass
+        self._last: Move | None = None
+
+    def pick(self, archive: Archive[Any]) -> Move | None:
+        """The move of the lowest predicted footprint, the earliest of several. O(entries times passes)."""
+        self._learn(archive)
+        best: tuple[float, Move] | None = None
+        for entry in archive.entries:
+            for name in entry.untried():
+                value = self._value(entry, name)
+                if best is None or value < best[0]:
+                    best = value, Move(entry.number, name)
+        self._last = None if best is None else best[1]
+        return self._last
+
+    def _value(self, entry: Entry[Any], name: str) -> float:
+        """Logarithm of the footprint that is predicted to be reached through a move."""
+        predicted = self._of(Move(entry.number, name), entry)
+        return log(max(entry.nbytes, 1)) + predicted.direct + self._correction(name) + predicted.reach
+
+    def _of(self, move: Move, entry: Entry[Any]) -> Predicted:
+        if move not in self._predicted:
+            self._predicted[move] = self._prior.predict(move.name, entry.measured.facts)
+        return self._predicted[move]
+
+    def _correction(self, name: str) -> float:
+        errors = self._errors.get(name, ())
+        return sum(errors) / (len(errors) + _PRIOR_COUNT)
+
+    def _learn(self, archive: Archive[Any]) -> None:
+        """Compare what was picked last with what came of it."""
+        if self._last is None:
+            return
+        entry = archive.entries[self._last.entry]
+        reached = entry.tried[self._last.name]
+        after = entry.nbytes if reached is None else archive.entries[reached].nbytes
+        change = log(max(after, 1) / max(entry.nbytes, 1))
+        predicted = self._of(self._last, entry)
+        self._errors.setdefault(self._last.name, []).append(change - predicted.direct)
