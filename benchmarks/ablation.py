@@ -1,6 +1,6 @@
 """What each stage of the portfolios earns: `python benchmarks/ablation.py [ROOM ...] --instances FOLDER`.
 
-Rooms: `recompute`, `layout`, `order`, and those with `_settings` behind, such as `recompute_settings`; all of them if none
+Rooms: `recompute`, `layout`, `order`, and those with `_settings` after, such as `recompute_settings`; all of them if none
 is named. Every case is solved by the whole portfolio, then without each of its stages in turn (of settings: with each number
 halved and doubled), under a limit of work and none of time, so that answers are the same on every machine. Cases are the
 recorded instances, those of a folder with `remat/` and `minimalloc/` where it is given, and generated ones of fresh seeds.

@@ -194,7 +194,7 @@ def text(result: Mapping[str, Any]) -> str:
 
 
 def cells(row: Mapping[str, Any], latency: int) -> list[str]:
-    """One line of the table, behind the name and the limit."""
+    """One line of the table, after the name and the limit."""
     by_name = {p["program"]: p for p in row["points"] if p["latency"] == latency}
     shares = [
         f"{by_name[name]['peak_bytes'] / row['baseline_bytes']:.3f}" if name in by_name else "-"

@@ -28,7 +28,7 @@ def factory(spec: str) -> Callable[[], tuple[Step, Batch]]:
 
 
 def _perceptron(*, batch: int, width: int, depth: int, classes: int) -> tuple[Step, Batch]:
-    """Layers four times as wide as what lies between them, with dropout behind each."""
+    """Layers four times as wide as what lies between them, with dropout after each."""
     import torch
     from torch import nn
 

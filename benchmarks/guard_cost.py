@@ -1,7 +1,7 @@
 """What the guards of a planned step cost at each call: `python benchmarks/guard_cost.py [--models gpt2] [--against SRC]`.
 
 A call that fits is compared with its capture many times; printed is the median processor time, as it is and as a share
-of the processor time of one eager step. It is taken with warm caches, and right behind a step, when they hold what the
+of the processor time of one eager step. It is taken with warm caches, and right after a step, when they hold what the
 step worked on. With `--against`, the neaptide of another source tree takes turns in processes of its own; the ratios
 are those of the pairs, their median. One thread.
 """
@@ -25,8 +25,8 @@ REPEATS = 400
 STEPS = 15
 PAIRS = 5  # of processes, with `--against`
 MODELS = ("gpt2", "resnet50")
-COLUMNS = ("model", "guards (us)", "behind a step (us)", "step (s)", "share of the step")
-BESIDE = ("against (us)", "ratio", "behind a step (us)", "ratio")
+COLUMNS = ("model", "guards (us)", "after a step (us)", "step (s)", "share of the step")
+BESIDE = ("against (us)", "ratio", "after a step (us)", "ratio")
 
 
 def measure(spec: str, repeats: int, source: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Recomputation alone, stays on the host alone, and both: `python benchmarks/offload_budgets.py [--model llama@paper]`.
+"""Recomputation alone, offloads alone, and both: `python benchmarks/offload_budgets.py [--model llama@paper]`.
 
 One model at its published size, on the meta device, planned for an A100 with three links. Budgets are shares of the way
 from the peak of program order down to the least bytes that any schedule needs. Nothing is run: all figures are
 predictions, and each plan is judged for legality and seconds by the judges of schedules, which share no code with the
-planner. Planning times are processor seconds; the search with stays begins with the one without.
+planner. Planning times are processor seconds; the search with offloads begins with the one without.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def collect(model: str) -> dict[str, Any]:
 
 
 def with_rate(host: HostSpace, rate: float) -> HostSpace:
-    """A host behind links of so many times the rate."""
+    """A host after links of so many times the rate."""
     out, back = (
         replace(one, bandwidth_bytes_per_s=rate * one.bandwidth_bytes_per_s) for one in (host.out, host.back)
     )
@@ -114,7 +114,7 @@ def _judge(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[
 
     def judged(plan: OffloadPlan) -> dict[str, Any]:
         """The figures of a plan, as the judges of schedules find them."""
-        schedule = Schedule.from_nodes(graph, plan.planned.sequence).with_stays(plan.stays)
+        schedule = Schedule.from_nodes(graph, plan.planned.sequence).with_offloads(plan.offloads)
         check_schedule(graph, schedule, registry())
         seconds = simulate_timeline(problem, schedule, host.out, host.back).seconds
         if abs(seconds - plan.planned.seconds) > 1e-9 * seconds:
@@ -124,7 +124,7 @@ def _judge(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[
             "exposed_s": plan.exposed_s,
             "peak_with_workspace_bytes": plan.planned.peak_with_workspace_bytes,
             "recomputed_nodes": len(plan.planned.sequence) - problem.node_count,
-            "stays": len(plan.stays),
+            "offloads": len(plan.offloads),
             "host_bytes": plan.host_bytes,
         }
 
@@ -149,7 +149,7 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             f"{row['budget_bytes'] / GIB:.1f}",
             *(added(row, way) for way in WAYS),
             str(row["both"]["recomputed_nodes"]),
-            str(row["both"]["stays"]),
+            str(row["both"]["offloads"]),
             f"{row['both']['host_bytes'] / GIB:.1f}",
             f"{row['both_planning_s'] / row['recompute_planning_s']:.1f}x",
         ]

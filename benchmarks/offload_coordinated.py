@@ -1,4 +1,4 @@
-"""Recomputation, parts and stays on the host, two and all three together: `python benchmarks/offload_coordinated.py [--keep]`.
+"""Recomputation, parts and offloads, two and all three together: `python benchmarks/offload_coordinated.py [--keep]`.
 
 The seven nets of MAGIS's evaluation, as they are in the zoo, at their published size on the meta device. Each is planned for the
 preset `rtx3090`, for the lowest peak within some more time than program order takes. Columns are shares of the peak of
@@ -82,7 +82,7 @@ def planned(spec: str, work: int) -> Row:
             "seconds": made.seconds,
             "exposed_s": made.exposed_seconds,
             "host_bytes": made.host_bytes,
-            "stays": len(program.stays),
+            "offloads": len(program.offloads),
             "recomputed": len(program.moves.recomputations),
             "loops": len(program.bodies),
             "rewrites": [rewrite.rule for rewrite in program.rewrites],

@@ -1,4 +1,4 @@
-"""Planning with stays on the host against planning without: `python benchmarks/offload_planning.py [--keep] [model ...]`.
+"""Planning with offloads against planning without: `python benchmarks/offload_planning.py [--keep] [model ...]`.
 
 Models of the zoo on the meta device, for an A100 with its own link and with one of a sixteenth of its rate. The budget of
 each lies at a part of the way from the peak of program order down to the least bytes that any schedule needs. Recomputations
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 
 def planned(spec: str, work: int) -> Row:
-    """One model, without a host and with one behind each link."""
+    """One model, without a host and with one after each link."""
     from neaptide.outcome import Limits
     from neaptide.planner.offload.host import HostSpace
     from neaptide.planner.offload.problem import OffloadProblem
@@ -77,7 +77,7 @@ def planned(spec: str, work: int) -> Row:
             "planning_s": alone_s + time.process_time() - began,
             "seconds": both.planned.seconds,
             "peak_with_workspace_bytes": both.planned.peak_with_workspace_bytes,
-            "stays": len(both.stays),
+            "offloads": len(both.offloads),
         }
     return {
         "operations": problem.node_count,
@@ -93,7 +93,7 @@ def planned(spec: str, work: int) -> Row:
 
 
 def ratio(row: Mapping[str, Any], link: str) -> float:
-    """Planning time with stays over that without."""
+    """Planning time with offloads over that without."""
     return float(row["links"][link]["planning_s"] / row["alone"]["planning_s"])
 
 

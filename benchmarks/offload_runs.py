@@ -1,7 +1,7 @@
 """Storages on the host, really run: `python benchmarks/offload_runs.py [--models gpt2 ...] [--size tiny] [--rates 200 20]`.
 
 For models of the zoo in program order. By hand, the `COUNT` largest storages that the forward makes and the backward needs
-are stored behind their last use in the forward and loaded before their first one in the backward; each copy has a part of
+are stored after their last use in the forward and loaded before their first one in the backward; each copy has a part of
 the time between (`SHARE`) before it is waited for. On the CPU storages wait in a file, held to a rate.
 
 Printed beside each other:
@@ -60,10 +60,10 @@ COLUMNS: Final = (
 
 
 def by_hand(graph: Any, count: int, share: float) -> tuple[Any, ...]:
-    """Stays of the largest storages that wait between the forward and the backward of a graph in program order."""
+    """Offloads of the largest storages that wait between the forward and the backward of a graph in program order."""
     from neaptide.analysis.legality import check_schedule
     from neaptide.errors import VerifyError
-    from neaptide.ir.schedule import HostStay, Schedule
+    from neaptide.ir.schedule import Offload, Schedule
     from neaptide.ops import registry
     from neaptide.schedule.evaluate import Evaluator
     from neaptide.schedule.problem import compile_problem
@@ -81,12 +81,12 @@ def by_hand(graph: Any, count: int, share: float) -> tuple[Any, ...]:
             continue
         last, then = ahead[-1], behind[0]
         part = int(share * (then - last))
-        stay = HostStay(storage, 0, last, last + part, then - part, then)
+        offload = Offload(storage, 0, last, last + part, then - part, then)
         try:
-            check_schedule(graph, order.with_stays([*found, stay]), registry())
+            check_schedule(graph, order.with_offloads([*found, offload]), registry())
         except VerifyError:
             continue
-        found.append(stay)
+        found.append(offload)
         if len(found) == count:
             break
     return tuple(found)
@@ -151,8 +151,8 @@ def one(spec: str, rates: list[float], rounds: int, count: int) -> dict[str, Any
     graph = captured.steady.graph
     problem = prepared.problem()
     plain = Schedule.program_order(graph)
-    stays = by_hand(graph, count, SHARE)
-    schedule = plain.with_stays(stays)
+    offloads = by_hand(graph, count, SHARE)
+    schedule = plain.with_offloads(offloads)
     sizes = prepared.prices().storage_bytes  # recurrent kernels make more bytes than are recorded
     before = memory_profile(graph, plain, storage_bytes=sizes).peak_bytes
     profile = memory_profile(graph, schedule, storage_bytes=sizes)
@@ -186,8 +186,8 @@ def one(spec: str, rates: list[float], rounds: int, count: int) -> dict[str, Any
             {
                 "rate_mb_s": rate,
                 "latency_s": latency_s,
-                "stays": len(stays),
-                "stored_bytes": sum(problem.storage_bytes[stay.storage] for stay in stays),
+                "offloads": len(offloads),
+                "stored_bytes": sum(problem.storage_bytes[offload.storage] for offload in offloads),
                 "predicted_peak_bytes": profile.peak_bytes,
                 "measured_peak_bytes": measured,
                 "peak_without_bytes": before,

@@ -1,4 +1,4 @@
-"""Names the operations behind a difference between the allocator's peak and its prediction.
+"""Names the operations after a difference between the allocator's peak and its prediction.
 
 Each operation of a running program is recorded as a region of its own, so that what it allocates in the
 program can be put beside what it allocated alone (the audit, on which predictions stand).

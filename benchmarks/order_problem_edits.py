@@ -1,6 +1,6 @@
-"""Edits of ordering problems that no graph stands behind, such as those of published networks.
+"""Edits of ordering problems that no graph stands after, such as those of published networks.
 
-Every edit keeps the storages that were there at their indices; new ones come behind them, and those that fall out
+Every edit keeps the storages that were there at their indices; new ones come after them, and those that fall out
 of use stay without accessors. Each function returns None where the edit does not apply.
 """
 

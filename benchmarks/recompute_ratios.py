@@ -1,6 +1,6 @@
 """`activation_memory_budget` beside ours: at each peak that one of its ratios reaches, both overheads.
 
-Its plans come from PyTorch's own partitioner where the models behind an instance can be traced (`torch_partitioner`),
+Its plans come from PyTorch's own partitioner where the models after an instance can be traced (`torch_partitioner`),
 and from the simulation in `min_cut_ratios`. Ours is the default planner's answer for each of those peaks, or the one for
 a lower peak where that is faster; its bounds say how small the quotient of both could be at best.
 """

@@ -1,4 +1,4 @@
-"""PyTorch's own partitioner on the models behind `gpt12` and `resnet16`: a node sequence for each memory budget ratio.
+"""PyTorch's own partitioner on the models after `gpt12` and `resnet16`: a node sequence for each memory budget ratio.
 
 The joint graph is traced anew; its operations are found in the instance by name, so the sequences are those of
 `min_cut_rematerialization_partition` itself, evaluated like every other plan of the instance.

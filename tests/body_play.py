@@ -1,4 +1,4 @@
-"""Random graphs with loops in loops, schedules of them whose bodies have stays on the host, and what these cost."""
+"""Random graphs with loops in loops, schedules of them whose bodies have offloads, and what these cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neaptide.cost.model import loop_seconds
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry
 
@@ -87,9 +87,9 @@ def _layers(draw, b, rows, x, step, parts, depth):
 
 
 @st.composite
-def staying(draw, graph):
-    """A legal schedule in program order, with stays in it and in the bodies of its loops."""
-    bodies = {node.id: draw(staying(node.regions[0].body)) for node in graph.nodes if node.regions}
+def offloaded(draw, graph):
+    """A legal schedule in program order, with offloads in it and in the bodies of its loops."""
+    bodies = {node.id: draw(offloaded(node.regions[0].body)) for node in graph.nodes if node.regions}
     schedule = Schedule.program_order(graph, bodies)
     gaps = []
     for storage in set(range(len(graph.storages))) - set(graph.input_storages()):
@@ -99,15 +99,15 @@ def staying(draw, graph):
             if storage in {graph.values[v].storage for v in (*node.inputs, *node.outputs)}
         ]
         gaps += [(storage, first, then) for first, then in pairwise(uses) if then > first + 1]
-    stays = []
+    offloads = []
     for storage, first, then in (
         draw(st.lists(st.sampled_from(gaps), unique=True, max_size=3)) if gaps else []
     ):
         gone, load = sorted(draw(st.tuples(st.integers(first, then - 1), st.integers(first + 1, then))))
-        stay = HostStay(storage, 0, draw(st.integers(first, gone)), gone, max(load, gone + 1), then)
+        offload = Offload(storage, 0, draw(st.integers(first, gone)), gone, max(load, gone + 1), then)
         try:
-            check_schedule(graph, schedule.with_stays([*stays, stay]), REGISTRY)
+            check_schedule(graph, schedule.with_offloads([*offloads, offload]), REGISTRY)
         except VerifyError:
             continue
-        stays.append(stay)
-    return schedule.with_stays(stays)
+        offloads.append(offload)
+    return schedule.with_offloads(offloads)

@@ -78,7 +78,7 @@ def random_inputs(graph: Graph, indices_below: int = 5, seed: int = 0) -> list[A
 
 
 def run_measured(graph: Graph, inputs: list[Any], schedule: Schedule | None = None) -> list[torch.Tensor]:
-    """Results and operands behind a run of copies of the operands; the peak must be the predicted one."""
+    """Results and operands after a run of copies of the operands; the peak must be the predicted one."""
     order = Schedule.program_order(graph) if schedule is None else schedule
     copies = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
     tensors = [item for item in copies if isinstance(item, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""Small problems of stays on the host, and the best of all choices."""
+"""Small problems of offloads, and the best of all choices."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def least_seconds(step, budget, host, repetitions):
 
 def judged(graph, registry, step, found, host):
     """The profile of a plan that is legal, and that says of itself what the judges say."""
-    schedule = Schedule.from_nodes(graph, found.planned.sequence).with_stays(found.stays)
+    schedule = Schedule.from_nodes(graph, found.planned.sequence).with_offloads(found.offloads)
     check_schedule(graph, schedule, registry)
     profile = memory_profile(graph, schedule)
     assert profile.peak_with_workspace_bytes == found.planned.peak_with_workspace_bytes

@@ -31,7 +31,7 @@ def peak_bytes(form, order=None):
 
 
 def operand_post_order(form):
-    """Depth-first from the results back along operands, each op behind its operands: HMCOS's reverse post-order."""
+    """Depth-first from the results back along operands, each op after its operands: HMCOS's reverse post-order."""
     makers = {s: i for i, op in enumerate(form["ops"]) for s in op["writes"]}
     order, done = [], set()
     stack = [(makers[s["id"]], False) for s in form["storages"] if s.get("output")][::-1]

@@ -110,7 +110,7 @@ def gradients_of_one_call() -> Example:
 
 
 def in_place() -> Example:
-    """The gradient of an activation function, whose operand nobody needs behind it."""
+    """The gradient of an activation function, whose operand nobody needs after it."""
     r = Recorder()
     x, arriving = r.input(torch.randn(4, 6), "x"), r.input(torch.randn(24), "arriving")
     scaled = r.call("aten.view.default", r.call("aten.mul.Tensor", arriving, 3.0), (4, 6))

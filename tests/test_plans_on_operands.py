@@ -18,21 +18,21 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.api.asking import ask_of
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.ops import registry
 from neaptide.options import PlanOptions
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.on_operands import Operands, stays_after
+from neaptide.planner.on_operands import Operands, offloads_after
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import same_budget
 from neaptide.policy.prepared_step import prepare
 from neaptide.report.plan_text import plan_document
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.staying import with_stays
 
 PRESET = "rtx3090"  # times that are the same on every machine
 
@@ -105,20 +105,22 @@ def test_bytes_of_a_search_are_those_of_the_rewritten_graph(prepared, data):
     assert evaluator.bytes.tolist() == Evaluator(evaluator.problem, sequence).bytes.tolist()
     assert (evaluator.bytes <= plain.bytes).all()
     assert evaluator.problem.lower_bound_bytes <= min(evaluator.peak, problem.lower_bound_bytes)
-    stays = ()
+    offloads = ()
     for gap in GapTable(evaluator, HostSpace.of(graph, prepared.device, 2**30)).all():
         if data.draw(st.integers(0, 3)) == 0:
             gone = data.draw(st.integers(gap.start, gap.end - 2))
             load = data.draw(st.integers(gone + 1, gap.end - 1))
-            stays = (*stays, HostStay(gap.storage, gap.occurrence, gap.start, gone, load, gap.end))
-    stays = tuple(sorted(stays, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+            offloads = (*offloads, Offload(gap.storage, gap.occurrence, gap.start, gone, load, gap.end))
+    offloads = tuple(
+        sorted(offloads, key=lambda offload: (offload.store_after, offload.storage, offload.occurrence))
+    )
     taken = [node for node, is_on in evaluator.on_operand.items() if is_on]
     after = operands.taken(taken)[0].graph if taken else graph
-    moved = stays_after(graph, after, sequence, stays)
-    schedule = Schedule.from_nodes(after, sequence).with_stays(moved)
+    moved = offloads_after(graph, after, sequence, offloads)
+    schedule = Schedule.from_nodes(after, sequence).with_offloads(moved)
     check_schedule(after, schedule, registry())
     profile = memory_profile(after, schedule, workspace=pricing.prices(after).own_workspace)
-    found = with_stays(evaluator, stays)
+    found = with_offloads(evaluator, offloads)
     assert found.peak == profile.peak_with_workspace_bytes
     assert found.peak_without_workspace == profile.peak_bytes
     assert found.host_bytes.tolist() == list(profile.host_bytes_at)

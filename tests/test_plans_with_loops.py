@@ -28,7 +28,7 @@ ROWS = 70  # in 3 parts of 24, 24 and 22
 
 
 def rows_step(rows=ROWS, rate=0.1):
-    """A step over 70 rows; the mean loss is a sum and a division behind it."""
+    """A step over 70 rows; the mean loss is a sum and a division after it."""
     model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 

@@ -42,10 +42,10 @@ def plan(captured):
 
 def stored(program, captured):
     graph, numbers = captured.graph, program.predictions
-    stays = all_idle(graph, program.sequence)
+    offloads = all_idle(graph, program.sequence)
     profile = memory_profile(
         graph,
-        Schedule.from_nodes(graph, program.sequence).with_stays(stays),
+        Schedule.from_nodes(graph, program.sequence).with_offloads(offloads),
         workspace=dict(program.assumed.workspace),
         storage_bytes=dict(program.assumed.storages),
     )
@@ -65,7 +65,7 @@ def stored(program, captured):
         workspace=dict(program.assumed.workspace),
         in_bodies=InBodies.here({}, dict(program.assumed.storages)),
     )
-    assert any(problem.state_bytes[stay.storage] for stay in stays)
+    assert any(problem.state_bytes[offload.storage] for offload in offloads)
     predictions = replace(
         predictions,
         lower_bound_bytes=problem.least_with_state_away(numbers.lower_bound_bytes),
@@ -75,7 +75,7 @@ def stored(program, captured):
     if ended.best is not None:
         best = predictions.seconds if ended.best == numbers.seconds else profile.peak_with_workspace_bytes
         ended = replace(ended, best=best, bound=None)
-    return replace(program, stays=stays, predictions=predictions, termination=ended)
+    return replace(program, offloads=offloads, predictions=predictions, termination=ended)
 
 
 def changed(plan, **changes):
@@ -86,7 +86,7 @@ def predicting(plan, **changes):
     return changed(plan, predictions=replace(plan.programs[0].predictions, **changes))
 
 
-def test_a_plan_with_stays_is_saved_judged_and_run(plan, captured, tmp_path):
+def test_a_plan_with_offloads_is_saved_judged_and_run(plan, captured, tmp_path):
     plan.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
     assert loaded == plan
@@ -108,26 +108,29 @@ def test_a_plan_with_stays_is_saved_judged_and_run(plan, captured, tmp_path):
         (lambda plan: hosted(plan, plan.budget.host - 1), "host_bytes is .*, and the budget allows"),
         (lambda plan: hosted(plan, "a lot"), "budget is none: host='a lot' is no size"),
         (lambda plan: predicting(plan, host_bytes=1), "host_bytes is 1, and the sequence uses"),
-        (lambda plan: changed(plan, stays=plan.programs[0].stays[:1]), "predictions.* and the sequence uses"),
-        (lambda plan: changed(plan, stays=()), "stays is empty, and the plan predicts bytes on the host"),
+        (
+            lambda plan: changed(plan, offloads=plan.programs[0].offloads[:1]),
+            "predictions.* and the sequence uses",
+        ),
+        (lambda plan: changed(plan, offloads=()), "offloads is empty, and the plan predicts bytes on the host"),
         (lambda plan: replace(plan, atomic=True), "saved is .*, and an atomic step saves"),
         (
             lambda plan: predicting(plan, arena_bytes=4096),
-            "stays is not empty, and what is stored and loaded has no layout yet",
+            "offloads is not empty, and what is stored and loaded has no layout yet",
         ),
         (lambda plan: predicting(plan, exposed_seconds=0.0), "predictions.seconds|recomputations take"),
         (
             lambda plan: moved(plan, back_before=10**15),
-            "stays is not legal: storage .* cannot stay on the host",
+            "offloads is not legal: storage .* cannot stay on the host",
         ),
-        (lambda plan: moved(plan, store_behind=-1), "stays is not legal: storage .* cannot stay on the host"),
-        (lambda plan: moved(plan, storage=10**6), "stays is not legal: step .* cannot store storage 1000000"),
-        (lambda plan: moved(plan, storage=0), "stays is not legal: step .* it is away on the host"),
-        (lambda plan: moved(plan, occurrence=7), "stays is not legal: step .* it is not made yet"),
-        (lambda plan: moved(plan, load_before=2000, back_before=2000), "stays is not legal"),
+        (lambda plan: moved(plan, store_after=-1), "offloads is not legal: storage .* cannot stay on the host"),
+        (lambda plan: moved(plan, storage=10**6), "offloads is not legal: step .* cannot store storage 1000000"),
+        (lambda plan: moved(plan, storage=0), "offloads is not legal: step .* it is away on the host"),
+        (lambda plan: moved(plan, occurrence=7), "offloads is not legal: step .* it is not made yet"),
+        (lambda plan: moved(plan, load_before=2000, back_before=2000), "offloads is not legal"),
     ],
 )
-def test_an_edited_stay_is_refused_in_one_sentence(plan, captured, change, message):
+def test_an_edited_offload_is_refused_in_one_sentence(plan, captured, change, message):
     with pytest.raises(PlanError, match=message) as refused:
         matched(Plan.from_json(change(plan).to_json()), PreparedStep(captured))
     assert "\n" not in refused.value.what
@@ -138,5 +141,5 @@ def hosted(plan, host):
 
 
 def moved(plan, **changes):
-    first, *others = plan.programs[0].stays
-    return changed(plan, stays=(replace(first, **changes), *others))
+    first, *others = plan.programs[0].offloads
+    return changed(plan, offloads=(replace(first, **changes), *others))

@@ -13,7 +13,7 @@ OUT, BACK = Link("device", "host", 8.0, 0.25), Link("host", "device", 4.0, 0.5)
 
 @dataclass
 class Task:
-    """Something that takes time on one machine, behind what it needs and behind all queued there before it."""
+    """Something that takes time on one machine, after what it needs and after all queued there before it."""
 
     machine: str
     seconds: float
@@ -46,7 +46,7 @@ def run_events(tasks):
 class Tasks:
     """A schedule as tasks of three machines; a wait is a task of the compute stream that takes no time.
 
-    Trips of a loop that moves storages are tasks of their own, one trip behind the other.
+    Trips of a loop that moves storages are tasks of their own, one trip after the other.
     """
 
     def __init__(self):

@@ -23,7 +23,7 @@ from neaptide.ir.effects import effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Effects, Named, Node, Ref, Source
 from neaptide.ir.registry import Call
-from neaptide.ir.schedule import HostStay, Schedule, StepKind
+from neaptide.ir.schedule import Offload, Schedule, StepKind
 from neaptide.ir.values import Kind
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
@@ -364,25 +364,25 @@ def with_repetitions(graph: Graph, order: list[int], chance: Random, *, tries: i
     return order
 
 
-def with_stays(graph: Graph, schedule: Schedule, chance: Random, *, tries: int) -> Schedule:
-    """The schedule with legal stays on the host here and there."""
+def with_offloads(graph: Graph, schedule: Schedule, chance: Random, *, tries: int) -> Schedule:
+    """The schedule with legal offloads here and there."""
     state = set(state_storages(graph))
     made = [
         i
         for i in compute_liveness(graph, schedule).instances
         if (not i.is_resident or i.storage in state) and i.end > i.start + 2
     ]
-    stays: list[HostStay] = []
+    offloads: list[Offload] = []
     for _ in range(tries if made else 0):
         instance = chance.choice(made)
         places = sorted(chance.randrange(instance.start, instance.end) for _ in range(4))
-        stay = HostStay(instance.storage, instance.occurrence, *places)
+        offload = Offload(instance.storage, instance.occurrence, *places)
         try:
-            check_schedule(graph, schedule.with_stays([*stays, stay]), registry())
+            check_schedule(graph, schedule.with_offloads([*offloads, offload]), registry())
         except VerifyError:
             continue
-        stays.append(stay)
-    return schedule.with_stays(stays)
+        offloads.append(offload)
+    return schedule.with_offloads(offloads)
 
 
 def as_state(graph: Graph) -> Graph:
@@ -392,15 +392,19 @@ def as_state(graph: Graph) -> Graph:
     return replace(graph, storages=tuple(storages))
 
 
-def all_idle(graph: Graph, sequence: Sequence[int]) -> tuple[HostStay, ...]:
+def all_idle(graph: Graph, sequence: Sequence[int]) -> tuple[Offload, ...]:
     """Stays that have every storage on the host where nothing touches it for two steps."""
     evaluator = Evaluator(compile_problem(graph, registry()), sequence)
-    stays = []
+    offloads = []
     for storage in range(len(graph.storages)):
         if evaluator.problem.moved_bytes(storage):
             for occurrence, use in enumerate(evaluator.uses(storage)):
                 places = [evaluator.places[execution] for execution in dict.fromkeys(use.touched_by)]
                 places += [len(sequence)] if use.is_kept else []
                 around = [(last, then) for last, then in pairwise(places) if then > last + 2]
-                stays += [HostStay(storage, occurrence, last, last, then - 1, then) for last, then in around]
-    return tuple(sorted(stays, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+                offloads += [
+                    Offload(storage, occurrence, last, last, then - 1, then) for last, then in around
+                ]
+    return tuple(
+        sorted(offloads, key=lambda offload: (offload.store_after, offload.storage, offload.occurrence))
+    )

@@ -44,7 +44,7 @@ class Played:
 
 
 def play(graph, sequence, registry, workspace=None):
-    """Play a sequence; a name is deleted behind its last use, a block with its last name.
+    """Play a sequence; a name is deleted after its last use, a block with its last name.
 
     Raises KeyError for a name that is not bound, AssertionError for two instances of one storage in one operation.
     """
@@ -85,7 +85,7 @@ class _Machine:
         return self.played
 
     def _last_uses(self, sequence):
-        """(value, position) behind which its name is of no use."""
+        """(value, position) after which its name is of no use."""
         ended = {}
         live = set(self.graph.outputs) | set(self.graph.inputs)
         for position in range(len(sequence) - 1, -1, -1):

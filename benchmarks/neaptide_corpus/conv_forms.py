@@ -61,7 +61,7 @@ class ConvStyle:
     """What is an operation, and what may share bytes.
 
     Attributes:
-        fuse_batch_norm: a batch norm behind a convolution is folded into it.
+        fuse_batch_norm: a batch norm after a convolution is folded into it.
         in_place: elementwise operations may overwrite their first operand of equal size.
         pool_indices: max pooling makes 8-byte indices too, as PyTorch's operator does, freed at once.
         explicit_padding: "same" padding of a strided window is an operation that makes a padded copy.
@@ -131,7 +131,7 @@ class ConvForm:
         norm: bool = True,
         padding: bool = True,
     ) -> FeatureMap:
-        """A convolution; `norm` puts a batch norm behind it, `padding` is "same"."""
+        """A convolution; `norm` puts a batch norm after it, `padding` is "same"."""
         height, width = _windows(x, kernel, stride, padding=padding)
         operand = self._padded(x, kernel, stride) if padding else x
         elements = kernel[0] * kernel[1] * channels * (1 if kind == "depthwise" else x.channels)

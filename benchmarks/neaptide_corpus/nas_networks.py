@@ -120,7 +120,7 @@ class MacroArchitecture:
     Attributes:
         side: of the image, 3 channels.
         stem_stride: of the 3x3 stem convolution to 32 channels.
-        reductions_first: reduction cells behind the stem.
+        reductions_first: reduction cells after the stem.
         repeats: normal cells in each of the three groups.
         classes: of the dense layer.
     """

@@ -1,7 +1,7 @@
 """RandWire networks (Xie et al., ICCV 2019) as ordering problems: cells wired by Watts-Strogatz graphs.
 
 Wiring and macro architecture are those of the HMCOS evaluation (Wang et al., DAC 2022): three cells of WS(32, 4, 0.75)
-with 78, 156 and 312 channels behind two strided convolutions. Random numbers come from `random.Random(seed)` alone.
+with 78, 156 and 312 channels after two strided convolutions. Random numbers come from `random.Random(seed)` alone.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def moved_values(call: Call) -> tuple[int, ...]:
     """Values that a call reads or writes, one entry for each pass over their bytes."""
     if call.node.op in MOVES_NOTHING:
         return ()
-    if call.node.op == _NORM:  # statistics behind the result are not counted
+    if call.node.op == _NORM:  # statistics after the result are not counted
         return (call.node.inputs[0],) * 2
     return (*call.node.inputs, *call.node.outputs)
 

@@ -119,7 +119,7 @@ def from_nodes(
 
 
 def _made_shape(node: RecordedNode) -> tuple[int, ...]:
-    """The shape of what a node makes; statistics of a normalisation lie behind its rows."""
+    """The shape of what a node makes; statistics of a normalisation lie after its rows."""
     if node.tag != _NORM:
         return tuple(node.out_shape)
     *rows, _ = node.out_shape

@@ -1,6 +1,6 @@
 """Training steps of convolutional networks as ordering problems: forward, backward and SGD.
 
-Program order is forward, backward, then all updates, as `optimizer.step()` behind `loss.backward()` has it.
+Program order is forward, backward, then all updates, as `optimizer.step()` after `loss.backward()` has it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whole training steps made by hand, with the shapes of a transformer and of a residual conv net.
 
 They have what real captures have: saved activations, views, in-place activations, batch norm with running
-statistics, dropout masks, and optimizer updates behind the backward. Ops are named `toy.*` and have rows of their
+statistics, dropout masks, and optimizer updates after the backward. Ops are named `toy.*` and have rows of their
 own, so that nothing but numbers differs from a captured program. Seconds are those of a roofline of
 `FLOPS_PER_S` and `BYTES_PER_S`.
 """

@@ -101,7 +101,7 @@ class Ask:
         budget: what the step may use.
         strategy: `default` for the portfolio, or the name of one strategy.
         limits: time of the searches of all programs together, most of it for the steady one; work of each; seed.
-        atomic: keep updates behind everything that can fail.
+        atomic: keep updates after everything that can fail.
         interrupt: set it to get the best plan so far.
         rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
             that it can be, and rewrites of the usual step.

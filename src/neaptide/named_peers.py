@@ -26,7 +26,7 @@ EVICTION: Final = (
 )
 """Heuristics of eviction, simulated by one strategy."""
 
-WITH_STAYS: Final = ("pofo",)
+WITH_OFFLOADS: Final = ("pofo",)
 """Ways to choose what is recomputed and what waits on the host; their modules have `choose_offload` as well."""
 
 STRATEGIES: Final = (
@@ -39,7 +39,7 @@ STRATEGIES: Final = (
     "moccasin",
     "min_cut",
     "min_cut_ratios",
-    *WITH_STAYS,
+    *WITH_OFFLOADS,
     *EVICTION,
 )
 """Ways to choose what is recomputed."""
@@ -49,7 +49,7 @@ COMBINATIONS: Final = (TRANSFORM_ONLY, "transform_then_plan", "plan_then_transfo
 """Ways to look for parts and for a schedule one after the other."""
 
 MAGIS: Final = "magis"
-"""The search of MAGIS for parts, recomputations and stays on the host at once, over captured programs: `strategy` of the room of that name."""
+"""The search of MAGIS for parts, recomputations and offloads at once, over captured programs: `strategy` of the room of that name."""
 
 LISTS: Final = ("reverse_post_order", "xla_list", "xla_dfs", "xla_post_order", "forward_list")
 """Orders made at once, of `orders.lists`."""
@@ -111,7 +111,7 @@ GRID: Final = tuple(
 def peer(room: str, name: str) -> ModuleType:
     """The module of a peer.
 
-    It has `strategy` where the room is `passes`, `solve` where the room is `strategies` (and `choose_offload` for those in `WITH_STAYS`), `combinations` or `magis`;
+    It has `strategy` where the room is `passes`, `solve` where the room is `strategies` (and `choose_offload` for those in `WITH_OFFLOADS`), `combinations` or `magis`;
     `find_order` where it is `orders`; `find_layout` where it is `layouts`.
     """
     packages = _packages()

@@ -86,7 +86,7 @@ class PlanOptions(RewriteOptions, total=False):
 
     Attributes:
         device: name of a preset to plan for; costs are then estimated. None means this machine.
-        atomic: keep every update behind everything that can fail, so that a step that dies in its forward or
+        atomic: keep every update after everything that can fail, so that a step that dies in its forward or
             backward leaves the model as it was; the plan says what that costs.
         dynamic: dims that may vary, as for `compile_step`: one plan for all shapes in their ranges. The arguments are one
             of these shapes.

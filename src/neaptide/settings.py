@@ -242,7 +242,7 @@ _HELP: Final = {
     "verify": "Compare loss, gradients and parameters with eager; `compare` does it by default, `run` does not.",
     "strict": "A planned step that gives other bits than eager is an error, not a warning.",
     "eager": "Measure eager as well.",
-    "atomic": "Keep all updates behind the last operation that can fail.",
+    "atomic": "Keep all updates after the last operation that can fail.",
     "allow_nondeterministic": "Recompute operations too whose kernels give other bits on every run.",
     "numerics": "Numbers of the plan: bitwise (default) as eager's, or close: sums may be taken in another order.",
     "trials": "Plan N times around the limit, run the plans, and take the best that measured within it.",

@@ -27,7 +27,7 @@ def write_atomic(path: str | Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path to write to, with the suffix of the file; behind it, what was written is the file."""
+    """A path to write to, with the suffix of the file; after it, what was written is the file."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target

@@ -13,7 +13,7 @@ ROWS = 7
 
 
 def chain(*ops: str, phase: str = "forward") -> Graph:
-    """Operations one behind the other, on a few rows."""
+    """Operations one after the other, on a few rows."""
     builder = GraphBuilder("chain")
     value = builder.input("x", (ROWS, 4), kind=Kind.INPUT)
     for number, op in enumerate(ops):

@@ -114,7 +114,7 @@ def test_a_dim_of_the_graph_around_needs_a_value():
 
 
 def summing_graph():
-    """A body that makes a wide part of a sum early, and a wide value behind it."""
+    """A body that makes a wide part of a sum early, and a wide value after it."""
     body = GraphBuilder("body", toy_registry())
     rows = body.input("rows", (2, 2))
     grad, wide = mix(body, rows, to="grad: f32[100]"), mix(body, rows, to="wide: f32[90]")
@@ -127,7 +127,7 @@ def summing_graph():
 
 def test_a_part_dies_when_it_is_merged_and_a_sum_is_there_once():
     graph = summing_graph()
-    # At the highest step of a trip either the part of the sum is there, or what is made behind it: never both.
+    # At the highest step of a trip either the part of the sum is there, or what is made after it: never both.
     assert loop_workspaces(graph) == {0: 400}
     profile = memory_profile(graph, Schedule.program_order(graph))
     assert profile.peak_with_workspace_bytes == 48 + 48 + 400 + 400

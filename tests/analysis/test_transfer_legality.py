@@ -12,7 +12,7 @@ from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Segment
 from neaptide.ir.nodes import MergeMap, SliceMap
-from neaptide.ir.schedule import HostStay, Schedule, Step, StepKind
+from neaptide.ir.schedule import Offload, Schedule, Step, StepKind
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry
@@ -111,7 +111,7 @@ def test_what_leaves_and_returns_untouched_is_legal(text):
         ("0 1 2 3 4 5 store e 6 wait e", "the steps end while e is not back.*away"),
         ("0 1 2 3 4 5 store e 6", "the steps end while e is not back.*being stored"),
         ("0 1 2 3 4 store c wait c load c 5 6", "the steps end while c is not back.*being loaded"),
-        ("0 1 2 3 4 5 store e 6 wait e load e wait e", "cannot load e.*no operation comes behind"),
+        ("0 1 2 3 4 5 store e 6 wait e load e wait e", "cannot load e.*no operation comes after"),
         (
             "0 1 2 store a wait a 3 load a store c wait c 4 wait a 5 6",
             "cannot store c.*what leaves comes before",
@@ -216,8 +216,8 @@ def test_a_body_of_a_loop_stores_what_it_makes_within_a_trip_and_nothing_that_it
     )
     graph = b.finish()
     body = graph.nodes[0].regions[0].body
-    stay = HostStay(body.created_storages(body.nodes[0])[0], 0, 0, 0, 2, 3)
-    stored = Schedule.program_order(body).with_stays([stay])
+    offload = Offload(body.created_storages(body.nodes[0])[0], 0, 0, 0, 2, 3)
+    stored = Schedule.program_order(body).with_offloads([offload])
     check_schedule(body, stored, REGISTRY)
     check_schedule(
         graph, Schedule(Schedule.program_order(graph).steps, {0: Schedule.program_order(body)}), REGISTRY
@@ -226,10 +226,10 @@ def test_a_body_of_a_loop_stores_what_it_makes_within_a_trip_and_nothing_that_it
     check_schedule(graph, Schedule(outer, {0: stored}), REGISTRY)
     (handed,) = body.input_storages()[:1]
     for wrong, why in (
-        (HostStay(stay.storage, 0, 0, 0, 2, 4), "it is being loaded"),
-        (HostStay(handed, 0, 0, 0, 2, 4), "the loop hands it to its body"),
+        (Offload(offload.storage, 0, 0, 0, 2, 4), "it is being loaded"),
+        (Offload(handed, 0, 0, 0, 2, 4), "the loop hands it to its body"),
     ):
-        order = Schedule.program_order(body).with_stays([wrong])
+        order = Schedule.program_order(body).with_offloads([wrong])
         with pytest.raises(VerifyError, match="in the body of node 0") as raised:
             check_schedule(graph, Schedule(outer, {0: order}), REGISTRY)
         assert why in str(raised.value)
@@ -246,27 +246,27 @@ def test_bytes_follow_from_the_order_of_the_steps_alone():
 
 
 @given(st.data())
-def test_any_stay_that_is_legal_lowers_bytes_only_where_it_is_away(data):
+def test_any_offload_that_is_legal_lowers_bytes_only_where_it_is_away(data):
     graph = data.draw(graphs(min_nodes=2))
     plain = Schedule.program_order(graph)
     made = [s for n in graph.nodes for s in graph.created_storages(n)]
     if not made:
         return
     places = data.draw(st.lists(st.integers(0, len(graph.nodes)), min_size=4, max_size=4).map(sorted))
-    stay = HostStay(data.draw(st.sampled_from(made)), 0, *places)
+    offload = Offload(data.draw(st.sampled_from(made)), 0, *places)
     try:
-        schedule = plain.with_stays([stay])
+        schedule = plain.with_offloads([offload])
         check_schedule(graph, schedule, REGISTRY)
     except VerifyError:
         return
-    nbytes = graph.storages[stay.storage].nbytes.constant_value()
+    nbytes = graph.storages[offload.storage].nbytes.constant_value()
     before, after = memory_profile(graph, plain), memory_profile(graph, schedule)
     for position, (whole, held) in enumerate(zip(before.bytes_at, after.bytes_at, strict=True)):
-        assert whole - held == nbytes * (stay.gone_behind < position < stay.load_before)
+        assert whole - held == nbytes * (offload.gone_after < position < offload.load_before)
 
 
-def test_a_stay_must_leave_and_return_in_this_order_within_the_schedule():
+def test_an_offload_must_leave_and_return_in_this_order_within_the_schedule():
     graph, storages = program()
     for places in ((2, 1, 4, 5), (1, 4, 4, 5), (1, 2, 6, 5), (-1, 2, 4, 5), (1, 2, 4, 8)):
         with pytest.raises(VerifyError, match="cannot stay on the host at"):
-            Schedule.program_order(graph).with_stays([HostStay(storages["a"], 0, *places)])
+            Schedule.program_order(graph).with_offloads([Offload(storages["a"], 0, *places)])

@@ -1,4 +1,4 @@
-"""The numbers of a cost model as plain data: the same problems as by the model itself, also behind a pickle."""
+"""The numbers of a cost model as plain data: the same problems as by the model itself, also after a pickle."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_no_order_crosses_a_segment_and_every_other_order_is_left(data):
     order = data.draw(node_orders(graph))
     assert [segment_of[node] for node in order] == segment_of
     place = {node: position for position, node in enumerate(data.draw(node_orders(plain)))}
-    # Any order of the plain graph, its segments put one behind the other, is one of the graph in segments.
+    # Any order of the plain graph, its segments put one after the other, is one of the graph in segments.
     gathered = sorted(place, key=lambda node: (segment_of[node], place[node]))
     where = {node: position for position, node in enumerate(gathered)}
     assert all(

@@ -10,7 +10,7 @@ from example_counts import examples
 from layout_small import NINE, problem_of
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LayoutProblemError
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.from_order import order_buffers
 from neaptide.layout.from_schedule import OUTSIDE, RESIDENT, RESULTS, schedule_buffers
@@ -71,7 +71,7 @@ def test_every_instance_has_a_buffer_or_is_outside():
 
 def test_a_schedule_with_transfers_is_refused():
     graph = random_graph(5, 20)
-    schedule = Schedule.program_order(graph).with_stays([HostStay(3, 0, 1, 2, 4, 5)])
+    schedule = Schedule.program_order(graph).with_offloads([Offload(3, 0, 1, 2, 4, 5)])
     with pytest.raises(LayoutProblemError, match="no layout yet"):
         schedule_buffers(graph, schedule)
 

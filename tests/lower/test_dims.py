@@ -11,7 +11,7 @@ from loop_graphs import looped
 from neaptide.errors import LoweringError, SymbolicError, UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Named
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.dims import DimReader
 from neaptide.lower.places import Place, StepPlaces
@@ -165,8 +165,8 @@ def test_what_has_one_size_is_refused_beside_dims():
     place = StepPlaces((Place(0, "float32", (2,), (1,)),))
     with pytest.raises(LoweringError, match="an arena has one size, but this program takes B, T"):
         lower(graph, order, registry(), places={0: place})
-    stays = order.with_stays([HostStay(graph.created_storages(graph.nodes[0])[0], 0, 0, 0, 1, 1)])
-    with pytest.raises(LoweringError, match="a stay on the host has one size"):
-        lower(graph, stays, registry())
+    offloads = order.with_offloads([Offload(graph.created_storages(graph.nodes[0])[0], 0, 0, 0, 1, 1)])
+    with pytest.raises(LoweringError, match="an offload on the host has one size"):
+        lower(graph, offloads, registry())
     with pytest.raises(LoweringError, match="a constant of 2 numbers has a shape that changes"):
         lower(constants(1.0, 2.0), Schedule.program_order(constants(1.0, 2.0)), registry())

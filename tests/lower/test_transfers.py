@@ -18,7 +18,7 @@ from neaptide.copy_engines import file_copy_engine
 from neaptide.copy_engines.host_pool import HostCopy
 from neaptide.errors import LoweringError, TransferError, VerifyError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
@@ -30,8 +30,8 @@ from torch_programs import (
     check_run,
     random_order,
     random_program,
+    with_offloads,
     with_recomputation,
-    with_stays,
 )
 
 
@@ -45,12 +45,12 @@ def executable(graph, schedule):
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.data())
-def test_random_programs_with_repetitions_and_stays_on_the_host(data):
+def test_random_programs_with_repetitions_and_offloads(data):
     recorder, graph = random_program(data.draw)
     graph = as_state(graph) if data.draw(st.booleans()) else graph
     order = with_recomputation(data.draw, graph, random_order(data.draw, graph))
     chance = data.draw(st.randoms(use_true_random=False))
-    schedule = with_stays(graph, Schedule.from_nodes(graph, order), chance, tries=40)
+    schedule = with_offloads(graph, Schedule.from_nodes(graph, order), chance, tries=40)
     check_run(recorder, graph, schedule, executable(graph, schedule))
 
 
@@ -65,13 +65,13 @@ def chain():
     return recorder, recorder.finish([out])
 
 
-def stay_of(graph, *places):
-    return HostStay(graph.created_storages(graph.nodes[0])[0], 0, *places)
+def offload_of(graph, *places):
+    return Offload(graph.created_storages(graph.nodes[0])[0], 0, *places)
 
 
 def test_the_program_says_where_a_storage_leaves_and_returns():
     recorder, graph = chain()
-    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    schedule = Schedule.program_order(graph).with_offloads([offload_of(graph, 1, 2, 5, 6)])
     check_schedule(graph, schedule, registry())
     program = lower(graph, schedule, registry())
     lines = [line.strip() for line in program.source.splitlines()]
@@ -91,7 +91,7 @@ def test_storages_of_other_devices_are_not_stored_yet():
     _, graph = chain()
     storages = tuple(replace(storage, device="mps") for storage in graph.storages)
     elsewhere = replace(graph, storages=storages)
-    schedule = Schedule.program_order(elsewhere).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    schedule = Schedule.program_order(elsewhere).with_offloads([offload_of(graph, 1, 2, 5, 6)])
     with pytest.raises(LoweringError, match=r"is to be stored on the host from mps"):
         lower(elsewhere, schedule, registry())
 
@@ -109,7 +109,7 @@ def dying(graph, schedule, op, error):
 
 def test_a_run_that_dies_gives_back_what_it_kept_on_the_host():
     recorder, graph = chain()
-    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    schedule = Schedule.program_order(graph).with_offloads([offload_of(graph, 1, 2, 5, 6)])
     broken = dying(graph, schedule, "exp", RuntimeError("in the middle"))
     with pytest.raises(RuntimeError, match="in the middle"):
         broken.run(recorder.fresh_inputs())
@@ -124,7 +124,7 @@ def no_space(*_):
 @pytest.mark.parametrize(("access", "does"), [("write_piece", "storing"), ("read_piece", "loading")])
 def test_a_copy_that_fails_ends_the_run_with_its_inputs_as_they_were(monkeypatch, access, does):
     recorder, graph = chain()
-    schedule = Schedule.program_order(graph).with_stays([stay_of(graph, 1, 2, 5, 6)])
+    schedule = Schedule.program_order(graph).with_offloads([offload_of(graph, 1, 2, 5, 6)])
     runs = executable(graph, schedule)
     (given_input,) = recorder.fresh_inputs()
     expected = given_input.clone()
@@ -151,8 +151,8 @@ def state_step():
     y = recorder.call("aten.relu.default", x)
     graph = as_state(recorder.finish([recorder.call("aten.sum.default", y)]))
     storage = graph.values[next(v for v in graph.inputs if graph.values[v].name == "s")].storage
-    stays = [HostStay(storage, 0, 0, 0, 2, 2), HostStay(storage, 0, 2, 2, 4, 5)]
-    schedule = Schedule.program_order(graph).with_stays(stays)
+    offloads = [Offload(storage, 0, 0, 0, 2, 2), Offload(storage, 0, 2, 2, 4, 5)]
+    schedule = Schedule.program_order(graph).with_offloads(offloads)
     check_schedule(graph, schedule, registry())
     return recorder, graph, schedule
 
@@ -225,10 +225,10 @@ def test_state_that_nothing_takes_is_not_handed_over_and_does_not_wait():
     b.output(made[-1])
     graph = b.finish()
     order = Schedule.program_order(graph)
-    waits, stays = (
-        order.with_stays([HostStay(graph.values[value].storage, 0, 1, 2, 3, 4)]) for value in (used, unused)
+    waits, offloads = (
+        order.with_offloads([Offload(graph.values[value].storage, 0, 1, 2, 3, 4)]) for value in (used, unused)
     )
     check_schedule(graph, waits, registry())
     executable(graph, waits)
     with pytest.raises(VerifyError):
-        check_schedule(graph, stays, registry())
+        check_schedule(graph, offloads, registry())

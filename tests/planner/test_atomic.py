@@ -8,7 +8,7 @@ from frontends import steps
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import VerifyError
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import Offload
 from neaptide.ops import registry
 from neaptide.planner.atomic import atomic_step, check_atomic
 from neaptide.planner.objective import PlannedSequence
@@ -91,10 +91,10 @@ def test_an_order_that_is_not_atomic_is_found_out_and_so_is_a_storage_on_the_hos
     first, begins = min(atomic.updates), atomic.order.index(atomic.first_write)
     computing = next(n for n in reversed(range(problem.node_count)) if n not in atomic.updates)
     begun = [n for n in atomic.order if n not in atomic.updates and n != computing]
-    with pytest.raises(VerifyError, match=f"node {computing} runs behind"):
+    with pytest.raises(VerifyError, match=f"node {computing} runs after"):
         check_atomic(atomic, [*begun, *sorted(atomic.updates), computing])
-    with pytest.raises(VerifyError, match=f"node {first} runs behind"):
+    with pytest.raises(VerifyError, match=f"node {first} runs after"):
         check_atomic(atomic, [*atomic.order, first])
-    check_atomic(atomic, atomic.order, [HostStay(0, 0, 0, 0, begins, begins)])
-    with pytest.raises(VerifyError, match="on the host behind the first update"):
-        check_atomic(atomic, atomic.order, [HostStay(0, 0, 0, 0, begins, begins + 1)])
+    check_atomic(atomic, atomic.order, [Offload(0, 0, 0, 0, begins, begins)])
+    with pytest.raises(VerifyError, match="on the host after the first update"):
+        check_atomic(atomic, atomic.order, [Offload(0, 0, 0, 0, begins, begins + 1)])

@@ -34,7 +34,7 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.staying import with_stays
+from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.timeline import Links, simulate_timeline
 from neaptide.symbolic.size_expr import SizeExpr
 from together import together
@@ -46,7 +46,7 @@ LINKS = Links(Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.
 
 
 def wide_twice(b, rows, x, w, k, between):
-    """A wide value used before and behind `between`, which is wide itself: making it again saves half of the bytes."""
+    """A wide value used before and after `between`, which is wide itself: making it again saves half of the bytes."""
     (wide,) = b.node("aten.mm.default", x, w, outputs=[f"wide: f32[{rows}, {WIDE}]"])
     (first,) = b.node("aten.mm.default", wide, k, outputs=[f"first: f32[{rows}, 1]"])
     middle = between(first)
@@ -218,7 +218,7 @@ def test_a_graph_takes_what_is_left_where_its_loop_runs():
     assert first is second, "bodies that are alike are planned once"
 
 
-def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
+def test_a_body_has_the_room_that_offloads_leave_it():
     """What waits across a loop makes room for it, so nothing is made again in the body."""
     rows, pricing = 64, priced()
     b = GraphBuilder("across", REGISTRY)
@@ -238,14 +238,14 @@ def test_a_body_has_the_room_that_stays_on_the_host_leave_it():
     asked = GraphAsk(Budget(budget), host=HostSpace(2**20, *LINKS))
     found = BodyPlanner(pricing, LIMITS).around(graph, asked)
     program = found.program
-    (stay,) = program.stays
-    assert stay.gone_behind < program.sequence.index(loop) < stay.load_before
+    (offload,) = program.offloads
+    assert offload.gone_after < program.sequence.index(loop) < offload.load_before
     (order,) = program.bodies
     assert len(order.sequence) == len(set(order.sequence))
     assert program.predictions.peak_with_workspace_bytes <= budget
     assert program.predictions.seconds == pytest.approx(before.seconds)
     problem = pricing.problem(graph, found.schedule.bodies)
-    again = with_stays(Evaluator(problem, program.sequence), program.stays)
+    again = with_offloads(Evaluator(problem, program.sequence), program.offloads)
     assert again.peak == program.predictions.peak_with_workspace_bytes
     assert again.peak_host_bytes == program.predictions.host_bytes
 
@@ -344,8 +344,8 @@ def test_a_body_without_room_stores_in_each_trip(budget):
     pricing, found = planned(graph, budget)
     program = found.program
     (order,) = program.bodies
-    assert len(order.stays) == 1
-    assert not program.stays
+    assert len(order.offloads) == 1
+    assert not program.offloads
     made = program.predictions
     # The lowest peak is looked for up to a few percent.
     assert made.peak_with_workspace_bytes <= peak_of(graph) - EARLY_BYTES * (0.9 if budget.is_min else 1)
@@ -365,7 +365,7 @@ def test_a_body_that_may_not_store_makes_again(change):
     graph = idle_in_each_trip()
     _, found = planned(graph, Budget(peak_of(graph) - EARLY_BYTES), **change)
     (order,) = found.program.bodies
-    assert not order.stays
+    assert not order.offloads
     assert len(order.sequence) > len(set(order.sequence))
     assert found.program.predictions.host_bytes == 0
 
@@ -378,5 +378,5 @@ def test_copies_of_all_trips_are_weighed_against_making_again():
     seconds = again.program.predictions.seconds
     slow = Links(*(replace(link, latency_s=seconds / 3) for link in LINKS))
     _, found = planned(graph, budget, links=slow)
-    assert not found.program.bodies[0].stays
+    assert not found.program.bodies[0].offloads
     assert found.program.predictions.seconds == pytest.approx(seconds)

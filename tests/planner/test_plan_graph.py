@@ -150,10 +150,10 @@ def test_steps_moved_for_the_arena_get_the_bound_of_their_own_order_alone(graph,
     assert found.termination.bound <= found.termination.best == found.predictions.seconds
 
 
-def test_stays_on_the_host_are_planned_where_the_budget_of_the_host_has_room(graph):
+def test_offloads_are_planned_where_the_budget_of_the_host_has_room(graph):
     alone = plan(graph, Budget("85%")).program
     found = plan(graph, Budget("85%", host="1GiB"), host=HOST).program
-    assert found.stays
+    assert found.offloads
     assert found.predictions.peak_with_workspace_bytes <= alone.budget_bytes
     assert 0 < found.predictions.host_bytes <= 2**30
     assert len(found.sequence) == len(graph.nodes)
@@ -164,10 +164,10 @@ def test_stays_on_the_host_are_planned_where_the_budget_of_the_host_has_room(gra
     # Without room there, or with all bytes allowed, nothing is stored.
     for budget, nbytes in ((Budget("85%"), 0), (Budget("100%"), 2**30), (Budget("min"), 0)):
         found = plan(graph, budget, host=replace(HOST, nbytes=nbytes)).program
-        assert (found.stays, found.predictions.host_bytes) == ((), 0)
+        assert (found.offloads, found.predictions.host_bytes) == ((), 0)
 
 
-def test_the_search_leaves_time_to_the_choice_of_stays(graph, monkeypatch):
+def test_the_search_leaves_time_to_the_choice_of_offloads(graph, monkeypatch):
     """Also where it takes all of its own."""
     searched, chosen = [], []
 
@@ -189,13 +189,13 @@ def test_the_search_leaves_time_to_the_choice_of_stays(graph, monkeypatch):
     assert 500.0 < chosen[0] <= 1000.0
 
 
-def test_a_peer_with_stays_is_asked_for_by_name(graph):
+def test_a_peer_with_offloads_is_asked_for_by_name(graph):
     budget = Budget("85%", host="1GiB")
     found = plan(graph, budget, strategy="pofo", host=HOST).program
     assert found.strategy == "pofo"
     assert found.predictions.peak_with_workspace_bytes <= found.budget_bytes
     alone = plan(graph, Budget("85%"), strategy="pofo").program
-    assert (alone.strategy, alone.stays) == ("pofo", ())
+    assert (alone.strategy, alone.offloads) == ("pofo", ())
     assert alone.predictions.peak_with_workspace_bytes > alone.budget_bytes
 
 
@@ -203,14 +203,14 @@ def test_an_atomic_step_has_everything_back_before_its_first_update(graph):
     found = plan(graph, Budget("90%"), atomic=True, host=HOST).program
     whole = atomic_step(compile_problem(graph, REGISTRY), [s.nbytes.evaluate() for s in graph.storages])
     first = found.sequence.index(whole.first_write)
-    assert found.stays
-    assert all(stay.back_before <= first for stay in found.stays)
+    assert found.offloads
+    assert all(offload.back_before <= first for offload in found.offloads)
     assert found.predictions.peak_with_workspace_bytes <= found.budget_bytes
 
 
 @together("budget", [Budget("min"), Budget(latency="+5%"), Budget("min", latency="+20%")])
 @together("atomic", [False, True])
-def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, atomic):
+def test_the_lowest_peak_is_lower_with_offloads_that_take_no_time(graph, budget, atomic):
     alone = plan(graph, budget, atomic=atomic).program
     found = plan(graph, budget, atomic=atomic, host=HOST).program
     made, before = found.predictions, alone.predictions
@@ -218,8 +218,8 @@ def test_the_lowest_peak_is_lower_with_stays_that_take_no_time(graph, budget, at
     assert made.peak_with_workspace_bytes < before.peak_with_workspace_bytes or made.seconds <= before.seconds
     longest = budget.resolve_latency(made.baseline_seconds)
     assert longest is None or made.seconds <= longest
-    assert found.stays
-    assert "with stays on the host" in found.termination.detail
+    assert found.offloads
+    assert "with offloads" in found.termination.detail
     assert found.termination.best == made.peak_with_workspace_bytes
 
 

@@ -218,7 +218,7 @@ def run_to_the_end_or_not():
 
     def last(x):
         out = counting[1].layer(x).sigmoid()
-        counting[1].calls.add_(1)  # behind the last tensor that the backward asks for
+        counting[1].calls.add_(1)  # after the last tensor that the backward asks for
         return out
 
     def loss_of(x):

@@ -29,7 +29,7 @@ class Program:
 
 
 def descend(optimizer: Any, loss: Any, *, clears_first: bool = False) -> Any:
-    """What ends most steps: gradients are cleared behind the update, or in front of the backward pass."""
+    """What ends most steps: gradients are cleared after the update, or in front of the backward pass."""
     if clears_first:
         optimizer.zero_grad()
     loss.backward()

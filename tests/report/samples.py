@@ -1,6 +1,6 @@
 """Reports with made-up numbers."""
 
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import Offload
 from neaptide.outcome import Termination, TerminationReason
 from neaptide.plans import (
     BudgetRecord,
@@ -209,11 +209,11 @@ def copies():
     )
 
 
-def staying(**changes):
+def offloaded(**changes):
     """A program whose storages wait on the host."""
-    stays = tuple(HostStay(k, 0, k, k + 1, k + 20, k + 30) for k in range(3))
+    offloads = tuple(Offload(k, 0, k, k + 1, k + 20, k + 30) for k in range(3))
     made = predictions(host_bytes=14 * MIB, exposed_seconds=0.01)
-    return program(**{"stays": stays, "copies": copies(), "predictions": made, **changes})
+    return program(**{"offloads": offloads, "copies": copies(), "predictions": made, **changes})
 
 
 def plan(*programs, **changes):

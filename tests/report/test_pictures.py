@@ -120,7 +120,7 @@ def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
         curve_chart(CURVE, title="a curve"),
         range_chart(TWO_DIMS, title="two dims"),
         layout_chart(PROBLEM, PLACED, title="$x & _y"),
-        streams_chart(samples.staying()),
+        streams_chart(samples.offloaded()),
     ],
 )
 def test_every_picture_is_drawn_as_png(tmp_path, chart):
@@ -237,14 +237,14 @@ def test_letters_stand_where_buffers_lie():
 
 
 def test_in_flight_is_what_was_asked_for_and_is_not_done(golden):
-    made = Streams.of(samples.staying())
+    made = Streams.of(samples.offloaded())
     assert most(made.in_flight) == Level(0.12, 12 * MIB, 2)
     assert [level.nbytes // MIB for level in made.in_flight] == [8, 12, 4, 0, 2, 0, 8, 0, 4, 0, 2, 0]
     assert most(made.on_host) == Level(0.3, 14 * MIB, 3)
     assert made.on_host[-1] == Level(0.72, 0, 0)
     assert busy_seconds(made.out) == pytest.approx(0.14)
     assert made.waited == pytest.approx(0.01)
-    golden("report/plan_streams.txt", plan_text(samples.plan(samples.staying()), path="best.json") + "\n")
+    golden("report/plan_streams.txt", plan_text(samples.plan(samples.offloaded()), path="best.json") + "\n")
 
 
 def test_nothing_is_told_where_nothing_waits():

@@ -213,7 +213,7 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
         ("forward and backward along dim 0 of batch_0: 8 long, 300 MiB made in parts",),
         (
             TriedVariant("as it is", 226 * MIB, 0.79),
-            TriedVariant("what lies behind h3 in 2 parts", 90 * MIB, 0.8),
+            TriedVariant("what lies after h3 in 2 parts", 90 * MIB, 0.8),
         ),
         95 * MIB,
         tuple(f"forward and backward along dim {dim} of tokens: it is refused" for dim in range(8)),
@@ -222,7 +222,7 @@ def test_a_plan_says_which_regions_may_run_in_parts_and_what_was_planned():
     assert "along dim 5 of tokens: it is refused\n  - 2 more" in text
     assert "Regions that may run in parts:\n  - forward and backward along dim 0" in text
     assert "No plan with parts along their axes goes below 95.00 MiB, 25 % of the baseline." in text
-    assert "what lies behind h3 in 2 parts | " in text
+    assert "what lies after h3 in 2 parts | " in text
     told = one(parts=replace(record, regions_left_out=3))
     assert "Not looked at: 3 more regions with fewer bytes made in parts." in told
     text = one(parts=PartsRecord((), (TriedVariant("as it is", 226 * MIB, 0.79),), 120 * MIB))

@@ -28,7 +28,7 @@ def assert_equals_reference(graph, evaluator, workspace):
 
 @st.composite
 def sequences(draw, graph):
-    """A legal order with repetitions anywhere behind the first execution; versions are not looked at."""
+    """A legal order with repetitions anywhere after the first execution; versions are not looked at."""
     sequence = list(draw(node_orders(graph)))
     for node in draw(st.lists(st.sampled_from(sequence), max_size=6)) if sequence else []:
         sequence.insert(draw(st.integers(sequence.index(node) + 1, len(sequence))), node)
@@ -48,7 +48,7 @@ def test_bytes_equal_the_reference_on_any_sequence(data, scratch):
 
 @st.composite
 def changes(draw, evaluator):
-    """A random change; what it moves stays behind what it needs and before what needs it."""
+    """A random change; what it moves stays after what it needs and before what needs it."""
     problem = evaluator.problem
     kind = draw(st.sampled_from(["insert", "remove", "move"]))
     anchors = evaluator.anchors()

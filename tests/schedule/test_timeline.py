@@ -12,7 +12,7 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.cost.devices import DISK_BYTES_PER_S
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError, VerifyError
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import copy_links, simulate_timeline
 from neaptide_corpus.random_graphs import random_graph
@@ -23,10 +23,10 @@ from timeline_play import BACK, OUT, Tasks, run_events
 
 @st.composite
 def transferring(draw, graph):
-    """A legal schedule of a graph with some stays on the host."""
+    """A legal schedule of a graph with some offloads."""
     schedule = Schedule.program_order(graph)
     made = [s for node in graph.nodes for s in graph.created_storages(node)]
-    stays = []
+    offloads = []
     for storage in draw(st.lists(st.sampled_from(made), unique=True, max_size=5)) if made else []:
         creator = next(n.id for n in graph.nodes if storage in graph.created_storages(n))
         uses = [
@@ -39,13 +39,13 @@ def transferring(draw, graph):
             continue
         first, then = draw(st.sampled_from(gaps))
         gone, load = sorted(draw(st.tuples(st.integers(first, then - 1), st.integers(first + 1, then))))
-        stay = HostStay(storage, 0, draw(st.integers(first, gone)), gone, max(load, gone + 1), then)
+        offload = Offload(storage, 0, draw(st.integers(first, gone)), gone, max(load, gone + 1), then)
         try:
-            check_schedule(graph, schedule.with_stays([*stays, stay]), toy_registry())
+            check_schedule(graph, schedule.with_offloads([*offloads, offload]), toy_registry())
         except VerifyError:
             continue
-        stays.append(stay)
-    return schedule.with_stays(stays)
+        offloads.append(offload)
+    return schedule.with_offloads(offloads)
 
 
 @settings(max_examples=examples(300))
@@ -85,8 +85,8 @@ def test_a_copy_is_hidden_behind_operations_or_exposed_where_they_are_too_short(
         for s in graph.created_storages(n)
     }
     storage, (first, then) = next((s, (a, b)) for s, u in uses.items() for a, b in pairwise(u) if b > a + 2)
-    schedule = Schedule.program_order(graph).with_stays(
-        [HostStay(storage, 0, first, first + 1, first + 2, then)]
+    schedule = Schedule.program_order(graph).with_offloads(
+        [Offload(storage, 0, first, first + 1, first + 2, then)]
     )
     check_schedule(graph, schedule, toy_registry())
     nbytes = graph.storages[storage].nbytes.constant_value()

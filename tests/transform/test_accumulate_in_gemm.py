@@ -124,7 +124,7 @@ def test_what_is_written_into_before_the_sum_stays():
     product = recorder.call("aten.mm.default", a, b)
     x = recorder.call("aten.relu_.default", x)
     graph = recorder.finish([recorder.call("aten.add.Tensor", x, product)])
-    assert "behind the product" in refused(RULE, graph, last_of(graph, ADD))
+    assert "after the product" in refused(RULE, graph, last_of(graph, ADD))
 
 
 def test_a_batch_of_products_adds_as_well():

@@ -149,6 +149,6 @@ def test_the_first_piece_takes_the_others():
 
 
 def test_what_is_written_into_or_handed_back_stays():
-    for options, reason in (({"write": True}, "written into behind"), ({"output": True}, "handed back")):
+    for options, reason in (({"write": True}, "written into after"), ({"output": True}, "handed back")):
         _, graph = forward(**options)
         assert reason in refused(RULE, graph, joins(graph)[0].id)

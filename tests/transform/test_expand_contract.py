@@ -42,7 +42,7 @@ def plain_block():
 
 
 class Residual(nn.Module):
-    """Blocks of one kind, and logits; the first weights are shared by two blocks, or a norm is behind them, where asked for."""
+    """Blocks of one kind, and logits; the first weights are shared by two blocks, or a norm is after them, where asked for."""
 
     def __init__(self, block, *, shared=False, bare=False):
         super().__init__()
@@ -110,7 +110,7 @@ def test_in_any_number_of_parts_they_make_the_numbers_of_the_whole(name, rows):
     # Rows and tokens; of one row there is no axis but the tokens.
     assert {choice.length for choice in found} == {rows, TOKENS} - {1}
     for choice in found:
-        # Without a norm behind the last block its gradient comes flat, and no view of it has a dim of tokens.
+        # Without a norm after the last block its gradient comes flat, and no view of it has a dim of tokens.
         blocks = BLOCKS - (name == "bare" and rows > 1 and choice.length == TOKENS)
         assert len(choice.regions) == 2 * blocks
         for parts in {2, 3, choice.length}:
@@ -132,7 +132,7 @@ def test_tokens_are_split_although_rows_and_tokens_are_flattened_in_between():
 
 
 def random_group(graph, seed):
-    """Some nodes in front of some place, and users behind it."""
+    """Some nodes in front of some place, and users after it."""
     draw = random.Random(seed)
     place = draw.randrange(2, len(graph.nodes))
     nodes = sorted(draw.sample(range(place), min(place, draw.randrange(1, 12))))
@@ -275,7 +275,7 @@ def test_the_rest_of_the_step_can_be_split_beside_them_in_either_order():
             assert variant is not None, choices.refusals
             assert_close(run_measured(variant.graph, inputs), expected)
         assert len(variant.labels) == 2
-        # The last block may lie behind the place where the suffix begins.
+        # The last block may lie after the place where the suffix begins.
         assert sum(bool(node.regions) for node in variant.graph.nodes) > 2 * (BLOCKS - 1)
         assert peak(variant.graph) < peak(graph)
         again = replay(graph, registry(), variant.rewrites, RULES)

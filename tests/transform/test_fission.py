@@ -147,7 +147,7 @@ def test_a_result_may_be_overwritten_behind_the_loop():
 
 
 REFUSALS = [
-    # lines behind EXP, outputs, region, sums, why
+    # lines after EXP, outputs, region, sums, why
     (
         [MUL, "%c: f32[7, 4] = toy.mul(%b) reads(@b)"],
         ["c"],

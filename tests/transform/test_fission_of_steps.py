@@ -32,7 +32,7 @@ BATCH, ROWS, TOKENS, WORDS = 7, 50, 33, 101
 
 
 def mlp_step():
-    """A step over 7 examples of 50 rows, flattened on the way; the mean loss is a sum and a division behind it."""
+    """A step over 7 examples of 50 rows, flattened on the way; the mean loss is a sum and a division after it."""
     model = nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 

@@ -122,7 +122,7 @@ def test_joins_lie_in_the_order_of_their_copy(op, dim):
 
 
 def casts(*dtypes, dtype=torch.float32, views=True):
-    """One cast behind another of the transposed, the last one dense."""
+    """One cast after another of the transposed, the last one dense."""
     recorder = Recorder()
     value = recorder.call("aten.exp.default", recorder.input(torch.randn(3, 4, dtype=dtype), "a"))
     for name in dtypes:

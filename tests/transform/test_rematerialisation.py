@@ -34,7 +34,7 @@ def some_group(draw, graph):
 
 
 def made_once(edited, group):
-    """The rewrites that join each node of a group and its copy, one behind the other, and what they make."""
+    """The rewrites that join each node of a group and its copy, one after the other, and what they make."""
     copies = [new for new, old in enumerate(edited.node_of) if old < 0]
     here, rewrites = Edited.unchanged(edited.graph), []
     for node, copy in zip(group.nodes, copies, strict=True):

@@ -1,4 +1,4 @@
-"""Rewrites as data: replayed one behind the other, refused with one sentence when they do not fit."""
+"""Rewrites as data: replayed one after the other, refused with one sentence when they do not fit."""
 
 from dataclasses import replace
 

@@ -63,7 +63,7 @@ def test_regions_end_where_the_whole_axis_is_needed():
     norm = next(node.id for node in graph.nodes if "group_norm" in node.op)
     assert all(max(made.members) < norm for made in found)
     longest = {made.origin[1]: made for made in found if made.length in (8, 6)}
-    # Four rows of the image for one behind the pool; its convolution reads one more on each side.
+    # Four rows of the image for one after the pool; its convolution reads one more on each side.
     image = next(v for v in graph.inputs if graph.values[v].name == "batch_0")
     assert {dim: made.scales[image] for dim, made in longest.items()} == {HEIGHT: 4, WIDTH: 4}
 

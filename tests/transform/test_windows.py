@@ -102,7 +102,7 @@ def layers(draw, channels):
 
 
 class Chain(nn.Module):
-    """Layers one behind another, and what the first makes added where it is as high as what the last but one makes."""
+    """Layers one after another, and what the first makes added where it is as high as what the last but one makes."""
 
     def __init__(self, parts):
         super().__init__()

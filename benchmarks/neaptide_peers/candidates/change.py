@@ -20,7 +20,7 @@ _NONE: dict[int, bool] = {}
 class Change:
     """An edited graph beside the one that stands. Ids are those of the edited graph unless they are called old.
 
-    Values go by one name in both graphs: the old id, or for new ones their id behind all old ones.
+    Values go by one name in both graphs: the old id, or for new ones their id after all old ones.
 
     Attributes:
         standing: the graph before.

@@ -147,7 +147,7 @@ class _Judgement:
                     raise NotLegalError(f"node {node} would run before what it needs is made")
             for value in change.graph.nodes[node].outputs:
                 if any(first(user) < first(node) for user in change.users(value)):
-                    raise NotLegalError(f"node {node} would run behind a node that needs it")
+                    raise NotLegalError(f"node {node} would run after a node that needs it")
 
     def _check_chains(self) -> None:
         """Links of a random stream, a process group or the host run in program order."""

@@ -11,7 +11,7 @@ class Places:
     """Moments of the executions of a changed graph, as integers that rise along the sequence.
 
     Nodes that keep their place run where they ran. The others run directly before the first node that needs them, or
-    behind the last that they need where none does; inside their segment, several of one place in program order.
+    after the last that they need where none does; inside their segment, several of one place in program order.
 
     Attributes:
         gaps: of the nodes with a new place, the position in the old sequence that they run before, and the node;

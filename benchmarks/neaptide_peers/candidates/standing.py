@@ -29,7 +29,7 @@ class Standing:
         evaluator: of the sequence; not to be changed.
         sequence: node ids in running order.
         runs: by node, the positions of its executions, ascending.
-        traffic: by position, bytes allocated, bytes freed behind it, and workspace: three rows.
+        traffic: by position, bytes allocated, bytes freed after it, and workspace: three rows.
         seconds: by position.
         users: by value, the nodes that name it as an input.
         exact_seconds: floats whose sum, rounded once, is that of `seconds`; few.

@@ -104,12 +104,12 @@ class Combining:
         schedule = judge_program(program, graph, step, pricing.registry, binding=pricing.binding)
         return GraphPlan(program, schedule)
 
-    def plan_with_stays(self, variant: Variant, stored: OffloadPlan, bodies: Bodies) -> GraphPlan:
-        """The same with stays on the host.
+    def plan_with_offloads(self, variant: Variant, stored: OffloadPlan, bodies: Bodies) -> GraphPlan:
+        """The same with offloads.
 
         Args:
             variant: what is run.
-            stored: the sequence and its stays.
+            stored: the sequence and its offloads.
             bodies: orders of the bodies of its loops; program order for those without one.
 
         Raises:
@@ -121,4 +121,4 @@ class Combining:
         outcome = Outcome(stored.planned, ended)
         planning = GraphPlanning(variant.graph, self.exact(variant.graph), asked)
         planning.check(stored.planned.sequence)
-        return planning.ended(outcome, stored if stored.stays else None)
+        return planning.ended(outcome, stored if stored.offloads else None)

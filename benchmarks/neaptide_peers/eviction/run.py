@@ -37,7 +37,7 @@ class EvictionTotals:
         peak_bytes: most bytes at any execution, with what the caller owns, and with workspace.
         evicted: units that were evicted while they were still needed.
         executions: of nodes, repetitions included.
-        gave_up: nothing was evicted any more behind too many executions.
+        gave_up: nothing was evicted any more after too many executions.
     """
 
     peak_bytes: int
@@ -223,7 +223,7 @@ class EvictionRun:
         return locked
 
     def _unlock(self, units: Sequence[int]) -> None:
-        """Let units be evicted again; what was made for another's sake goes once the node behind it has run."""
+        """Let units be evicted again; what was made for another's sake goes once the node after it has run."""
         state = self._state
         for unit in units:
             state.locks[unit] -= 1

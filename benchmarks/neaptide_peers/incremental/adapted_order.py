@@ -16,13 +16,13 @@ def adapted_order(problem: OrderProblem, old_order: Sequence[int], *, early: boo
     """A legal order of the edited problem close to the old one.
 
     An op keeps its place as far as dependencies let it; a new op goes to the place of the first op that needs it,
-    or right behind the last that it needs when none does.
+    or right after the last that it needs when none does.
 
     Args:
         problem: after the edit.
         old_order: ops of `problem` that were there before, in the order they had; ops that are not in it are new. It
             may break dependencies that the edit has brought.
-        early: a new op goes right behind the last that it needs, where it needs any.
+        early: a new op goes right after the last that it needs, where it needs any.
 
     Raises:
         VerifyError: `old_order` names an op twice or one that is not there.

@@ -16,7 +16,7 @@ def carried_bound(
     Take any order of the edited problem and leave out the new ops: where every dependency between old ops still
     holds, an order of the old problem remains. A storage that lost accesses may die earlier than it did, so each
     hill is at most the bytes of such storages below the old one; an edit that only adds lowers nothing and the
-    bound stays as it is. Storages keep their indices, new ones come behind them.
+    bound stays as it is. Storages keep their indices, new ones come after them.
 
     Args:
         old: before the edit.

@@ -13,7 +13,7 @@ from neaptide.schedule.order.problem import OrderOp, OrderProblem
 class Edit:
     """An edited problem, and what became of the ops before.
 
-    Storages that were there keep their indices; new ones come behind them, and those that fall out of use stay without
+    Storages that were there keep their indices; new ones come after them, and those that fall out of use stay without
     accessors.
 
     Attributes:
@@ -31,7 +31,7 @@ def edit_of(before: OrderProblem, after: OrderProblem, edited: Edited) -> Edit:
     """The edit of a graph as one of its ordering problem. O(size).
 
     Args:
-        before: of the graph that was edited; op k is node k, and storage k is storage k. Storages behind those of the
+        before: of the graph that was edited; op k is node k, and storage k is storage k. Storages after those of the
             graph are in both problems.
         after: of the edited graph, made in the same way.
         edited: what it became.
@@ -83,7 +83,7 @@ def _does_as_before(old: OrderOp, new: OrderOp) -> bool:
 def displaced(edited: Edited) -> tuple[int, ...]:
     """Touched nodes that are new, or that no longer stand between the neighbours that they had. O(touched nodes)."""
     found = []
-    last, end = -1, 0  # the old id behind which a node must come, and one past the run of touched nodes
+    last, end = -1, 0  # the old id after which a node must come, and one past the run of touched nodes
     runs = _runs(edited.touched)
     for node in edited.touched:
         if node >= end:

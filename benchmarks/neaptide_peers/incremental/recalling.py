@@ -14,7 +14,7 @@ from neaptide.schedule.order.search.lattice import Lattice, Ready, SearchState, 
 Recall: TypeAlias = Callable[[int, int], int]
 """From the ops left in a state and its bytes to a bound of the hills on every way on from it; 0 knows nothing."""
 
-_Trail: TypeAlias = tuple[Any, tuple[int, ...]] | None  # ops placed last, behind those before
+_Trail: TypeAlias = tuple[Any, tuple[int, ...]] | None  # ops placed last, after those before
 
 
 class RecallingSearch:

@@ -22,7 +22,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.variants.estimate import PartCosts
 from neaptide.schedule.problem import StepProblem
 from neaptide_peers.magis.flat_step import FlatStep, View
-from neaptide_peers.magis.stays import Copying
+from neaptide_peers.magis.offloads import Copying
 
 _COPY_OF_SUM: Final = 2.0 / 3.0  # passes over a byte that is copied, of those over one that is added
 

@@ -14,7 +14,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
@@ -34,7 +34,7 @@ class CarriedOut:
     Attributes:
         edited: the step with its regions in parts as loops.
         rewrites: that made it.
-        schedule: with recomputations and stays.
+        schedule: with recomputations and offloads.
         standing: by node of the graph, the node of the step that it is, of a loop the last member of its region; -1 for
             others.
     """
@@ -62,11 +62,11 @@ def carry_out(step: RecordedStep, tree: FTree, state: State) -> CarriedOut:
         RewriteError: a region cannot run in parts after all.
     """
     made = carry_out_moves(step.graph, step.registry, tree, state)
-    return replace(made, schedule=_with_stays(step, tree, state, made.graph, made.schedule))
+    return replace(made, schedule=_with_offloads(step, tree, state, made.graph, made.schedule))
 
 
 def carry_out_moves(graph: Graph, registry: OpRegistry, tree: FTree, state: State) -> CarriedOut:
-    """The graph and the schedule of a state without stays on the host. O(regions in parts times size).
+    """The graph and the schedule of a state without offloads. O(regions in parts times size).
 
     Args:
         graph: of the step.
@@ -226,23 +226,27 @@ def _sequence(graph: Graph, standing: Sequence[int], wanted: Mapping[int, Sequen
     return sequence
 
 
-def _with_stays(step: RecordedStep, tree: FTree, state: State, graph: Graph, schedule: Schedule) -> Schedule:
-    """The schedule with the stays on the host of a state."""
+def _with_offloads(
+    step: RecordedStep, tree: FTree, state: State, graph: Graph, schedule: Schedule
+) -> Schedule:
+    """The schedule with the offloads of a state."""
     value_of = {value.name: value for value in graph.values}
     running = [graph.nodes[one.target] for one in schedule.node_steps()]
     made = []
-    for stay in Simulator(recorded_flat_step(step), tree).stays(state):
-        storage = value_of[step.graph.values[stay.tensor].name].storage
+    for offload in Simulator(recorded_flat_step(step), tree).offloads(state):
+        storage = value_of[step.graph.values[offload.tensor].name].storage
         assert storage is not None
-        creations = sum(storage in graph.created_storages(node) for node in running[: stay.store_behind + 1])
+        creations = sum(
+            storage in graph.created_storages(node) for node in running[: offload.store_after + 1]
+        )
         made.append(
-            HostStay(
+            Offload(
                 storage,
                 creations - 1,
-                stay.store_behind,
-                stay.gone_behind,
-                stay.load_before,
-                stay.needed,
+                offload.store_after,
+                offload.gone_after,
+                offload.load_before,
+                offload.needed,
             )
         )
-    return schedule.with_stays(made) if made else schedule
+    return schedule.with_offloads(made) if made else schedule

@@ -13,7 +13,7 @@ def executions_problem(step: StepProblem, sequence: Sequence[int]) -> OrderProbl
 
     Each instance of a storage is a storage of its own, whose accessors are the executions that touch it. In every order
     of the problem each execution sees the instances that it sees in the sequence, at the same version: a value that is
-    bound anew keeps its place between those that use it before and behind, and executions of one node keep their order.
+    bound anew keeps its place between those that use it before and after, and executions of one node keep their order.
     Peaks equal those of `schedule.evaluate.Evaluator`.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from neaptide.ir.axes import Along
-from neaptide_peers.magis.stays import Copying
+from neaptide_peers.magis.offloads import Copying
 
 
 class Counting(Protocol):

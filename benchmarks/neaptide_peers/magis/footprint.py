@@ -138,7 +138,7 @@ class _Play:
         self.all.append(self.there[value])
 
     def _copy(self, step: Step) -> None:
-        """A copy begins when the engine is free; behind the wait for one to the host its bytes are gone."""
+        """A copy begins when the engine is free; after the wait for one to the host its bytes are gone."""
         key = (step.target, step.occurrence)
         if step.kind is StepKind.WAIT:
             is_store, done = self.under_way.pop(key)

@@ -1,4 +1,4 @@
-"""The states one rewrite away: moves of the F-tree, recomputations and stays on the host, and their inverses.
+"""The states one rewrite away: moves of the F-tree, recomputations and offloads, and their inverses.
 
 Chen et al., MAGIS (ASPLOS 2024), sections 4 and 5, as released (`SwapRematMutator`): only tensors that are there at the
 peak and idle then are recomputed or stored, and all later uses of a part go to what comes back.
@@ -57,7 +57,7 @@ def _may_go_away(simulator: Simulator, state: State, alive: Alive) -> bool:
 
 
 def _without_torn(simulator: Simulator, state: State) -> State:
-    """The state without recomputations and stays that the border of a region has come to divide."""
+    """The state without recomputations and offloads that the border of a region has come to divide."""
     chosen = dict(state.parts)
     lasts = {max(simulator.tree.regions[k].members) for k in chosen}
     for node, user in sorted(state.again):

@@ -12,8 +12,8 @@ from neaptide.ir.registry import Call
 from neaptide_corpus.recorded_ops import UPDATE, moved_values
 from neaptide_corpus.recorded_steps import RecordedStep
 from neaptide_peers.magis.flat_step import FlatStep
+from neaptide_peers.magis.offloads import Copying
 from neaptide_peers.magis.seconds import CALL_S, FREE, FREE_S, LINK_BYTES_PER_S, roofline_seconds
-from neaptide_peers.magis.stays import Copying
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _before(
 
 
 def _again_until(graph: Graph, users: list[list[int]], updates: Mapping[int, int]) -> tuple[int, ...]:
-    """An operand may have been updated behind the last of its other readers."""
+    """An operand may have been updated after the last of its other readers."""
     overwritten: dict[int, int] = {}
     for update, value in updates.items():
         last = max((other for other in users[value] if other != update), default=-1)

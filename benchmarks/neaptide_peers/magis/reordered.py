@@ -101,7 +101,7 @@ class Reordering:
 
 
 def beside(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """How many ops may run before or behind each, whichever is wanted: MAGIS's nw.
+    """How many ops may run before or after each, whichever is wanted: MAGIS's nw.
 
     Args:
         before: by op, the set of all that must run before it.

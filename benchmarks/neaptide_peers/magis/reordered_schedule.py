@@ -15,7 +15,7 @@ from neaptide_peers.magis.reordered import Reordering
 
 
 def reordered_schedule(carried: CarriedOut, pricing: Pricing, reordering: Reordering) -> Schedule:
-    """The schedule of a state without stays on the host, ordered anew; never with a higher peak, workspace included.
+    """The schedule of a state without offloads, ordered anew; never with a higher peak, workspace included.
 
     What its moves changed are the nodes that they made or touched, those that run again, and those in front of which
     they do. The body of a loop is new as a whole.

@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 
 from neaptide.errors import RewriteError
-from neaptide.schedule.staying import bytes_on_host
+from neaptide.schedule.offloaded import bytes_on_host
 from neaptide_peers.magis.f_tree import FTree
 from neaptide_peers.magis.f_tree_moves import Parts
 from neaptide_peers.magis.flat_step import FlatStep
+from neaptide_peers.magis.offloads import SimulatedOffload, offload_between, seconds_with_copies
 from neaptide_peers.magis.order import level_items
 from neaptide_peers.magis.state import Again, State
-from neaptide_peers.magis.stays import Stay, seconds_with_copies, stay_between
 from neaptide_peers.magis.views_again import views_again
 
 ROOT: Final = -1
@@ -94,15 +94,15 @@ class Simulator:
         """What a state takes. O(items of the levels that have changed).
 
         Raises:
-            RewriteError: regions wait for one another, or the host has no room for the stays.
+            RewriteError: regions wait for one another, or the host has no room for the offloads.
         """
         return _Level(self, state, ROOT).play()
 
-    def stays(self, state: State) -> list[Stay]:
-        """The stays on the host of a state, by steps of the whole."""
+    def offloads(self, state: State) -> list[SimulatedOffload]:
+        """The offloads of a state, by steps of the whole."""
         level = _Level(self, state, ROOT)
         level.play()
-        return level.stays(level.starts)
+        return level.offloads(level.starts)
 
     def within(self, state: State, region: int) -> Simulated:
         """What one part of a region takes."""
@@ -240,7 +240,7 @@ class _Level:
         inner: Mapping[int, int],
         again: Mapping[int, Sequence[int]],
     ) -> list[int]:
-        """Views that run again behind a node that runs again in front of an item."""
+        """Views that run again after a node that runs again in front of an item."""
         later = {n for user, nodes in again.items() if place[user] >= position for n in nodes}
         return views_again(
             self.flat.views[node],
@@ -282,13 +282,13 @@ class _Level:
         seconds = starts[-1]
         spans = [(i.begin, i.end, i.nbytes) for i in self.all]
         if self.level == ROOT and self.state.away and self.flat.copying is not None:
-            stays = self.stays(starts)
-            self._check_room(stays, self.flat.copying.nbytes)
-            for stay in stays:
-                begin, end, nbytes = spans[stay.instance]
-                spans[stay.instance] = (begin, stay.gone_behind, nbytes)
-                spans.append((stay.load_before, end, nbytes))
-            seconds = seconds_with_copies(starts, stays, has_one_engine=self.flat.copying.has_one_engine)
+            offloads = self.offloads(starts)
+            self._check_room(offloads, self.flat.copying.nbytes)
+            for offload in offloads:
+                begin, end, nbytes = spans[offload.instance]
+                spans[offload.instance] = (begin, offload.gone_after, nbytes)
+                spans.append((offload.load_before, end, nbytes))
+            seconds = seconds_with_copies(starts, offloads, has_one_engine=self.flat.copying.has_one_engine)
         changes = [0] * (len(inside) + 1)
         for begin, end, nbytes in spans:
             changes[begin] += nbytes
@@ -303,8 +303,8 @@ class _Level:
         part = inside[at] if inside else None
         return Simulated(max(most, 0), seconds, (*self._idle(at), *(() if part is None else part.alive)))
 
-    def stays(self, starts: list[float]) -> list[Stay]:
-        """Stays on the host that free bytes; of an instance one at most."""
+    def offloads(self, starts: list[float]) -> list[SimulatedOffload]:
+        """Offloads that free bytes; of an instance one at most."""
         copying = self.flat.copying
         if copying is None:
             return []
@@ -316,7 +316,7 @@ class _Level:
                     continue
                 if any(before < border < needed for border in borders):
                     continue
-                made = stay_between(
+                made = offload_between(
                     index, instance.tensor, instance.nbytes, before, needed, starts, copying.out, copying.back
                 )
                 if made is not None:
@@ -328,16 +328,16 @@ class _Level:
         """Where each later segment begins."""
         return [next(p for p, node in enumerate(self.standing) if node >= border) for border in borders]
 
-    def _check_room(self, stays: Sequence[Stay], nbytes: int | None) -> None:
+    def _check_room(self, offloads: Sequence[SimulatedOffload], nbytes: int | None) -> None:
         if nbytes is None:
             return
-        spans = ((stay.store_behind, stay.needed, stay.nbytes) for stay in stays)
+        spans = ((offload.store_after, offload.needed, offload.nbytes) for offload in offloads)
         needed = int(bytes_on_host(spans, np.zeros(len(self.standing), dtype=np.int64)).max(initial=0))
         if needed > nbytes:
-            raise RewriteError(f"the host has no room for stays of {needed} bytes at once")
+            raise RewriteError(f"the host has no room for offloads of {needed} bytes at once")
 
     def _idle(self, at: int) -> Iterator[Alive]:
-        """Tensors that are there at a step that neither makes nor uses them, and are used behind it."""
+        """Tensors that are there at a step that neither makes nor uses them, and are used after it."""
         for instance in self.all:
             later = [use for use in instance.uses if use > at]
             if instance.begin < at <= instance.end and later and at not in instance.uses:

@@ -25,7 +25,7 @@ class State:
     Attributes:
         parts: regions of the F-tree that run in parts.
         again: recomputations.
-        away: stays on the host, of tensors outside all regions.
+        away: offloads, of tensors outside all regions.
         digest: of all that, the same in every process; changes take O(1) for each entry that comes or goes.
     """
 
@@ -44,7 +44,7 @@ class State:
         return replace(self, again=self.again ^ {entry}, digest=self._toggled("again", {entry}))
 
     def toggled_away(self, entry: Away) -> State:
-        """The state with a stay on the host more, or less where it was there."""
+        """The state with an offload on the host more, or less where it was there."""
         return replace(self, away=self.away ^ {entry}, digest=self._toggled("away", {entry}))
 
     def _toggled(self, kind: str, entries: set[tuple[int, int]]) -> int:

@@ -38,11 +38,11 @@ from neaptide_peers.magis.captured_flat import captured_flat_step
 from neaptide_peers.magis.carry_out import carry_out_moves
 from neaptide_peers.magis.f_tree import FTree, f_tree
 from neaptide_peers.magis.f_tree_moves import each_alone
+from neaptide_peers.magis.offloads_in_program import OffloadedProgram
 from neaptide_peers.magis.reordered import Reordering
 from neaptide_peers.magis.reordered_schedule import reordered_schedule
 from neaptide_peers.magis.simulate import Simulator
 from neaptide_peers.magis.state import State
-from neaptide_peers.magis.stays_in_program import StayingProgram
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ def solve(made: Combining) -> VariantPlan:
             search.dropped,
         )
     best = carrying.best
-    if best.stored.stays:
-        plan = made.plan_with_stays(best.variant, best.stored, best.schedule.bodies)
+    if best.stored.offloads:
+        plan = made.plan_with_offloads(best.variant, best.stored, best.schedule.bodies)
     else:
         plan = made.plan_of(best.variant, best.counted.sequence, best.counted.strategy, best.schedule.bodies)
     return made.answer(best.variant, plan, best.label)
@@ -94,7 +94,7 @@ class JudgedState:
         label: what was done, in words.
         variant: its graph.
         schedule: of it.
-        stored: its sequence and its stays on the host, counted.
+        stored: its sequence and its offloads, counted.
     """
 
     label: str
@@ -178,9 +178,11 @@ class Carrying:
         stored = OffloadPlan(PlannedSequence.of(evaluator, NAME))
         host = made.asked(edited).host if state.away else None
         if host is not None:
-            stored = StayingProgram(self.begun.graph, carried, evaluator, host).with_stays(state.away, NAME)
+            stored = OffloadedProgram(self.begun.graph, carried, evaluator, host).with_offloads(
+                state.away, NAME
+            )
             self._check_peak(problem, stored.planned)
-            schedule = schedule.with_stays(stored.stays)
+            schedule = schedule.with_offloads(stored.offloads)
             check_schedule(edited.graph, schedule, pricing.registry)
         rewrites = (*self.begun.rewrites, *carried.rewrites)
         variant = Variant((Decision(label),), rewrites, edited)
@@ -205,5 +207,5 @@ class Carrying:
         regions = self.tree.regions
         parts = [f"{len(regions[k].members)} operations in {n} parts" for k, n in state.parts]
         again = [f"{len(state.again)} recomputations"] if state.again else []
-        away = [f"{len(state.away)} stays on the host"] if state.away else []
+        away = [f"{len(state.away)} offloads"] if state.away else []
         return ", ".join((*parts, *again, *away)) or "as it is"

@@ -1,4 +1,4 @@
-"""Which views run again behind a recomputation: those through which somebody later needs what it makes.
+"""Which views run again after a recomputation: those through which somebody later needs what it makes.
 
 A name means what its node made last. What a view showed before the recomputation stays the old tensor, so a later user of the
 view would keep that alive.
@@ -19,7 +19,7 @@ def views_again(
     Args:
         views: of what runs again, ascending.
         is_before: whether a node has run when the recomputation runs.
-        is_later: whether a node runs behind that, for the first time or again.
+        is_later: whether a node runs after that, for the first time or again.
     """
     wanted: list[int] = []
     for view in reversed(views):

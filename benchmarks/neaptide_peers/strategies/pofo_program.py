@@ -190,7 +190,7 @@ class OffloadProgram:
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """For each label, least seconds recomputed by blocks of which nothing is held, bytes waited for, and slots.
 
-        What is to be there behind it may be loaded later, which takes seconds and leaves room.
+        What is to be there after it may be loaded later, which takes seconds and leaves room.
         """
         table, slot = self.again.seconds_again(block, end - 1), self.again.slot_bytes
         is_new = np.append(True, table[1:] != table[:-1])

@@ -1,7 +1,7 @@
 """Binomial checkpointing (Griewank and Walther 2000, Revolve) on the blocks of a step, taken as equal.
 
 With c places for what enters a block, l blocks are reversed with the least number of blocks run again: place one
-j blocks ahead, reverse what lies behind it with one place less, then the first j with all of them. The number of
+j blocks ahead, reverse what lies after it with one place less, then the first j with all of them. The number of
 places is searched; the simulated peak decides.
 """
 

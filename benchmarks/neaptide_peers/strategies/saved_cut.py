@@ -50,7 +50,7 @@ def saved_units(forward: ForwardUnits, banned: Collection[int]) -> frozenset[int
 
 
 def worth_saving(forward: ForwardUnits, units: Collection[int], budget_bytes: int) -> frozenset[int]:
-    """Of some units those that save most seconds within some bytes: the 0/1 knapsack behind `activation_memory_budget`."""
+    """Of some units those that save most seconds within some bytes: the 0/1 knapsack after `activation_memory_budget`."""
     ordered = sorted(units)
     if not ordered:
         return frozenset()

@@ -20,7 +20,7 @@ def conclude(
     *,
     first_fit: bool = False,
 ) -> Outcome[PlannedSequence]:
-    """The best of some retention tables and of the start; with `first_fit`, none is tried behind one that fits."""
+    """The best of some retention tables and of the start; with `first_fit`, none is tried after one that fits."""
     best = best_of(problem, forward, tables, guard, name, first_fit=first_fit)
     return guard.finish(best, best=best.seconds, detail=detail)
 

@@ -29,7 +29,7 @@ def dominant(region: OrderProblem, oracle: Oracle) -> list[Segment]:
 
     A *probe* joins the problem: an op free to run anywhere that needs so much workspace, or leaves one byte behind
     or takes one away, that where a best order puts it tells the lowest downset that is wanted. First the lowest of
-    all, S0. Behind it, again and again, the lowest downset from which less is needed than from the present one; before
+    all, S0. After it, again and again, the lowest downset from which less is needed than from the present one; before
     it the mirror image. About two to four calls per segment.
 
     Args:

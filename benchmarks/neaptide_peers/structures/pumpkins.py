@@ -60,12 +60,12 @@ class PumpkinOrder:
 
 @dataclass(frozen=True, slots=True)
 class WholePumpkin:
-    """A problem that is a pumpkin with a run of ops before it and one behind it.
+    """A problem that is a pumpkin with a run of ops before it and one after it.
 
     Attributes:
         before: ops up to the source, in order.
         pumpkin: the chains; `ops` of a step are ops of the problem.
-        behind: ops from the sink on, in order.
+        after: ops from the sink on, in order.
     """
 
     before: tuple[int, ...]
@@ -99,7 +99,7 @@ def pumpkin_of(problem: OrderProblem) -> WholePumpkin:
     ends = {*before, *behind}
     for op, (earlier, later) in enumerate(zip(steps.predecessors, after, strict=True)):
         if op not in ends and (len(earlier) != 1 or len(later) > 1):
-            raise Refusal(f"op {names[op]} has several ops before it or behind it: it is in no chain")
+            raise Refusal(f"op {names[op]} has several ops before it or after it: it is in no chain")
     for coupling in steps.couplings:
         if list(coupling.ops) != heads:
             raise Refusal(
@@ -234,16 +234,16 @@ def _splits(pumpkin: Pumpkin, *, everywhere: bool) -> Iterator[tuple[int, tuple[
 
 
 def _thresholds(pumpkin: Pumpkin) -> list[int]:
-    """Heights of hills above the valleys behind them, of all climbing segments, and one above them all."""
+    """Heights of hills above the valleys after them, of all climbing segments, and one above them all."""
     keys = {s.rise - s.delta for chain in pumpkin.chains for s in canonical(chain[1:]) if s.delta > 0}
     return [*sorted(keys), max(keys, default=0) + 1]
 
 
 def _positions(chain: Sequence[Segment], threshold: int) -> list[int]:
-    """Where a chain may stand when the shared bytes die: behind its first step, in steps.
+    """Where a chain may stand when the shared bytes die: after its first step, in steps.
 
     Valleys lower than all before them that lie before the highest hill; and the lowest valley of all, or the position up
-    to which it climbs over hills that stand at least `threshold` above the valley behind them.
+    to which it climbs over hills that stand at least `threshold` above the valley after them.
     """
     level, lowest = 0, 0
     hills = [0]

@@ -141,7 +141,7 @@ def tree_of(problem: OrderProblem) -> TreeOrder:
     joins = [op for op, earlier in enumerate(before) if len(earlier) > 1]
     if forks and joins:
         raise Refusal(
-            f"op {names[forks[0]]} comes before several ops and op {names[joins[0]]} behind several: "
+            f"op {names[forks[0]]} comes before several ops and op {names[joins[0]]} after several: "
             "a tree has only one of the two"
         )
     if forks:

@@ -20,7 +20,7 @@ def peak_rise(segments: Iterable[Segment]) -> int:
 class UpHeap:
     """Segments of profiles that only climb, kept so that two heaps join cheaply and the last segment is at hand.
 
-    Liu's rule runs segments by decreasing height of the hill above the valley behind it, so the segment that runs
+    Liu's rule runs segments by decreasing height of the hill above the valley after it, so the segment that runs
     last is the smallest in that key: a heap of the smaller side poured into the larger joins n segments in
     O(n log^2 n) altogether.
     """

@@ -1,6 +1,6 @@
 """Are the transfers of a schedule legal: does every step find its storages on the device, with the right contents.
 
-Transfers change no name and no version, so they are judged behind everything else, by which instances each step
+Transfers change no name and no version, so they are judged after everything else, by which instances each step
 touches and overwrites.
 """
 
@@ -177,7 +177,7 @@ class _Checker:
             never = ", and was not stored" if found is _Phase.THERE else ""
             raise self._broken(step, index, key, f"it is {found.value}{never}")
         if self.position == len(self.uses):
-            raise self._broken(step, index, key, "no operation comes behind it")
+            raise self._broken(step, index, key, "no operation comes after it")
         self.returns_before = True
         self.moving[key] = _Phase.COMING
 

@@ -139,7 +139,7 @@ def _pieces(
     rate.begin()
     if not extents:
         return
-    # To write behind the end of a file that was cut fills it with zeros, which would be read as bytes that were stored.
+    # To write after the end of a file that was cut fills it with zeros, which would be read as bytes that were stored.
     if os.fstat(number).st_size < capacity_bytes:
         raise OSError(_CUT)
     whole = memory_of(storage)

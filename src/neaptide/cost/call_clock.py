@@ -28,9 +28,9 @@ _READINGS: Final = 101
 _CLOCK_REFERENCE_SIZE: Final = 96
 """A product of matrices of this size takes about 20 µs, from the innermost caches."""
 _CLOCK_REFERENCE_READINGS: Final = 9
-"""Behind a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
+"""After a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
 one to the next, that of 9 by 0.03, as what is timed does; the first readings find cold caches."""
-# What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s, of runs in a row as calls are: behind a
+# What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s, of runs in a row as calls are: after a
 # pause a worker thread of torch is woken late, by 4 to 80 ms beside other programs, and that is the pace of nothing. With more
 # threads than processors that are free it happens without a pause as well. So there are at least a hundred runs: those of one
 # millisecond in which all threads run outnumber the others.

@@ -66,7 +66,7 @@ class Operand:
 
     @property
     def end(self) -> int:
-        """Elements from the storage's start to behind its last element."""
+        """Elements from the storage's start to after its last element."""
         if 0 in self.shape:
             return self.offset
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))

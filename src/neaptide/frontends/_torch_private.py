@@ -116,7 +116,7 @@ def sequence_of(node: Any) -> int:
 
 
 def autograd_nodes(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
-    """The autograd nodes that made some tensors, and all behind them."""
+    """The autograd nodes that made some tensors, and all after them."""
     waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     seen = set(waiting)
     while waiting:

@@ -142,7 +142,7 @@ def rebind_step(
         host = None if captured.host is None else cut_again(captured.host, step)
     except LookupError as reason:
         raise PlanMismatch(
-            "the host code of this step cannot run behind the program", why=str(reason)
+            "the host code of this step cannot run after the program", why=str(reason)
         ) from None
     assert not captured.last_writes
     before = captured.first_writes
@@ -205,7 +205,7 @@ def _captured_somehow(step: Callable[..., Any], request: StepRequest) -> Capture
 def _captured_before_host_code(
     step: Callable[..., Any], request: StepRequest, refusal: CaptureError, cut: Callable[[], HostCode]
 ) -> CapturedStep:
-    """The step up to the first statement that has an effect on the host, which runs behind it from there on."""
+    """The step up to the first statement that has an effect on the host, which runs after it from there on."""
     try:
         host = cut()
     except LookupError as reason:
@@ -239,7 +239,7 @@ def _captured_head(step: Callable[..., Any], host: HostCode, request: StepReques
     host.refuse_training(stepped, [objects[name] for kind, name in keys if kind == "object"])
     kept = host.kept
     if kept is None:  # a later capture is one of the same program, whatever a log has grown to by then
-        with captured.first_writes.done():  # the head's state was found as it is behind them
+        with captured.first_writes.done():  # the head's state was found as it is after them
             kept = kept_bytes(find_state(step, request.extra), captured.state)
     noted = (replace(p, rewrites=(*p.rewrites, host.describe())) for p in captured.programs)
     steady, *first = (with_kept(program, kept) for program in noted)
@@ -347,7 +347,7 @@ def _captured_after_writes(capture: Capture, refusal: StateWrittenError) -> Capt
 
 
 def _later_programs(later: Capture) -> Programs:
-    """The programs behind the first call; places that only that one leaves a tensor in are taken from `state.left`."""
+    """The programs after the first call; places that only that one leaves a tensor in are taken from `state.left`."""
     try:
         return joined_programs(later)
     except LeftOnceError as once:
@@ -358,7 +358,7 @@ def _later_programs(later: Capture) -> Programs:
 
 
 def _captured_for_one_call(capture: Capture, writes: FirstWrites) -> CapturedStep:
-    """The step as it is before it has written what it writes once; that is written behind the program."""
+    """The step as it is before it has written what it writes once; that is written after the program."""
     capture.state.left = [place for place, _ in writes.left]
     capture.state.once = {place.identity for place, _ in writes.found}
     alone = capture.with_dims(())

@@ -12,7 +12,7 @@ class Along:
     """Where the axis lies in a value: `extent = outer * length of the axis * inner` elements of one dim.
 
     Attributes:
-        outer: how many runs of the axis lie behind one another; more than 1 where a view has joined an outer dim to it.
+        outer: how many runs of the axis lie after one another; more than 1 where a view has joined an outer dim to it.
     """
 
     dim: int
@@ -48,7 +48,7 @@ class Window:
         stride: of the operand, for one element of the result.
         dilation: distance between elements that are read.
         before: elements of padding in front of the operand.
-        fill: the number that stands where a window reaches beyond the operand, in front of it or behind.
+        fill: the number that stands where a window reaches beyond the operand, in front of it or after.
         padding: arguments that say how much padding there is, as (position, place in its list).
         padding_in_part: what they say for a part that holds all that its windows read.
         operands: slots of the operands that are read so; the others are read like the result.

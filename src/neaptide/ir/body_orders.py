@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class BodyOrder:
 
     loops: tuple[int, ...]
     sequence: tuple[int, ...]
-    stays: tuple[HostStay, ...] = ()
+    offloads: tuple[Offload, ...] = ()
 
 
 def body_orders(bodies: Mapping[int, Schedule]) -> tuple[BodyOrder, ...]:
@@ -37,7 +37,7 @@ def body_schedules(graph: Graph, orders: Sequence[BodyOrder]) -> dict[int, Sched
         orders: ascending by `loops`; a body without one runs in program order.
 
     Raises:
-        VerifyError: a loop that is none, one named twice or out of order, a node that its body has not, or a stay at
+        VerifyError: a loop that is none, one named twice or out of order, a node that its body has not, or an offload at
             positions that its sequence has not.
     """
     given = {order.loops: order for order in orders}
@@ -52,7 +52,7 @@ def body_schedules(graph: Graph, orders: Sequence[BodyOrder]) -> dict[int, Sched
 def _found(path: tuple[int, ...], bodies: Mapping[int, Schedule]) -> Iterator[BodyOrder]:
     for loop, schedule in bodies.items():
         here = (*path, loop)
-        yield BodyOrder(here, tuple(step.target for step in schedule.node_steps()), schedule.stays())
+        yield BodyOrder(here, tuple(step.target for step in schedule.node_steps()), schedule.offloads())
         yield from _found(here, schedule.bodies)
 
 
@@ -78,7 +78,7 @@ def _schedules(
         if unknown := [node for node in sequence if not 0 <= node < len(body.nodes)]:
             raise VerifyError(f"{_named(here)} has no node {unknown[0]} in its body of {len(body.nodes)}")
         inside = _schedules(body, here, given)
-        made[loop] = Schedule.from_nodes(body, sequence, inside).with_stays(order.stays)
+        made[loop] = Schedule.from_nodes(body, sequence, inside).with_offloads(order.offloads)
     return made
 
 

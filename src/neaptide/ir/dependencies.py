@@ -74,7 +74,7 @@ def _keep_segments_apart(segments: tuple[Segment, ...], result: list[set[int]]) 
     """Have each segment wait for the one before it.
 
     Enough are edges from what nothing of its own segment waits for to what waits for nothing of its own: all others lie
-    behind the ones and in front of the others.
+    after the ones and in front of the others.
     """
     ends: list[int] = []
     for segment in segments:

@@ -177,7 +177,7 @@ class GraphEdit:
             self._outputs = [new if value == old else value for value in self._outputs]
 
     def move_after(self, node: int, anchor: int) -> None:
-        """Take a node from its place to behind another; it joins the segment that is there.
+        """Take a node from its place to after another; it joins the segment that is there.
 
         Raises:
             VerifyError: the anchor was placed beside the node itself.

@@ -16,7 +16,7 @@ def with_destinations(
     results: Sequence[tuple[Value, Storage]],
     merge_of: Sequence[int] | None = None,
 ) -> Graph:
-    """The graph with a destination as a further input for each merge, written right behind the last change of an output.
+    """The graph with a destination as a further input for each merge, written right after the last change of an output.
 
     Values and storages keep their ids; it has no outputs. O(size).
 

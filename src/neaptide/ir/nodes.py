@@ -92,7 +92,7 @@ class Source:
 class SliceMap:
     """Loop input `input` is handed to the body in parts along `axis`, as views; the last part may be shorter.
 
-    Trip t is handed the elements from `t * step` on: `before` of them in front of its own `step`, and `after` behind.
+    Trip t is handed the elements from `t * step` on: `before` of them in front of its own `step`, and `after` after.
     So parts overlap by `before + after`, and the input is that much longer than all parts together.
     """
 
@@ -124,7 +124,7 @@ class MergeMap:
 class Loop:
     """A region run `trip_count` times, one trip after another.
 
-    The body's input k is the node's input k, whole or in parts. Behind those come the *destinations*, one for each
+    The body's input k is the node's input k, whole or in parts. After those come the *destinations*, one for each
     merge: the body has no outputs, it writes what it makes into its destinations, so a part can die as soon as it is
     merged. A sum begins at zero.
 

@@ -45,8 +45,8 @@ class StepKind(StrEnum):
 NODE_STEPS = frozenset({StepKind.COMPUTE, StepKind.RECOMPUTE, StepKind.LOOP})
 TRANSFER_STEPS = frozenset({StepKind.STORE, StepKind.LOAD, StepKind.WAIT})
 BETWEEN: Final = -1
-"""In the place of a position of a stay: between two runs of the schedule, and not in it."""
-_NEXT_OF_STAY: Final = (StepKind.STORE, StepKind.WAIT, StepKind.LOAD, StepKind.WAIT)
+"""In the place of a position of an offload: between two runs of the schedule, and not in it."""
+_NEXT_OF_OFFLOAD: Final = (StepKind.STORE, StepKind.WAIT, StepKind.LOAD, StepKind.WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class HostStay:
-    """One stay of a storage instance on the host, by positions among the steps that run nodes.
+class Offload:
+    """One offload of a storage instance on the host, by positions among the steps that run nodes.
 
-    A storage that waits between two runs of the schedule has two stays. One was begun before: its `store_behind` and
-    `gone_behind` are `BETWEEN`. One goes on behind the end: its `load_before` and `back_before` are `BETWEEN`.
+    A storage that waits between two runs of the schedule has two offloads. One was begun before: its `store_after` and
+    `gone_after` are `BETWEEN`. One goes on after the end: its `load_before` and `back_before` are `BETWEEN`.
 
     Attributes:
         occurrence: 0 for its first instance, k for the k-th repetition.
-        store_behind: position directly behind which its `STORE` stands.
-        gone_behind: position directly behind which the `WAIT` for the copy stands; the device bytes end there.
+        store_after: position directly after which its `STORE` stands.
+        gone_after: position directly after which the `WAIT` for the copy stands; the device bytes end there.
         load_before: position directly before which its `LOAD` stands; the device bytes begin again there.
         back_before: position directly before which the `WAIT` for that copy stands; the number of positions for the
             end. The host bytes end there.
@@ -96,23 +96,23 @@ class HostStay:
 
     storage: int
     occurrence: int
-    store_behind: int
-    gone_behind: int
+    store_after: int
+    gone_after: int
     load_before: int
     back_before: int
 
     @property
     def positions(self) -> tuple[int, int, int, int]:
         """The four positions."""
-        return self.store_behind, self.gone_behind, self.load_before, self.back_before
+        return self.store_after, self.gone_after, self.load_before, self.back_before
 
     @property
     def begins_before(self) -> bool:
         """Whether the storage is on the host when the schedule begins."""
-        return self.store_behind == self.gone_behind == BETWEEN
+        return self.store_after == self.gone_after == BETWEEN
 
     @property
-    def ends_behind(self) -> bool:
+    def ends_after(self) -> bool:
         """Whether the storage is on the host when the schedule ends."""
         return self.load_before == self.back_before == BETWEEN
 
@@ -120,10 +120,10 @@ class HostStay:
         """Whether it leaves, returns and is back in this order within so many positions, as far as it does."""
         if self.begins_before:
             return 0 <= self.load_before <= self.back_before <= count
-        leaves = 0 <= self.store_behind <= self.gone_behind < count
-        if self.ends_behind:
+        leaves = 0 <= self.store_after <= self.gone_after < count
+        if self.ends_after:
             return leaves
-        return leaves and self.gone_behind < self.load_before <= self.back_before <= count
+        return leaves and self.gone_after < self.load_before <= self.back_before <= count
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ class Schedule:
         """Whether a step begins or ends a copy to or from the host, here or in the body of a loop."""
         return self.has_own_transfers or any(body.has_transfers for body in self.bodies.values())
 
-    def stays(self) -> tuple[HostStay, ...]:
-        """The stays on the host that the steps make, in the order in which they are stored. O(steps).
+    def offloads(self) -> tuple[Offload, ...]:
+        """The offloads that the steps make, in the order in which they are stored. O(steps).
 
         Bodies of loops are not looked at.
 
@@ -160,7 +160,7 @@ class Schedule:
             VerifyError: a storage leaves and does not return, or returns and did not leave.
         """
         begun: dict[tuple[int, int], list[int]] = {}
-        found: list[tuple[int, HostStay]] = []
+        found: list[tuple[int, Offload]] = []
         stored: dict[tuple[int, int], int] = {}
         position = -1
         for index, step in enumerate(self.steps):
@@ -169,49 +169,51 @@ class Schedule:
                 continue
             key = (step.target, step.occurrence)
             positions = begun.setdefault(key, [])
-            if _NEXT_OF_STAY[len(positions)] is not step.kind:
-                raise VerifyError(f"step {index} cannot {step}", why="it is no part of a stay on the host")
+            if _NEXT_OF_OFFLOAD[len(positions)] is not step.kind:
+                raise VerifyError(
+                    f"step {index} cannot {step}", why="it is no part of an offload on the host"
+                )
             if step.kind is StepKind.STORE:
                 stored[key] = index
             is_ahead = len(positions) > 1  # a load and the wait for it stand before an operation
             positions.append(position + is_ahead)
-            if len(positions) == len(_NEXT_OF_STAY):
-                found.append((stored[key], HostStay(*key, *begun.pop(key))))
+            if len(positions) == len(_NEXT_OF_OFFLOAD):
+                found.append((stored[key], Offload(*key, *begun.pop(key))))
         for storage, _ in begun:
             raise VerifyError(f"storage {storage} is stored and does not come back")
-        return tuple(stay for _, stay in sorted(found, key=lambda entry: entry[0]))
+        return tuple(offload for _, offload in sorted(found, key=lambda entry: entry[0]))
 
-    def with_stays(self, stays: Sequence[HostStay]) -> Schedule:
-        """The steps that run nodes, with the steps of some stays on the host. O(steps + stays).
+    def with_offloads(self, offloads: Sequence[Offload]) -> Schedule:
+        """The steps that run nodes, with the steps of some offloads. O(steps + offloads).
 
         Between two operations what leaves comes first: every `STORE`, then the waits for copies to the host, every
-        `LOAD`, and the waits for copies back. What is needed first is loaded first; apart from that the order of `stays`
+        `LOAD`, and the waits for copies back. What is needed first is loaded first; apart from that the order of `offloads`
         is kept. Whether they are legal is for `analysis.legality` to say.
 
         Raises:
-            VerifyError: a stay at positions that the schedule does not have, or in another order than leave and return.
+            VerifyError: an offload at positions that the schedule does not have, or in another order than leave and return.
         """
         nodes = self.node_steps()
-        for stay in stays:
-            if not stay.is_within(len(nodes)):
+        for offload in offloads:
+            if not offload.is_within(len(nodes)):
                 raise VerifyError(
-                    f"storage {stay.storage} cannot stay on the host at {stay.positions}",
+                    f"storage {offload.storage} cannot stay on the host at {offload.positions}",
                     why=f"it must leave, return and be back in this order, within {len(nodes)} steps",
                 )
         behind: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
         ahead: dict[int, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
-        for stay in sorted(stays, key=lambda stay: stay.back_before):
-            if not stay.ends_behind:
-                ahead[stay.load_before][0].append(Step(StepKind.LOAD, stay.storage, stay.occurrence))
-        for stay in stays:
+        for offload in sorted(offloads, key=lambda offload: offload.back_before):
+            if not offload.ends_after:
+                ahead[offload.load_before][0].append(Step(StepKind.LOAD, offload.storage, offload.occurrence))
+        for offload in offloads:
             store, wait = (
-                Step(kind, stay.storage, stay.occurrence) for kind in (StepKind.STORE, StepKind.WAIT)
+                Step(kind, offload.storage, offload.occurrence) for kind in (StepKind.STORE, StepKind.WAIT)
             )
-            if not stay.begins_before:
-                behind[stay.store_behind][0].append(store)
-                behind[stay.gone_behind][1].append(wait)
-            if not stay.ends_behind:
-                ahead[stay.back_before][1].append(wait)
+            if not offload.begins_before:
+                behind[offload.store_after][0].append(store)
+                behind[offload.gone_after][1].append(wait)
+            if not offload.ends_after:
+                ahead[offload.back_before][1].append(wait)
         steps: list[Step] = []
         for position, step in enumerate(nodes):
             steps += chain(*ahead[position], (step,), *behind[position])

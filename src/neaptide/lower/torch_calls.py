@@ -320,7 +320,7 @@ def _is_odd(graph: Graph, value: Value, op: str) -> bool:
 
 
 def copy_text(graph: Graph, node: Node | None, watch: Watch, calls: CallWriter) -> str:
-    """The copy of a watched value directly behind the node that makes the version; None: at the beginning.
+    """The copy of a watched value directly after the node that makes the version; None: at the beginning.
 
     The value itself may be deleted by then or not made yet (a view): the copy is then taken through another value on
     the same storage, one that is bound there for certain.

@@ -64,7 +64,7 @@ def transfer_lines(
         if step.runs_node:
             position += 1
         elif step.kind is StepKind.STORE:
-            # An input that nothing needs is not handed over. Inputs and outputs are still bound behind the last step.
+            # An input that nothing needs is not handed over. Inputs and outputs are still bound after the last step.
             kept = len(liveness.steps) if key in is_last else -1
             value = next(
                 v
@@ -99,7 +99,7 @@ def transfer_lines(
 
 
 def _last_stores(schedule: Schedule) -> dict[tuple[int, int], int]:
-    """Instances that are on the host when the schedule ends, with the index of the wait behind which they are."""
+    """Instances that are on the host when the schedule ends, with the index of the wait after which they are."""
     begun: dict[tuple[int, int], StepKind] = {}
     found: dict[tuple[int, int], int] = {}
     for index, step in enumerate(schedule.steps):

@@ -86,7 +86,7 @@ def _tiles(window: Window, given: Value, made: Value, dim: int) -> bool:
 def _average_pool(call: Call) -> Iterator[OpAxis]:
     """`(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)`.
 
-    Padding is zero and counts. Where it does not, or where windows end behind it, the divisor is another at the border.
+    Padding is zero and counts. Where it does not, or where windows end after it, the divisor is another at the border.
     """
     rank = len(call.output().shape)
     for dim in range(rank - 2):
@@ -127,7 +127,7 @@ def _nearest(call: Call) -> Iterator[OpAxis]:
 
 
 def _padded(call: Call) -> Iterator[OpAxis]:
-    """`(self, pad, value)`: dims that are padded, from the last one on in pairs of before and behind, and all others."""
+    """`(self, pad, value)`: dims that are padded, from the last one on in pairs of before and after, and all others."""
     rank, pad, fill = len(call.output().shape), numbers(call.arg(1, "pad")), call.arg(2, "value", 0)
     if pad is None:
         return

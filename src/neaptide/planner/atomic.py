@@ -1,4 +1,4 @@
-"""Atomic steps: updates behind everything that can fail, and copies of what cannot wait that long."""
+"""Atomic steps: updates after everything that can fail, and copies of what cannot wait that long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.errors import VerifyError
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import Offload
 from neaptide.schedule.problem import StepProblem
 
 _COMPUTING: Final = frozenset({"forward", "backward"})
@@ -67,7 +67,7 @@ def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
     return AtomicStep(searched, order, updates, saved, saved_bytes)
 
 
-def check_atomic(atomic: AtomicStep, sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
+def check_atomic(atomic: AtomicStep, sequence: Sequence[int], offloads: Sequence[Offload] = ()) -> None:
     """Make sure that a sequence, once it has written something that is not saved, runs nothing but updates, once.
 
     A copy can fail as an operation can, so all storages are back by then.
@@ -76,19 +76,19 @@ def check_atomic(atomic: AtomicStep, sequence: Sequence[int], stays: Sequence[Ho
     begins = len(sequence)
     for position, node in enumerate(sequence):
         if begins < position and (node in seen or node not in atomic.updates):
-            raise VerifyError(f"node {node} runs behind the first update of an atomic plan")
+            raise VerifyError(f"node {node} runs after the first update of an atomic plan")
         seen.add(node)
         if begins == len(sequence) and atomic.writes_unsaved(node):
             begins = position
-    for stay in stays:
-        if stay.back_before > begins:
+    for offload in offloads:
+        if offload.back_before > begins:
             raise VerifyError(
-                f"storage {stay.storage} is on the host behind the first update of an atomic plan"
+                f"storage {offload.storage} is on the host after the first update of an atomic plan"
             )
 
 
 def _waiting(step: StepProblem) -> frozenset[int]:
-    """Pure updates with nothing of forward or backward behind them, and all that is."""
+    """Pure updates with nothing of forward or backward after them, and all that is."""
     count = step.node_count
     last_backward = max((n for n in range(count) if step.phases[n] == "backward"), default=-1)
     is_update = [step.writes_resident(n) and not step.created[n] for n in range(count)]

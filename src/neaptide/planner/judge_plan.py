@@ -1,6 +1,6 @@
 """The judge of plans: is a planned program legal on its graph, and are its bytes those that it will use.
 
-It stands at both doors: behind the search, when a plan is made, and before the first step, when one is loaded. Legality
+It stands at both doors: after the search, when a plan is made, and before the first step, when one is loaded. Legality
 and bytes come from `analysis`, which shares no code with the planners. What a plan says of seconds was measured where
 it was made, so `plans.content` asks only that it agrees with itself.
 """
@@ -146,10 +146,10 @@ def judge_budgets(
                     f"{program.role}.predictions.host_bytes",
                     f"is {on_host}, and the budget allows {budget.host_bytes} on the host",
                 )
-            is_between = any(stay.begins_before or stay.ends_behind for stay in program.stays)
+            is_between = any(offload.begins_before or offload.ends_after for offload in program.offloads)
             if is_between and not budget.state_between_steps:
                 raise wrong_field(
-                    f"{program.role}.stays", "are between two steps, and the budget allows none there"
+                    f"{program.role}.offloads", "are between two steps, and the budget allows none there"
                 )
             first = allowed if first is None else first
     except InvalidBudget as error:
@@ -176,9 +176,9 @@ class _Judge:
         name = "sequence"
         try:
             check_schedule(graph, schedule, self.registry)
-            name = "stays"
-            if program.stays:
-                schedule = schedule.with_stays(program.stays)
+            name = "offloads"
+            if program.offloads:
+                schedule = schedule.with_offloads(program.offloads)
                 check_schedule(graph, schedule, self.registry)
         except VerifyError as error:
             raise self._wrong(name, f"is not legal: {_in_one_line(error)}") from error
@@ -190,7 +190,7 @@ class _Judge:
         if told != tuple((r.storage, r.nbytes, r.nodes, r.before) for r in found):
             raise self._wrong("moves.recomputations", "is not what the sequence runs again")
         copied = () if program.copies is None else tuple(row.nbytes for row in program.copies.rows)
-        if copied and copied != tuple(self.step.moved_bytes(s.storage) for s in program.stays):
+        if copied and copied != tuple(self.step.moved_bytes(s.storage) for s in program.offloads):
             raise self._wrong("copies.rows", "have other bytes than the storages that wait on the host")
         return schedule
 
@@ -204,8 +204,8 @@ class _Judge:
         name = "sequence"
         try:
             check_atomic(whole, self.program.sequence)
-            name = "stays"
-            check_atomic(whole, self.program.sequence, self.program.stays)
+            name = "offloads"
+            check_atomic(whole, self.program.sequence, self.program.offloads)
         except VerifyError as error:
             raise self._wrong(name, f"is not atomic: {_in_one_line(error)}") from error
         return whole
@@ -223,7 +223,7 @@ class _Judge:
         least, in_order = step.lower_bound_bytes + saved, step.order_lower_bound_bytes + saved
         searched = step if whole is None else whole.step
         least, in_order = (
-            searched.least_with_stays(nbytes, self.program.stays) for nbytes in (least, in_order)
+            searched.least_with_offloads(nbytes, self.program.offloads) for nbytes in (least, in_order)
         )
         for name, right in {
             "peak_bytes": found.peak_bytes + saved,

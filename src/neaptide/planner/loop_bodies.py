@@ -14,7 +14,7 @@ from neaptide.ask import DEFAULT_STRATEGY
 from neaptide.budget import Budget
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch
@@ -26,8 +26,8 @@ from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.offloaded import OffloadedSequence, with_offloads
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.staying import Staying, with_stays
 
 ORDER_ALONE: Final = Budget(None)
 _MIN: Final = "min"
@@ -54,7 +54,7 @@ class BodyPlanner:
 
         Bodies run in the best order found first, without repetitions. Where the graph then does not keep to its budget,
         or takes longer to keep to it, its bodies are planned a second time, for what is left where they run, on the host
-        too; the better of both plans is taken. In an atomic step nothing in bodies is moved, as a copy can fail behind an
+        too; the better of both plans is taken. In an atomic step nothing in bodies is moved, as a copy can fail after an
         update.
 
         Where plans for other limits are known, the orders of bodies of the best that keeps to the budget take the place of
@@ -76,7 +76,7 @@ class BodyPlanner:
         found = planned(bodies)
         allowed, made = found.program.budget_bytes, planned_sequence(found)
         on_host = 0 if asked.host is None or asked.atomic else asked.host.nbytes
-        there = OffloadPlan(made, found.stays or found.program.stays)
+        there = OffloadPlan(made, found.offloads or found.program.offloads)
         tighter = self._tighter(graph, self.pricing, bodies, there, budget, allowed, on_host)
         if tighter == bodies:
             return found
@@ -130,7 +130,7 @@ class BodyPlanner:
             again = self._search(body, inside, tighter, timed, allowed, on_host, known)
             if _rank(again.planned, timed, allowed) < _rank(found.planned, timed, allowed):
                 found, bodies = again, tighter
-        return Schedule.from_nodes(body, found.planned.sequence, bodies).with_stays(found.stays)
+        return Schedule.from_nodes(body, found.planned.sequence, bodies).with_offloads(found.offloads)
 
     def _search(
         self,
@@ -142,8 +142,8 @@ class BodyPlanner:
         on_host: int,
         known: Sequence[Schedule],
     ) -> OffloadPlan:
-        def check(sequence: Sequence[int], stays: Sequence[HostStay] = ()) -> None:
-            schedule = Schedule.from_nodes(body, sequence, bodies).with_stays(stays)
+        def check(sequence: Sequence[int], offloads: Sequence[Offload] = ()) -> None:
+            schedule = Schedule.from_nodes(body, sequence, bodies).with_offloads(offloads)
             check_schedule(body, schedule, inside.registry)
 
         host = _host_in_trips(body, inside, on_host)
@@ -159,9 +159,9 @@ class BodyPlanner:
         )
         outcome = search.run()
         if host is not None:
-            with Stage("the choice of stays on the host"):
+            with Stage("the choice of offloads"):
                 plan = offload_after(search, outcome, host, self.limits).require()
-                check(plan.planned.sequence, plan.stays)
+                check(plan.planned.sequence, plan.offloads)
                 return plan
         return OffloadPlan(outcome.require())
 
@@ -179,13 +179,15 @@ class BodyPlanner:
         if not bodies or budget.is_none:
             return bodies
         step, found = pricing.problem(graph, bodies), plan.planned
-        placed = with_stays(Evaluator(step, found.sequence), plan.stays)
+        placed = with_offloads(Evaluator(step, found.sequence), plan.offloads)
         left = {} if pricing.links is None or not on_host else _left_on_host(placed, bodies, on_host)
         if budget.is_min or budget.peak is None:
             return self._bodies(graph, pricing, _Asked(_share_of_time(budget, step), {}, left))
         rooms = _rooms(placed, bodies, allowed)
         if not rooms and found.seconds > baseline(step).seconds:
-            rooms = _rooms(with_stays(Evaluator(step, tuple(dict.fromkeys(found.sequence)))), bodies, allowed)
+            rooms = _rooms(
+                with_offloads(Evaluator(step, tuple(dict.fromkeys(found.sequence)))), bodies, allowed
+            )
         if not rooms:
             return bodies
         left = {loop: nbytes for loop, nbytes in left.items() if loop in rooms}
@@ -208,7 +210,7 @@ class _Asked:
         return Budget(max(self.rooms[loop], 1)) if loop in self.rooms else self.budget
 
 
-def _rooms(placed: Staying, loops: Iterable[int], allowed: int) -> dict[int, int]:
+def _rooms(placed: OffloadedSequence, loops: Iterable[int], allowed: int) -> dict[int, int]:
     """By loop that runs above a limit in a sequence, the bytes that its body may take within it."""
     evaluator, rooms = placed.evaluator, {}
     for loop in loops:
@@ -218,7 +220,7 @@ def _rooms(placed: Staying, loops: Iterable[int], allowed: int) -> dict[int, int
     return rooms
 
 
-def _left_on_host(placed: Staying, loops: Iterable[int], nbytes: int) -> dict[int, int]:
+def _left_on_host(placed: OffloadedSequence, loops: Iterable[int], nbytes: int) -> dict[int, int]:
     """By loop, the bytes on the host that its body may take beside what waits there around it."""
     evaluator, away = placed.evaluator, placed.host_bytes
     inside = evaluator.problem.body_host_bytes

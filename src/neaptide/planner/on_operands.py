@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from neaptide.analysis.liveness import compute_liveness
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.planner.pricing import Pricing
 from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES
@@ -67,9 +67,9 @@ class Operands:
         return apply_rewrite(self.graph, self.pricing(self.graph).registry, rewrite, RULES), rewrite
 
 
-def stays_after(
-    graph: Graph, edited: Graph, sequence: Sequence[int], stays: Iterable[HostStay]
-) -> tuple[HostStay, ...]:
+def offloads_after(
+    graph: Graph, edited: Graph, sequence: Sequence[int], offloads: Iterable[Offload]
+) -> tuple[Offload, ...]:
     """Stays in a sequence, each of the instance in which its bytes lie after such a rewrite. O(length of the sequence)."""
     before, after = (compute_liveness(one, Schedule.from_nodes(one, sequence)) for one in (graph, edited))
     moved = {
@@ -79,10 +79,12 @@ def stays_after(
         for old, new in ((before.instances[one.instance], after.instances[other.instance]),)
     }
     found = []
-    for stay in stays:
-        storage, occurrence = moved[stay.storage, stay.occurrence]
-        found.append(replace(stay, storage=storage, occurrence=occurrence))
-    return tuple(sorted(found, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+    for offload in offloads:
+        storage, occurrence = moved[offload.storage, offload.occurrence]
+        found.append(replace(offload, storage=storage, occurrence=occurrence))
+    return tuple(
+        sorted(found, key=lambda offload: (offload.store_after, offload.storage, offload.occurrence))
+    )
 
 
 def _overwritten(graph: Graph, edited: Edited, node: int) -> int:

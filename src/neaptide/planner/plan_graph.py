@@ -15,8 +15,8 @@ from neaptide.ir.body_orders import body_orders
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import HostStay, Schedule
-from neaptide.named_peers import WITH_STAYS, peer
+from neaptide.ir.schedule import Offload, Schedule
+from neaptide.named_peers import WITH_OFFLOADS, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.arena_order import PlannedArena, moved_outcome, settle_arena
 from neaptide.planner.atomic import atomic_step, check_atomic
@@ -30,15 +30,15 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.lowest_peak import Choose
 from neaptide.planner.offload.outcome import before_offload, copies_record, offload_after, with_offload
 from neaptide.planner.offload.search import choose_offload
-from neaptide.planner.on_operands import Operands, stays_after
+from neaptide.planner.on_operands import Operands, offloads_after
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.offloaded import with_offloads as offloaded
 from neaptide.schedule.problem import StepProblem
-from neaptide.schedule.staying import with_stays as staying
 from neaptide.schedule.timeline import OffloadClock
 from neaptide.transform.rewrite import Rewrite
 
@@ -70,9 +70,9 @@ class GraphPlan:
     program: PlannedProgram
     schedule: Schedule  # the order in which the nodes run, and those in the bodies of loops
     is_draft: bool = False  # neither laid out nor judged, without a fingerprint
-    work: int = 0  # of the search for its sequence; bodies of loops and stays count their own
+    work: int = 0  # of the search for its sequence; bodies of loops and offloads count their own
     rewritten: tuple[Edited, Rewrite] | None = None  # the graph of the plan, where results lie on operands
-    stays: tuple[HostStay, ...] = ()  # on the host, of storages of the graph that was searched
+    offloads: tuple[Offload, ...] = ()  # on the host, of storages of the graph that was searched
 
     def on(self, step: StepProblem) -> PlannedSequence:
         """What its sequence comes to in a problem of the same nodes, such as one with other orders of bodies. O(its length)."""
@@ -86,7 +86,7 @@ def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
     with Stage("the judge of the plan found", can_be_cut=False):
         outcome = planning.search.run()
         stored = None
-        with Stage("the choice of stays on the host"):
+        with Stage("the choice of offloads"):
             stored = planning.stored(outcome)
         if stored is None or asked.host is None:
             return planning.on_operands(outcome, None)
@@ -149,15 +149,15 @@ class GraphPlanning:
 
     def on_operands(self, outcome: Outcome[PlannedSequence], stored: OffloadPlan | None) -> GraphPlan:
         """What was found, judged: with its results on top of operands where that lowers its peak."""
-        found, stays, operands = (
+        found, offloads, operands = (
             outcome.require(),
-            () if stored is None else stored.stays,
+            () if stored is None else stored.offloads,
             self.asked.operands,
         )
         if operands is None:
             return self.ended(outcome, stored)
-        planning, rewritten, moved = self, None, stays
-        made = self.beside(found, stays)
+        planning, rewritten, moved = self, None, offloads
+        made = self.beside(found, offloads)
         places = Evaluator(self.search.step, found.sequence).on_operand
         taken = [node for node, is_on in places.items() if is_on]
         if taken and found.rank(self.search.allowed) < made.rank(self.search.allowed):
@@ -172,7 +172,7 @@ class GraphPlanning:
                 is_draft=self.asked.is_draft,
             )
             planning = GraphPlanning(graph, operands.pricing(graph), asked)
-            moved = stays_after(self.graph, graph, found.sequence, stays)
+            moved = offloads_after(self.graph, graph, found.sequence, offloads)
             made = planning.beside(found, moved)
         ended = outcome.termination
         if ended.best == found.peak_with_workspace_bytes:
@@ -184,17 +184,17 @@ class GraphPlanning:
         outcome = replace(outcome, value=made, termination=ended)
         if stored is not None:
             exposed = made.seconds - planning.step.sequence_seconds(found.sequence)
-            stored = replace(stored, planned=made, stays=moved, exposed_s=exposed)
-        return replace(planning.ended(outcome, stored), rewritten=rewritten, stays=stays)
+            stored = replace(stored, planned=made, offloads=moved, exposed_s=exposed)
+        return replace(planning.ended(outcome, stored), rewritten=rewritten, offloads=offloads)
 
-    def beside(self, found: PlannedSequence, stays: Sequence[HostStay]) -> PlannedSequence:
-        """What a sequence with stays comes to in the graph as it is."""
+    def beside(self, found: PlannedSequence, offloads: Sequence[Offload]) -> PlannedSequence:
+        """What a sequence with offloads comes to in the graph as it is."""
         evaluator, host, exposed = Evaluator(self.step, found.sequence), self.asked.host, 0.0
-        placed = staying(evaluator, stays)
-        if stays and host is not None:
-            nbytes = [self.step.moved_bytes(stay.storage) for stay in stays]
+        placed = offloaded(evaluator, offloads)
+        if offloads and host is not None:
+            nbytes = [self.step.moved_bytes(offload.storage) for offload in offloads]
             clock = OffloadClock.of(evaluator, host.out, host.back)
-            exposed = clock.play([stay.positions for stay in stays], nbytes).exposed_s
+            exposed = clock.play([offload.positions for offload in offloads], nbytes).exposed_s
         return replace(
             found,
             peak_bytes=placed.peak_without_workspace,
@@ -235,20 +235,20 @@ class GraphPlanning:
         return self.judged(outcome, arena)
 
     def stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
-        """A better plan with stays on the host; None where none is found, or none is asked for."""
+        """A better plan with offloads; None where none is found, or none is asked for."""
         search, host = self.search, self.asked.host
         if host is None:
             return None
         if self.whole is not None:
-            # State that is away between two steps is stored behind the updates, where a copy can fail.
+            # State that is away between two steps is stored after the updates, where a copy can fail.
             host = replace(host, closed_from=self.whole.first_write, may_be_between=frozenset())
         name = search.strategy_name
-        choose: Choose = peer("strategies", name).choose_offload if name in WITH_STAYS else choose_offload
+        choose: Choose = peer("strategies", name).choose_offload if name in WITH_OFFLOADS else choose_offload
         if host.may_be_between:
             choose = partial(choose_with_state_between, choose=choose)
         found = offload_after(search, outcome, host, self.limits, choose)
         plan = found.require()
-        if not plan.stays:
+        if not plan.offloads:
             return None
         self.check(plan.planned.sequence)
         return found
@@ -263,12 +263,12 @@ class GraphPlanning:
         arena: PlannedArena | None,
         stored: OffloadPlan | None = None,
     ) -> GraphPlan:
-        """A sequence, with its layout or its stays if there are any, as the entry of a plan file and judged."""
+        """A sequence, with its layout or its offloads if there are any, as the entry of a plan file and judged."""
         graph, step, asked, whole = self.graph, self.step, self.asked, self.whole
         if stored is None:
             # Bodies of loops may have stays where the graph around them has none.
             found = outcome.require()
-            stored = OffloadPlan(found, host_bytes=staying(Evaluator(step, found.sequence)).peak_host_bytes)
+            stored = OffloadPlan(found, host_bytes=offloaded(Evaluator(step, found.sequence)).peak_host_bytes)
         program = self._program(outcome, arena)
         made, extra, bounds = program.predictions, 0, step if whole is None else whole.step
         if whole is not None:
@@ -276,7 +276,7 @@ class GraphPlanning:
             waiting = PlannedSequence.evaluate(bounds, whole.order, "atomic").peak_with_workspace_bytes
             extra = max(waiting - made.baseline_peak_with_workspace_bytes, 0)
         least = [bounds.lower_bound_bytes, bounds.order_lower_bound_bytes]
-        least = [bounds.least_with_stays(nbytes, stored.stays) for nbytes in least]
+        least = [bounds.least_with_offloads(nbytes, stored.offloads) for nbytes in least]
         predictions = replace(
             made,
             lower_bound_bytes=least[0],
@@ -290,7 +290,7 @@ class GraphPlanning:
             program,
             fingerprint=fingerprint(graph),
             predictions=predictions,
-            stays=stored.stays,
+            offloads=stored.offloads,
             saved=() if whole is None else whole.saved,
         )
         schedule = judge_program(
@@ -304,8 +304,8 @@ class GraphPlanning:
         most = max(self.search.allowed, made.baseline_peak_with_workspace_bytes)
         if whole is None and predictions.peak_with_workspace_bytes > most:
             raise VerifyError("the search returned a plan above budget and baseline")
-        if program.stays and asked.host is not None:
-            program = replace(program, copies=copies_record(step, schedule, program.stays, asked.host))
+        if program.offloads and asked.host is not None:
+            program = replace(program, copies=copies_record(step, schedule, program.offloads, asked.host))
         return GraphPlan(program, schedule, work=outcome.work)
 
     def _program(

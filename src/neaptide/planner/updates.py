@@ -23,7 +23,7 @@ class UpdateGroup:
 def update_nodes(step: StepProblem) -> frozenset[int]:
     """Nodes that overwrite what the caller owns and that only such nodes wait for, with what feeds only them.
 
-    Where the graph has an optimizer phase, they are of that phase; otherwise they are those behind the last node
+    Where the graph has an optimizer phase, they are of that phase; otherwise they are those after the last node
     that anything else waits for. O(edges).
     """
     count = step.node_count
@@ -88,7 +88,7 @@ def _bytes_ended(step: StepProblem, nodes: set[int]) -> int:
 
 
 def updates_moved_earlier(step: StepProblem, order: Sequence[int]) -> list[UpdateGroup]:
-    """Groups that end something and run before a node, no update itself, that they stand behind in the program.
+    """Groups that end something and run before a node, no update itself, that they stand after in the program.
 
     O(size of the step).
     """

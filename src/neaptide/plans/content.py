@@ -91,7 +91,7 @@ def _of_program(program: PlannedProgram, plan: Plan) -> _Faults:
         yield "sequence", f"does not run all {program.node_count} nodes"
     if program.saved and not plan.atomic:
         yield "saved", "names storages, and only an atomic plan saves any"
-    yield from _of_stays(program)
+    yield from _of_offloads(program)
     yield from _of_bytes(program)
     yield from _of_moves(program)
     yield from _of_seconds(program)
@@ -99,20 +99,20 @@ def _of_program(program: PlannedProgram, plan: Plan) -> _Faults:
     yield from _of_copies(program)
 
 
-def _of_stays(program: PlannedProgram) -> _Faults:
+def _of_offloads(program: PlannedProgram) -> _Faults:
     made = program.predictions
     # What a loop waits for its own copies is part of its seconds.
-    in_bodies = any(order.stays for order in program.bodies)
-    if not program.stays and ((made.host_bytes and not in_bodies) or made.exposed_seconds):
-        yield "stays", "is empty, and the plan predicts bytes on the host or waits for copies"
-    if program.stays and made.arena_bytes:
-        yield "stays", "is not empty, and what is stored and loaded has no layout yet"
+    in_bodies = any(order.offloads for order in program.bodies)
+    if not program.offloads and ((made.host_bytes and not in_bodies) or made.exposed_seconds):
+        yield "offloads", "is empty, and the plan predicts bytes on the host or waits for copies"
+    if program.offloads and made.arena_bytes:
+        yield "offloads", "is not empty, and what is stored and loaded has no layout yet"
 
 
 def _of_bytes(program: PlannedProgram) -> _Faults:
     made = program.predictions
     # State may be on the host when a step begins, so that fewer bytes than all of the caller's are there.
-    least = 0 if any(stay.begins_before for stay in program.stays) else made.resident_bytes
+    least = 0 if any(offload.begins_before for offload in program.offloads) else made.resident_bytes
     in_order = made.baseline_peak_bytes
     for name, low, high in (
         ("peak_with_workspace_bytes", made.peak_bytes, made.peak_with_workspace_bytes),
@@ -179,16 +179,16 @@ def _of_copies(program: PlannedProgram) -> _Faults:
     found, made = program.copies, program.predictions
     if found is None:
         return
-    if len(found.rows) != len(program.stays):
-        yield "copies.rows", f"are {len(found.rows)}, of {len(program.stays)} stays"
+    if len(found.rows) != len(program.offloads):
+        yield "copies.rows", f"are {len(found.rows)}, of {len(program.offloads)} offloads"
     end, rounding = made.seconds, _ROUNDING * made.seconds
 
     def is_backwards(times: Sequence[float]) -> bool:
         return any(later < earlier - rounding for earlier, later in pairwise((*times, end)))
 
-    for index, (row, stay) in enumerate(zip(found.rows, program.stays, strict=False)):
-        if (row.out is None, row.back is None) != (stay.begins_before, stay.ends_behind):
-            yield f"copies.rows[{index}]", "has other copies than its stay"
+    for index, (row, offload) in enumerate(zip(found.rows, program.offloads, strict=False)):
+        if (row.out is None, row.back is None) != (offload.begins_before, offload.ends_after):
+            yield f"copies.rows[{index}]", "has other copies than its offload"
         if is_backwards([time for copy in row.timed for time in (copy.issued, copy.start, copy.end)]):
             yield f"copies.rows[{index}]", "has times that do not follow one another in the step"
     if is_backwards([border for span in found.waits for border in span]):

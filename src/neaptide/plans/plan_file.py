@@ -21,6 +21,12 @@ _READ: Final = ("neaptide.plan/1", FORMAT)
 _PARTS: Final = frozenset({"format", "checksum", "plan"})
 # Earlier versions wrote them for readers; nothing was decided by them.
 _ONLY_TOLD: Final = frozenset({"closer", "most_parts", "most_parts_lower_bound_bytes"})
+# Fields by the names that they had before 0.1.0; plan files may use them until 0.2.
+_FORMER_FIELDS: Final = {
+    "stays": "offloads",
+    "store_behind": "store_after",
+    "gone_behind": "gone_after",
+}
 
 
 def file_text(content: Any) -> str:
@@ -93,11 +99,11 @@ def _strangers(content: object, known: object, path: str) -> Iterator[str]:
 
 
 def _current(content: Any) -> Any:
-    """The content with the names that rules have now."""
+    """The content with the names that rules and fields have now."""
     if isinstance(content, list):
         return [_current(part) for part in content]
     if not isinstance(content, dict):
         return content
     rule = content.get("rule")
     renamed = {"rule": FORMER_NAMES[rule]} if isinstance(rule, str) and rule in FORMER_NAMES else {}
-    return {name: _current(part) for name, part in content.items()} | renamed
+    return {_FORMER_FIELDS.get(name, name): _current(part) for name, part in content.items()} | renamed

@@ -9,7 +9,7 @@ import msgspec
 
 from neaptide.errors import PlanMismatch
 from neaptide.ir.body_orders import BodyOrder
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import Offload
 from neaptide.outcome import Termination
 from neaptide.transform.rewrite import Rewrite
 
@@ -77,7 +77,7 @@ class Predictions(Bounds):
     arena_bytes: Count = 0
     arena_lower_bound_bytes: Count = 0  # no layout of this schedule has a smaller arena
     random_state_bytes: Count = 0  # of states of generators, kept on the host to draw again; part of no peak
-    host_bytes: Count = 0  # most bytes of storages that stay on the host
+    host_bytes: Count = 0  # most bytes of storages that are on the host
     exposed_seconds: Seconds = 0.0  # part of `seconds` in which operations wait for copies
 
 
@@ -139,7 +139,7 @@ class TimedCopy:
 
 @dataclass(frozen=True, slots=True)
 class StayCopies:
-    """The copies of one stay on the host."""
+    """The copies of one offload on the host."""
 
     name: str
     nbytes: Count
@@ -154,7 +154,7 @@ class StayCopies:
 
 @dataclass(frozen=True, slots=True)
 class CopiesRecord:
-    """All copies of a program, predicted: by stay, and the spans of seconds in which operations wait for one."""
+    """All copies of a program, predicted: by offload, and the spans of seconds in which operations wait for one."""
 
     rows: tuple[StayCopies, ...]
     waits: tuple[tuple[Seconds, Seconds], ...] = ()
@@ -235,7 +235,7 @@ class PlannedProgram(Entry):
     termination: Termination
     saved: tuple[Count, ...] = ()  # storages that an atomic program copies first, and puts back when it dies
     assumed: AssumedBytes = AssumedBytes()
-    stays: tuple[HostStay, ...] = ()  # on the host, by positions in `sequence`
+    offloads: tuple[Offload, ...] = ()  # on the host, by positions in `sequence`
     captured: CapturedGraph | None = None  # where that is another graph
     bodies: tuple[BodyOrder, ...] = ()  # of loops; the others run in program order
     # For the reader; nothing is decided by these.

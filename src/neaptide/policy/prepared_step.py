@@ -99,7 +99,7 @@ class PreparedStep(CostedStep):
         """The limits of one program: most of the time for the usual one, the rest for the others.
 
         The others get their share of the whole even where those before took longer than theirs: a search ends in time,
-        but operations of what it found may be timed behind it.
+        but operations of what it found may be timed after it.
         """
         left, others = guard.remaining_s(), len(self.captured.programs) - 1
         if index:  # run by one call

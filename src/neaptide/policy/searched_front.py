@@ -193,7 +193,7 @@ def plans_to_try(prepared: PreparedStep, ask: Ask) -> tuple[tuple[StepPlan, ...]
     """Plans for the limit and for others around it that are worth a run, and what each was planned for, in words.
 
     The search for the limit itself comes first. Of a limit of bytes only those plans are returned that are predicted to
-    keep it; where none does, the plan that was asked for alone. Behind them come, for the limit itself, the best of the
+    keep it; where none does, the plan that was asked for alone. After them come, for the limit itself, the best of the
     plans that are divided in other ways.
 
     Args:
@@ -242,7 +242,7 @@ def is_same_program(one: PlannedProgram, other: PlannedProgram) -> bool:
 
 
 def _what_runs(program: PlannedProgram) -> tuple[object, ...]:
-    return program.fingerprint, program.rewrites, program.sequence, program.bodies, program.stays
+    return program.fingerprint, program.rewrites, program.sequence, program.bodies, program.offloads
 
 
 def _beats(one: PlannedProgram, other: PlannedProgram) -> bool:

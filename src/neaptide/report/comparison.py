@@ -12,7 +12,7 @@ from typing import Final
 from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.objects.batch_objects import leaves_of
-from neaptide.frontends.programs.host_bytes import bytes_behind
+from neaptide.frontends.programs.host_bytes import bytes_after
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import STEADY
 from neaptide.policy.plan_facts import versions
@@ -299,13 +299,13 @@ def _notes(
 
 
 def _host_notes(prepared: PreparedStep, rows: Sequence[ComparisonRow]) -> Iterator[str]:
-    """What host code behind the program takes, which no plan holds."""
-    if behind := bytes_behind(prepared.captured.steady):
-        yield f"{format_bytes(behind)} belong to host code behind the program: they are part of every row, and no plan moves them"
+    """What host code after the program takes, which no plan holds."""
+    if behind := bytes_after(prepared.captured.steady):
+        yield f"{format_bytes(behind)} belong to host code after the program: they are part of every row, and no plan moves them"
     for row in () if prepared.captured.host is None else rows:
         predicted, measured = row.predicted_peak_bytes, row.measured_peak_bytes
         if predicted is not None and measured is not None and measured > predicted:
-            yield f"host code behind {row.name} makes its peak {format_bytes(measured - predicted)} higher: no plan holds what it makes"
+            yield f"host code after {row.name} makes its peak {format_bytes(measured - predicted)} higher: no plan holds what it makes"
 
 
 def _timed_again(prepared: PreparedStep, pace_factor: float, are_too_long: bool) -> float | None:

@@ -82,8 +82,8 @@ def _blocks(plan: Plan, main: PlannedProgram) -> Iterator[Block | None]:
     yield _recomputed(main)
     yield _recomputations(moves)
     yield _bodies(main)
-    if main.stays:
-        stored = len({(stay.storage, stay.occurrence) for stay in main.stays})
+    if main.offloads:
+        stored = len({(offload.storage, offload.occurrence) for offload in main.offloads})
         yield (
             f"On the host meanwhile: {counted(stored, 'storage')}, up to {format_bytes(made.host_bytes)} at once; "
             f"operations wait {format_seconds(made.exposed_seconds)} for copies."
@@ -251,7 +251,7 @@ def _bodies(program: PlannedProgram) -> str:
         again = len(order.sequence) - len(set(order.sequence))
         where = " in the body of node ".join(map(str, reversed(order.loops)))
         run = counted(len(order.sequence), "operation")
-        stored = len({(stay.storage, stay.occurrence) for stay in order.stays})
+        stored = len({(offload.storage, offload.occurrence) for offload in order.offloads})
         on_host = f", {counted(stored, 'storage')} on the host meanwhile" if stored else ""
         lines.append(f"Loop of node {where}: {run} in each trip, {again} of them run again{on_host}.")
     return "\n".join(lines)

@@ -48,7 +48,7 @@ def checkpointed_sequence(
 
 
 def _again(problem: StepProblem, call: Sequence[int]) -> Insert | None:
-    """The second run of a call; None when nothing behind it needs what it makes."""
+    """The second run of a call; None when nothing after it needs what it makes."""
     inside = {node for node in call if problem.phases[node] == "forward"}
     made = {storage for node in inside for storage in problem.created[node]}
     first, last = min(set(call) - inside, default=problem.node_count), -1

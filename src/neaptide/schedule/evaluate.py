@@ -1,6 +1,6 @@
 """The incremental evaluator: bytes at every step of a node sequence that changes a little at a time.
 
-Each execution carries the bytes that it allocates, the bytes that die behind it and its workspace; bytes at a
+Each execution carries the bytes that it allocates, the bytes that die after it and its workspace; bytes at a
 position are running sums over the order. A change touches the order and the few storages that the changed nodes
 touch; everything else moves along with its execution. O(steps) in numpy plus O(events of those storages).
 """

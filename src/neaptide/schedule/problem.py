@@ -23,7 +23,7 @@ from neaptide.analysis.sizes import evaluate_storage_bytes, main_device, on_devi
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import Offload
 from neaptide.schedule.copy_streams import LoopCopies
 from neaptide.schedule.order.problem import inverse
 
@@ -196,11 +196,11 @@ class StepProblem:
         )
         return self.resident_bytes - sum(self.state_bytes) + max(needed, default=0)
 
-    def least_with_stays(self, bound_bytes: int, stays: Sequence[HostStay]) -> int:
-        """What is left of a bound on schedules without stays, for those with stays of the kinds that there are among some."""
-        if any(stay.begins_before or stay.ends_behind for stay in stays):
+    def least_with_offloads(self, bound_bytes: int, offloads: Sequence[Offload]) -> int:
+        """What is left of a bound on schedules without offloads, for those with offloads of the kinds that there are among some."""
+        if any(offload.begins_before or offload.ends_after for offload in offloads):
             return min(bound_bytes, self.lower_bound_with_state_between)
-        if any(self.state_bytes[stay.storage] for stay in stays):
+        if any(self.state_bytes[offload.storage] for offload in offloads):
             return self.least_with_state_away(bound_bytes)
         return bound_bytes
 

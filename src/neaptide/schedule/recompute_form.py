@@ -19,7 +19,7 @@ from neaptide.schedule.problem import StepProblem
 
 FLOPS_PER_SECOND: Final = 10e12
 BYTES_PER_SECOND: Final = 1e12
-"""Rates behind `flops` and `moved`: a node takes the longer of the two."""
+"""Rates after `flops` and `moved`: a node takes the longer of the two."""
 _FLOPS_PER_BYTE: Final = 2.0
 """What an element-wise operation on 4-byte numbers stays below."""
 _PHASES: Final = {"fwd": "forward", "bwd": "backward"}

@@ -84,7 +84,7 @@ class Replays:
         return Insert(closure.nodes, before)
 
     def next_anchor(self, place: int) -> int:
-        """The first node at or behind a position that runs there for the first time; the node count for the end."""
+        """The first node at or after a position that runs there for the first time; the node count for the end."""
         count = self.problem.node_count
         order = self.evaluator.order
         while place < len(order):

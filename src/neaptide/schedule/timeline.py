@@ -17,7 +17,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import StepProblem
 
 Places: TypeAlias = tuple[int, int, int, int]
-"""Positions of the store, of the wait after it, of the load, and of the wait for that, as in `HostStay`; `BETWEEN` for
+"""Positions of the store, of the wait after it, of the load, and of the wait for that, as in `Offload`; `BETWEEN` for
 those that there are not."""
 
 _STORE, _GONE, _LOAD, _BACK, _LOOP = range(5)

@@ -188,7 +188,7 @@ def apply_rule(
             try:
                 later = now.then(apply_rewrite(now.graph, registry, here, {rule.name: rule}))
             except RewriteError:
-                continue  # legal before others in this round, not behind them
+                continue  # legal before others in this round, not after them
             if objection(made.then(later)) is None:
                 now = later
                 rewrites.append(here)

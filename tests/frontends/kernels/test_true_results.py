@@ -20,7 +20,7 @@ SHAPE = (3, 4, 5)
 
 
 def laid_out(order, *, gap=1):
-    """Random numbers whose axes lie in memory in that order, with a gap behind each row."""
+    """Random numbers whose axes lie in memory in that order, with a gap after each row."""
     shape = [SHAPE[axis] for axis in order]
     shape[-1] *= gap
     tensor = torch.randn(shape)[..., ::gap]

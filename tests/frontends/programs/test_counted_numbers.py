@@ -306,7 +306,7 @@ def test_a_later_call_that_cannot_be_captured_is_named_at_the_first_call():
 
 
 class Logged(Loop):
-    """It counts between backward passes, and what it does behind them is no tensor operation."""
+    """It counts between backward passes, and what it does after them is no tensor operation."""
 
     def step(self, micro_batches):
         total = 0.0

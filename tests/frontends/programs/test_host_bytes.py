@@ -1,4 +1,4 @@
-"""What host code behind a program works on is part of its bytes: a budget is one for all of them."""
+"""What host code after a program works on is part of its bytes: a budget is one for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.frontends.programs.host_bytes import bytes_behind
+from neaptide.frontends.programs.host_bytes import bytes_after
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
@@ -19,7 +19,7 @@ TEACHER_BYTES = 5 * 4 * (64 * 64 + 64) + 4 * 4 * 64 + 8
 
 
 def beside_a_teacher(log):
-    """Logs behind its update how far it is from another model, which no operation of its program takes."""
+    """Logs after its update how far it is from another model, which no operation of its program takes."""
     torch.manual_seed(0)
     net = nn.Sequential(*(layer for _ in range(5) for layer in (nn.Linear(64, 64), nn.Tanh())))
     teacher = nn.Sequential(copy.deepcopy(net), nn.BatchNorm1d(64))
@@ -48,7 +48,7 @@ def test_each_program_has_them_as_an_input_that_no_operation_takes():
         slots = zip(program.graph.inputs, program.inputs, strict=True)
         behind = [value for value, slot in slots if slot.key[0] == "behind"]
         assert behind
-        assert bytes_behind(program) == TEACHER_BYTES
+        assert bytes_after(program) == TEACHER_BYTES
         assert all(not set(behind) & set(node.inputs) for node in program.graph.nodes)
 
 
@@ -91,7 +91,7 @@ def test_meters_are_some_of_them_and_a_list_of_losses_is_not():
         meters["loss"] += value
         meters["seen"] += len(losses)
 
-    assert bytes_behind(capture_step(step, (torch.randn(5, 4),)).steady) == 4 + 8
+    assert bytes_after(capture_step(step, (torch.randn(5, 4),)).steady) == 4 + 8
 
 
 def test_what_a_step_leaves_at_each_call_is_none_of_them():
@@ -120,4 +120,4 @@ def test_what_a_step_leaves_at_each_call_is_none_of_them():
         return (step,)
 
     assert assert_like_eager(make).counts.replans == 0
-    assert bytes_behind(capture_step(make()[0], (torch.randn(5, 4),)).steady) == 0
+    assert bytes_after(capture_step(make()[0], (torch.randn(5, 4),)).steady) == 0

@@ -1,4 +1,4 @@
-"""Host code behind the last tensor operation runs behind the program: as in eager, call by call, state and all."""
+"""Host code after the last tensor operation runs after the program: as in eager, call by call, state and all."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_the_tail_writes_into_parameter_groups_is_an_input_from_the_start(k
 
 def test_the_notes_name_the_first_line_behind_the_program():
     captured = capture_step(Trainer().counts, (batch(),))
-    note = next(note for note in captured.steady.rewrites if "behind the program" in note)
+    note = next(note for note in captured.steady.rewrites if "after the program" in note)
     assert "self.n += 1" in note
     assert "written_steps.py" in note
 
@@ -153,7 +153,7 @@ def test_host_code_that_cannot_run_behind_is_refused_with_the_reason(name):
     with pytest.raises(CaptureError) as caught:
         capture_step(getattr(trainer, name), (batch(),))
     assert REASONS[name] in caught.value.next_step
-    assert "move it behind the last tensor operation" in caught.value.next_step
+    assert "move it after the last tensor operation" in caught.value.next_step
 
 
 def decorated(function):

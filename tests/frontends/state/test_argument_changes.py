@@ -150,7 +150,7 @@ def test_a_capture_leaves_the_batch_alone():
 
 @pytest.mark.parametrize(
     "before", [1, 2]
-)  # of the next call, eager raises first; of the one behind it, the program
+)  # of the next call, eager raises first; of the one after it, the program
 def test_a_call_that_raises_leaves_the_batch_alone(before):
     trainer = Trainer()
 

@@ -15,7 +15,7 @@ from neaptide_peers.eviction.run_state import RunState
 from neaptide_peers.eviction.units import eviction_units
 
 
-def pool_behind(step, position):
+def pool_after(step, position):
     """A state in which the first nodes have run and nothing is gone."""
     state = RunState(eviction_units(step, range(step.node_count)))
     for node in range(position):
@@ -43,13 +43,13 @@ def restore(state, unit, *watching):
 
 
 def test_the_oldest_goes_first_where_all_cost_the_same():
-    state = pool_behind(chain_step(6), 5)
+    state = pool_after(chain_step(6), 5)
     assert EvictionPolicy(state, heuristic("dtr")).victim() == 0
     assert EvictionPolicy(state, heuristic("evict_oldest")).victim() == 0
 
 
 def test_next_to_what_is_gone_everything_is_dearer():
-    state = pool_behind(chain_step(8), 7)
+    state = pool_after(chain_step(8), 7)
     policy = EvictionPolicy(state, heuristic("dtr"))
     evicted = []
     for _ in range(3):
@@ -61,20 +61,20 @@ def test_next_to_what_is_gone_everything_is_dearer():
 
 
 def test_what_is_locked_stays():
-    state = pool_behind(chain_step(6), 5)
+    state = pool_after(chain_step(6), 5)
     state.locks[0] += 1
     assert EvictionPolicy(state, heuristic("evict_oldest")).victim() == 1
 
 
 def test_nothing_is_left():
-    state = pool_behind(chain_step(4), 3)
+    state = pool_after(chain_step(4), 3)
     for unit in range(3):
         state.locks[unit] += 1
     assert EvictionPolicy(state, heuristic("dtr")).victim() is None
 
 
 def test_the_exact_neighbourhood_is_the_evicted_stretch_on_both_sides():
-    state = pool_behind(chain_step(9), 8)
+    state = pool_after(chain_step(9), 8)
     exact = ExactNeighbourhoods(state)
     above_only = ExactNeighbourhoods(state, with_descendants=False)
     for unit in (1, 2, 4):
@@ -86,7 +86,7 @@ def test_the_exact_neighbourhood_is_the_evicted_stretch_on_both_sides():
 
 
 def test_classes_agree_with_the_neighbourhood_until_something_comes_back():
-    state = pool_behind(chain_step(9), 8)
+    state = pool_after(chain_step(9), 8)
     classes = ClassNeighbourhoods(state)
     for unit in (1, 2, 4):
         evict(state, unit, classes)
@@ -102,7 +102,7 @@ def test_remembered_neighbourhoods_are_those_that_a_fresh_walk_finds():
     for seed in range(20):
         graph = random_graph(seed, 30, resident=False, rng=False)
         step = compile_problem(graph, toy_registry())
-        state = pool_behind(step, 25)
+        state = pool_after(step, 25)
         kept = ExactNeighbourhoods(state)
         units = [unit for unit in range(25) if step.created[unit]]
         for number, unit in enumerate([*units[::3], *units[::6]]):

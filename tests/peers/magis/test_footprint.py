@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.errors import UsageError
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.planner.variants.choices import Choices
 from neaptide_corpus.recorded_steps import from_json
 from neaptide_peers.magis.footprint import footprint
@@ -106,7 +106,7 @@ def test_a_shorter_last_part_takes_less_time(parts):
     assert found.seconds == pytest.approx(whole)
 
 
-def test_a_stay_on_the_host_takes_bytes_away_and_copies_take_their_time():
+def test_an_offload_on_the_host_takes_bytes_away_and_copies_take_their_time():
     step, cost = made(perceptron(batch=64, width=64))
     graph = step.graph
     plain = footprint(graph, Schedule.program_order(graph), cost)
@@ -114,8 +114,8 @@ def test_a_stay_on_the_host_takes_bytes_away_and_copies_take_their_time():
     storage = graph.values[made_by.outputs[0]].storage
     uses = [node.id for node in graph.nodes if made_by.outputs[0] in node.inputs]
     last = uses[-1]
-    stay = HostStay(storage, 0, uses[0], uses[0], last, last)
-    found = footprint(graph, Schedule.program_order(graph).with_stays([stay]), cost)
+    offload = Offload(storage, 0, uses[0], uses[0], last, last)
+    found = footprint(graph, Schedule.program_order(graph).with_offloads([offload]), cost)
     # Nothing runs beside either copy.
     copy_s = CALL_S + 4 * 64 * 64 / LINK_BYTES_PER_S
     assert found.seconds == pytest.approx(plain.seconds + 2 * copy_s)
@@ -128,6 +128,6 @@ def test_transfers_in_bodies_are_refused():
     (loop,) = [node for node in graph.nodes if node.regions]
     body = loop.regions[0].body
     storage = body.values[body.nodes[0].outputs[0]].storage
-    within = Schedule.program_order(body).with_stays([HostStay(storage, 0, 1, 1, 3, 3)])
+    within = Schedule.program_order(body).with_offloads([Offload(storage, 0, 1, 1, 3, 3)])
     with pytest.raises(UsageError, match="transfers"):
         footprint(graph, Schedule.program_order(graph, {loop.id: within}), cost)

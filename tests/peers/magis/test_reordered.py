@@ -133,7 +133,7 @@ def test_blocks_follow_each_other_and_hold_a_component(seed):
         assert [op for block in found for op in block] == component
         assert all(1 <= len(block) <= LARGEST_BLOCK for block in found)
         for block in found:
-            for op in block[:-1]:  # a block goes on behind none that is as good as alone
+            for op in block[:-1]:  # a block goes on after none that is as good as alone
                 left_over = set(component) - {op} - members(before[op] | after[op])
                 assert len(left_over) > 1
         seen += component
@@ -146,7 +146,7 @@ def members(bits):
 
 
 def test_what_is_not_connected_is_interleaved_by_what_it_holds():
-    """Two chains that each swell and leave little: one after the other, and the one that swells less behind."""
+    """Two chains that each swell and leave little: one after the other, and the one that swells less after."""
     problem = from_edges([1, 9, 1, 2, 8, 2], [(0, 1), (1, 2), (3, 4), (4, 5)])
     given_peak = evaluate_order(problem, (3, 0, 1, 4, 2, 5)).peak_bytes
     order = Reordering().order(problem)

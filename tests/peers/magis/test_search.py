@@ -65,7 +65,7 @@ def test_states_take_what_their_rewritten_graphs_take(sizes, choices):
         assert simulated.seconds == pytest.approx(by_graph.seconds, rel=1e-4)  # merges take next to nothing
 
 
-def test_moves_reach_regions_recomputations_and_stays():
+def test_moves_reach_regions_recomputations_and_offloads():
     """The walks above would say nothing if they met only one kind of change."""
     step = step_of(batch=64, width=512, layers=4)
     simulator = Simulator(recorded_flat_step(step), tree_of(step))
@@ -74,11 +74,11 @@ def test_moves_reach_regions_recomputations_and_stays():
         seen += [s for one in seen[-8:] for s in moves.next_states(simulator, one, simulator.run(one))]
     assert any(state.parts for state in seen)
     assert any(state.again for state in seen)
-    assert any(simulator.stays(state) for state in seen)
+    assert any(simulator.offloads(state) for state in seen)
     assert any(state.parts and state.again for state in seen)
 
 
-def test_recomputations_and_stays_have_moves_that_take_them_back():
+def test_recomputations_and_offloads_have_moves_that_take_them_back():
     step = step_of(batch=64, width=512, layers=4)
     simulator = Simulator(recorded_flat_step(step), tree_of(step))
     state, met = State(), set()
@@ -138,7 +138,7 @@ def test_small_steps_end_at_the_optimum(batch, width, layers, more):
     step = step_of(batch=batch, width=width, layers=layers)
     longest_s = more * judged(step, tree_of(step), State()).seconds
     found = solve(step, Wanted(longest_s=longest_s), Limits(), relaxation=4.0).require()
-    # States of the search may have stays on the host as well, which brute force has not.
+    # States of the search may have offloads as well, which brute force has not.
     assert found.peak_bytes <= by_brute_force(step, found.tree, longest_s)
     assert judged(step, found.tree, found.state).peak_bytes == found.peak_bytes
     assert found.seconds <= longest_s

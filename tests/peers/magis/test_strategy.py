@@ -143,7 +143,7 @@ def test_states_take_what_the_judge_counts(graphs, name):
 
 
 def test_views_run_again_with_what_they_show(graphs):
-    """A user behind the recomputation that needs a view of it must not keep the old storage alive."""
+    """A user after the recomputation that needs a view of it must not keep the old storage alive."""
     graph = graphs["heads"]
     made = asked_of(graph)
     carrying = strategy.Carrying.of(made)
@@ -163,7 +163,7 @@ def test_views_run_again_with_what_they_show(graphs):
             sequence = judged.counted.sequence
             assert sequence.count(node) == 2
             assert all(sequence.count(view.node) == 2 for view in behind)
-            # All that is used behind is the new one: the first is gone by then.
+            # All that is used after is the new one: the first is gone by then.
             profile = memory_profile(begun, Schedule.from_nodes(begun, sequence))
             assert profile.peak_bytes <= played(made, judged) <= before.peak_with_workspace_bytes
     assert seen

@@ -40,7 +40,7 @@ def test_its_plans_are_what_the_judges_say(made, share):
     out, back = links(moved / step.baseline_seconds)
     host = HostSpace(1 << 60, out, back)
     found = planned(step, budget, host)
-    assert found.stays
+    assert found.offloads
     assert found.planned.strategy == "pofo"
     assert found.planned.peak_with_workspace_bytes <= budget
     judged(made.graph, made.registry, step, found, host)
@@ -59,7 +59,7 @@ def test_small_plans_are_never_better_than_the_best_of_all(seeds):
         host = HostSpace(1 << 40, *links(draw.choice([1.0, 2.0, 4.0])))
         least = least_seconds(step, budget, host, repetitions=1)
         found = planned(step, budget, host)
-        is_small = len(found.stays) <= 2 and len(found.planned.sequence) <= step.node_count + 1
+        is_small = len(found.offloads) <= 2 and len(found.planned.sequence) <= step.node_count + 1
         if least is not None and is_small and found.planned.peak_with_workspace_bytes <= budget:
             compared += 1
             assert found.planned.seconds >= least - 1e-9
@@ -70,7 +70,7 @@ def test_without_room_on_the_host_it_is_rotor():
     step = random_chain_step(5, random.Random(1))
     budget = (step.lower_bound_bytes + program_order.baseline(step).peak_with_workspace_bytes) // 2
     found = planned(step, budget, HostSpace(0, *links(1e15)))
-    assert found.stays == ()
+    assert found.offloads == ()
     assert found.planned.seconds <= rotor.solve(PlanningProblem(step, budget), Limits()).require().seconds
 
 

@@ -45,7 +45,7 @@ def test_few_places_suffice_for_the_phase_split(seed: int) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_problem_that_is_a_pumpkin_is_ordered_best(seed: int) -> None:
-    """With runs before the source and behind the sink, and other storages that the chains share."""
+    """With runs before the source and after the sink, and other storages that the chains share."""
     rng = random.Random(seed)
     before, behind, lengths = (
         rng.randint(1, 2),
@@ -80,7 +80,7 @@ def test_a_problem_that_is_a_pumpkin_is_ordered_best(seed: int) -> None:
 
 def test_what_breaks_a_pumpkin_is_named() -> None:
     crossed = from_edges([1] * 6, [(0, 1), (0, 2), (1, 3), (1, 4), (2, 4), (3, 5), (4, 5)])
-    with pytest.raises(Refusal, match="op n1 has several ops before it or behind it"):
+    with pytest.raises(Refusal, match="op n1 has several ops before it or after it"):
         pumpkin_of(crossed)
     chain = from_edges([1] * 3, [(0, 1), (1, 2)])
     with pytest.raises(Refusal, match="no op at which several chains start"):

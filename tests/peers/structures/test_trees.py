@@ -67,5 +67,5 @@ def test_what_breaks_a_tree_is_named() -> None:
     with pytest.raises(Refusal, match="storage t0 is shared: either n1 or n2 may use it last"):
         tree_of(from_edges([1, 1, 1], [(0, 1), (0, 2)]))
     after = (OrderOp("a", (), ()), OrderOp("b", (), (), after=(0,)), OrderOp("c", (), (), after=(0,)))
-    with pytest.raises(Refusal, match="op a comes before several ops and op d behind several"):
+    with pytest.raises(Refusal, match="op a comes before several ops and op d after several"):
         tree_of(OrderProblem((), (*after, OrderOp("d", (), (), after=(1, 2)))))

@@ -60,8 +60,8 @@ def test_state_of_three_layers_leaves_so_that_one_of_them_is_there_at_a_time():
     found = choose_with_state_between(OffloadProblem(step, 820, host, [known]), Limits()).require()
     profile = judged(graph, REGISTRY, step, found, host)
     assert profile.peak_bytes <= 820 < profile.resident_bytes
-    assert {s.storage for s in found.stays if s.begins_before} == {
-        s.storage for s in found.stays if s.ends_behind
+    assert {s.storage for s in found.offloads if s.begins_before} == {
+        s.storage for s in found.offloads if s.ends_after
     }
     with_all = choose_with_state_between(OffloadProblem(step, 2000, host, [known]), Limits()).require()
-    assert not with_all.stays
+    assert not with_all.offloads

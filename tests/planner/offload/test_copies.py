@@ -53,12 +53,12 @@ def program(graph):
     return planned(graph, "50%")
 
 
-def test_each_stay_has_its_copies_in_the_order_of_the_step(graph, program):
+def test_each_offload_has_its_copies_in_the_order_of_the_step(graph, program):
     copies, made, host = program.copies, program.predictions, HostSpace.of(graph, DEVICE, 2**30)
-    assert program.stays
+    assert program.offloads
     assert made.exposed_seconds > 0
-    for stay, row in zip(program.stays, copies.rows, strict=True):
-        assert row.nbytes == graph.storages[stay.storage].nbytes.constant_value()
+    for offload, row in zip(program.offloads, copies.rows, strict=True):
+        assert row.nbytes == graph.storages[offload.storage].nbytes.constant_value()
         for copy, link in ((row.out, host.out), (row.back, host.back)):
             assert copy.issued <= copy.start
             assert copy.end - copy.start == pytest.approx(link.seconds(row.nbytes))
@@ -69,7 +69,7 @@ def test_each_stay_has_its_copies_in_the_order_of_the_step(graph, program):
     assert sum(end - begin for begin, end in copies.waits) == pytest.approx(made.exposed_seconds)
 
 
-def test_a_plan_without_stays_has_no_copies(graph):
+def test_a_plan_without_offloads_has_no_copies(graph):
     assert planned(graph, "100%").copies is None
 
 
@@ -85,7 +85,7 @@ def with_first(copies, **changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: replace(c, rows=c.rows[1:]), "copies.rows are .*, of .* stays"),
+        (lambda c: replace(c, rows=c.rows[1:]), "copies.rows are .*, of .* offloads"),
         (lambda c: with_first(c, out=c.rows[0].back, back=c.rows[0].out), r"copies.rows\[0\] has times"),
         (lambda c: with_first(c, back=replace(c.rows[0].back, end=1e9)), r"copies.rows\[0\] has times"),
         (lambda c: replace(c, waits=()), "copies.waits take 0.0 seconds, and the plan waits"),

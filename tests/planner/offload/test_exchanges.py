@@ -14,7 +14,7 @@ def guard():
     return LimitGuard(Limits())
 
 
-def test_plans_of_stays_alone_recompute_what_is_cheaper_so():
+def test_plans_of_offloads_alone_recompute_what_is_cheaper_so():
     """Never slower, within the budget, and what is planned is what the changed sequence says."""
     faster = 0
     for seed in range(12):
@@ -45,7 +45,7 @@ def test_plans_of_recomputation_alone_store_where_copies_take_no_time():
             continue
         descend(carried, guard(), guard())
         found = carried.plan("")
-        assert found.stays
+        assert found.offloads
         assert found.planned.seconds < known.seconds
 
 

@@ -35,7 +35,7 @@ def away_wherever_idle(step, host):
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 @pytest.mark.parametrize("longer", [1.01, 1.2, math.inf])
-def test_the_peak_is_no_higher_than_without_stays_and_the_time_is_kept(seed, longer):
+def test_the_peak_is_no_higher_than_without_offloads_and_the_time_is_kept(seed, longer):
     draw = random.Random(seed)
     step = chain(draw.randint(3, 7), draw)
     host = HostSpace(1 << 40, *links(draw.choice([2.0, 8.0, 1e15])))
@@ -76,7 +76,7 @@ def test_where_nothing_is_fast_enough_the_fastest_known_plan_stays():
     step = chain(4, random.Random(1))
     host = HostSpace(1 << 40, *links(1e15))
     alone, outcome = lowest(step, host, 0.5 * step.baseline_seconds)
-    assert outcome.require().stays == ()
+    assert outcome.require().offloads == ()
     assert outcome.require().planned == alone
 
 

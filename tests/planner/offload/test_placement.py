@@ -39,9 +39,9 @@ class Case:
     budget: int
     clock: OffloadClock
 
-    def places(self, stays):
+    def places(self, offloads):
         """What stays come to, by the judge of schedules and the player of steps: peak and seconds."""
-        schedule = Schedule.from_nodes(self.graph, self.evaluator.sequence()).with_stays(stays)
+        schedule = Schedule.from_nodes(self.graph, self.evaluator.sequence()).with_offloads(offloads)
         check_schedule(self.graph, schedule, REGISTRY)
         peak = memory_profile(self.graph, schedule).peak_with_workspace_bytes
         seconds = simulate_timeline(self.evaluator.problem, schedule, self.clock.out, self.clock.back).seconds
@@ -105,10 +105,10 @@ def least_exposed(case):
 
 @settings(max_examples=examples(300))
 @given(cases(most_gaps=6, max_nodes=14))
-def test_placed_stays_are_legal_within_the_budget_and_take_the_seconds_they_say(case):
+def test_placed_offloads_are_legal_within_the_budget_and_take_the_seconds_they_say(case):
     found = fill_gaps(case.evaluator.bytes, case.gaps, case.budget, case.clock)
     assert found.peak_bytes <= case.budget
-    peak, seconds = case.places(found.stays())
+    peak, seconds = case.places(found.offloads())
     assert peak == found.peak_bytes
     assert seconds == pytest.approx(case.clock.begins_s[-1] + found.times.exposed_s)
     assert found.times.exposed_s == pytest.approx(sum(wait.seconds for wait in found.times.waits))
@@ -116,7 +116,7 @@ def test_placed_stays_are_legal_within_the_budget_and_take_the_seconds_they_say(
 
 @settings(max_examples=examples(200))
 @given(cases(most_gaps=1))
-def test_one_stay_waits_as_little_as_any_positions_allow(case):
+def test_one_offload_waits_as_little_as_any_positions_allow(case):
     found = fill_gaps(case.evaluator.bytes, case.gaps, case.budget, case.clock)
     assert found.times.exposed_s == pytest.approx(least_exposed(case))
 
@@ -169,5 +169,5 @@ def test_gaps_of_a_graph_in_segments_may_all_be_filled(data):
     gaps = GapTable(evaluator, HostSpace(1 << 40, link, link, borders=borders)).all()
     placed = fill_gaps(evaluator.bytes, gaps, 0, OffloadClock.of(evaluator, link, link))
     case = Case(graph, evaluator, gaps, 0, OffloadClock([1.0] * len(graph.nodes), link, link))
-    peak, _ = case.places(placed.stays())
+    peak, _ = case.places(placed.offloads())
     assert peak == placed.peak_bytes

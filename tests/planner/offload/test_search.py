@@ -26,7 +26,7 @@ REGISTRY = toy_registry()
 
 @settings(max_examples=examples(60))
 @given(st.data())
-def test_plans_with_stays_are_what_the_judges_say(data):
+def test_plans_with_offloads_are_what_the_judges_say(data):
     graph = data.draw(graphs(min_nodes=4, max_nodes=16))
     seconds = data.draw(
         st.lists(st.sampled_from([1, 2, 5]), min_size=len(graph.nodes), max_size=len(graph.nodes))
@@ -65,7 +65,7 @@ def test_without_room_on_the_host_nothing_is_stored():
     found = choose_offload(
         OffloadProblem(step, budget, HostSpace(0, *links(1e15)), [known]), Limits()
     ).require()
-    assert (found.stays, found.host_bytes) == ((), 0)
+    assert (found.offloads, found.host_bytes) == ((), 0)
     assert found.planned.seconds <= known.seconds
 
 
@@ -86,7 +86,7 @@ def test_small_choices_are_near_the_best_of_all(seeds):
             OffloadProblem(step, budget, host, [recomputed(step, budget)]), Limits()
         ).require()
         compared += 1
-        if found.planned.peak_with_workspace_bytes <= budget and len(found.stays) <= 2:
+        if found.planned.peak_with_workspace_bytes <= budget and len(found.offloads) <= 2:
             assert len(found.planned.sequence) > step.node_count + 1 or found.planned.seconds >= least - 1e-9
             as_good += found.planned.seconds <= least + 1e-9
     assert compared >= seeds // 2

@@ -28,7 +28,7 @@ def nothing_against(_edited):
 
 
 class Perceptron(nn.Module):
-    """Two hidden layers with dropout behind each, and a wide head."""
+    """Two hidden layers with dropout after each, and a wide head."""
 
     def __init__(self, drop):
         super().__init__()

@@ -55,7 +55,7 @@ def graph():
 def test_the_best_that_was_met_is_the_answer(graph, after):
     met = EndsTheSearch(after)
     answer = searched(graph, met)
-    assert len(met.noted) == after  # nothing was planned behind
+    assert len(met.noted) == after  # nothing was planned after
     before = baseline(PRICING.problem(graph))
     goal = Goal(before.peak_with_workspace_bytes, LONGEST_S)
     best = min(met.noted, key=lambda plan: goal.rank_of(plan.found.program))

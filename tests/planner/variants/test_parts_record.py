@@ -55,7 +55,7 @@ def test_state_that_waits_on_the_host_is_left_out_of_the_bound(found):
     step = PRICING.problem(made.variant.graph)
     state = next(storage for storage, nbytes in enumerate(step.state_bytes) if nbytes)
     program = SimpleNamespace(
-        stays=[SimpleNamespace(storage=state)], predictions=made.found.program.predictions
+        offloads=[SimpleNamespace(storage=state)], predictions=made.found.program.predictions
     )
     record = parts_record(replace(made, found=SimpleNamespace(program=program)), made.begun, PRICING, known)
     away = sum(step.state_bytes)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from neaptide.frontends.programs.host_bytes import bytes_behind
+from neaptide.frontends.programs.host_bytes import bytes_after
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
@@ -49,7 +49,7 @@ def test_the_usual_step_is_measured():
 
 
 def averaged():
-    """Averages weights behind its update: the average is no state of the program."""
+    """Averages weights after its update: the average is no state of the program."""
     torch.manual_seed(0)
     net = nn.Linear(64, 64)
     slow = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))
@@ -70,7 +70,7 @@ def test_what_host_code_works_on_is_in_every_row():
     step, batch = averaged()
     captured = capture_step(step, (batch,))
     assert captured.host is not None
-    behind = bytes_behind(captured.steady)
+    behind = bytes_after(captured.steady)
     assert behind >= 4 * (64 * 64 + 64)
     variant = as_variant(captured)
     eager = contestants.eager_contestant(averaged, 0)

@@ -32,7 +32,7 @@ QUICK = {"time_limit_s": None, "work_limit": 200}
 
 
 class Trainer:
-    """A network with buffers, dropout and optimizer state; the step counts behind its program."""
+    """A network with buffers, dropout and optimizer state; the step counts after its program."""
 
     def __init__(self, *, counts=False):
         torch.manual_seed(0)

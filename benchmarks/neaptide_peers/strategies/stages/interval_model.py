@@ -139,7 +139,7 @@ class IntervalModel:
             for storage, end in zip(unit.storages, last, strict=True):
                 held = builder.integer(events[0], max(end, events[-1]))
                 builder.require(((1, held), (-1, second.start)), at_least=0, when=(second.is_there,))
-                # What is read behind the second run is read from it.
+                # What is read after the second run is read from it.
                 builder.require(
                     ((1, second.start), (-1, self._end[storage][0])), at_least=1, when=(second.is_there,)
                 )

@@ -1,7 +1,7 @@
 """Recomputation as an integer program over stages and units (Jain et al. 2020, Checkmate).
 
 `again[t, u]`: unit u runs again in stage t. `held[t, s]`: storage s is there when stage t begins. `freed[t, s, k]`: it
-goes behind step k of the stage. `used[t, k]`: bytes at step k. Differences to the paper: a unit may make several
+goes after step k of the stage. `used[t, k]`: bytes at step k. Differences to the paper: a unit may make several
 storages; scratch bytes count; `freed` is split by what excludes it, as in the later releases, and what excludes one
 another is summed up in one row (of all frees of a storage in a stage and its being held into the next one at most one
 is true; the same for all frees before one of its readers, and that reader), which makes the relaxation tighter.
@@ -215,7 +215,7 @@ class StageProgram:
                 self._add_terms([(1.0, column), *there], high=0.0)
 
     def _write_bytes(self, stage: int) -> None:
-        """Bytes at each step of a stage, and what is freed behind it."""
+        """Bytes at each step of a stage, and what is freed after it."""
         units, step = self.units, self.units.step
         again = units.again(stage)
         frees = self._write_frees(stage, again)
@@ -240,7 +240,7 @@ class StageProgram:
         self._add_terms(used, high=self._room - fixed)
 
     def _write_frees(self, stage: int, again: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """By unit that runs again in a stage, (storage, variable of its going behind it)."""
+        """By unit that runs again in a stage, (storage, variable of its going after it)."""
         units = self.units
         frees: dict[int, list[tuple[int, int]]] = {}
         last_reads = frozenset(units.reads[stage]) if stage < len(units.order) else frozenset()

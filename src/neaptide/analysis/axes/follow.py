@@ -55,7 +55,7 @@ class Carried:
         private: values that mean something within their part only: they must neither enter nor leave the nodes that run
             in parts together. Some carry the axis, such as places counted from the start of the part; others have no dim
             that it could lie in, such as what a library keeps for the backward.
-        behind: values that depend on the axis and are made by barriers, or from what barriers make.
+        after: values that depend on the axis and are made by barriers, or from what barriers make.
     """
 
     length: int

@@ -1,8 +1,8 @@
 """An axis that sliding windows read, such as the height of an image, followed through a graph.
 
-Behind a window the axis has other elements than in front of it: fewer behind a stride, more behind an enlargement, and at
+After a window the axis has other elements than in front of it: fewer after a stride, more after an enlargement, and at
 the border as many as padding decides. So it has no one length. It has a *scale* in each value: how many elements stand
-for one unit of it. What a part of a value is, and what it reads of its neighbours, follows from the windows behind it.
+for one unit of it. What a part of a value is, and what it reads of its neighbours, follows from the windows after it.
 """
 
 from __future__ import annotations

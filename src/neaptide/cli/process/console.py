@@ -50,7 +50,7 @@ class Console:
         self._warned: set[str] = set()
 
     def configure(self, *, quiet: bool, verbosity: int) -> None:
-        """Takes the options about how much is printed; those before the command and behind it add up."""
+        """Takes the options about how much is printed; those before the command and after it add up."""
         self.quiet, self.verbosity = self.quiet or quiet, self.verbosity + verbosity
         # The level of the logger, not of our handler: a handler of the user's program hears no more than ours.
         level = logging.ERROR if self.quiet else _LOG_LEVELS[min(self.verbosity, len(_LOG_LEVELS) - 1)]

@@ -69,7 +69,7 @@ def noted_backward(notes: Notes) -> Iterator[Replacement]:
 
 
 def _number_nodes(roots: Any, notes: Notes) -> None:
-    """Makes the autograd nodes behind tensors note their number while they run."""
+    """Makes the autograd nodes after tensors note their number while they run."""
     for node in private.autograd_nodes(t for t in pytree.tree_leaves(roots) if isinstance(t, torch.Tensor)):
         number = private.sequence_of(node)
         node.register_prehook(functools.partial(_begin, notes, number))

@@ -124,7 +124,7 @@ BRANCHING: Mapping[str, _Branch] = {
 def gradients_of_eager(
     notes: Notes, number: int, node: Any, made: _Gradients, given: _Gradients
 ) -> _Gradients | None:
-    """Hook behind the `number`-th node, one of `BRANCHING`: its gradients as eager makes them, or a note that there are none.
+    """Hook after the `number`-th node, one of `BRANCHING`: its gradients as eager makes them, or a note that there are none.
 
     `made` are the gradients that it gave, `given` those that it was given.
     """
@@ -138,7 +138,7 @@ def gradients_of_eager(
 
 
 def take_eagers_gradients(recording: Recording, notes: Notes) -> None:
-    """Take out what autograd's own formulas recorded where eager's was recorded behind them. O(records)."""
+    """Take out what autograd's own formulas recorded where eager's was recorded after them. O(records)."""
     for number, name in notes.branched.items():
         branch = BRANCHING[name]
         records = [record for record in recording.records if record.sequence == number]

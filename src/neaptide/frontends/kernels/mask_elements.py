@@ -49,7 +49,7 @@ class _UnknownElementError(Exception):
 
 
 def is_causal_for_all_sizes(mask: Record) -> bool:
-    """Whether a mask is proved to let row `i` see columns `j <= i` only, whatever its sizes. O(records behind it).
+    """Whether a mask is proved to let row `i` see columns `j <= i` only, whatever its sizes. O(records after it).
 
     The mask is square in its last two dims; of truths, or of 0 and minus infinity.
     """

@@ -1,6 +1,6 @@
 """Values that the program of a step does not read: counters, logs, the number of a batch.
 
-Only host code behind the program looks at them, so their value decides nothing and is no guard. That is proved: the
+Only host code after the program looks at them, so their value decides nothing and is no guard. That is proved: the
 step is traced with stand-ins in their place, and whatever looks at a stand-in ends that trace.
 """
 

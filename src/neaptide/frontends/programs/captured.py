@@ -99,7 +99,7 @@ class StepRequest:
         changing: names of Python numbers that become inputs.
         unread: what the step is taken not to read.
         counted: names of Python numbers of the state that the step itself writes.
-        clears_gradients: host code behind the program clears the gradients.
+        clears_gradients: host code after the program clears the gradients.
         undoes_checkpoints: functions that the user checkpoints run once, as plain code.
         is_known: an earlier capture shows that it does the same each time, so it is not run again to see.
         dims: of the arguments, that may vary.
@@ -133,8 +133,8 @@ class CapturedStep:
         changing: names of Python numbers that are inputs of the programs.
         first_writes: Python state that the step writes at its first call only; `state` and `signature` are as they
             are afterwards.
-        last_writes: Python state that the step writes once, behind the program: the capture is of the call that does it.
-        host: what runs behind the programs; None where nothing does. The programs are then those of its head.
+        last_writes: Python state that the step writes once, after the program: the capture is of the call that does it.
+        host: what runs after the programs; None where nothing does. The programs are then those of its head.
         sizes: reads dims that may vary off the arguments of a call; None where none may.
         has_no_example: a capture at another size of each dim gave the same programs, so none has a size of its example.
     """

@@ -1,4 +1,4 @@
-"""Bytes of what host code behind a program works on, such as averaged weights: they live through every step.
+"""Bytes of what host code after a program works on, such as averaged weights: they live through every step.
 
 Each program has them as an input that no operation takes. So they are part of its peak, of its baseline and of its
 bounds, and a budget is one for all of them.
@@ -53,8 +53,8 @@ def with_kept(program: CapturedProgram, kept: Mapping[str, int]) -> CapturedProg
     return replace(program, graph=graph, inputs=slots)
 
 
-def bytes_behind(program: CapturedProgram) -> int:
-    """Bytes of a program that only host code behind it works on."""
+def bytes_after(program: CapturedProgram) -> int:
+    """Bytes of a program that only host code after it works on."""
     values = program.graph.values
     behind = (
         value

@@ -1,4 +1,4 @@
-"""Host code behind a program: the last statements of a step, which count, log, print or step a scheduler.
+"""Host code after a program: the last statements of a step, which count, log, print or step a scheduler.
 
 They cannot be part of the program, and what they read is known once it has run. So the step is cut in two
 (`host_cut`): its head is captured, and its tail runs as it is written after each call, on the user's own objects and
@@ -86,7 +86,7 @@ class HostCode:
     Attributes:
         head: what is captured.
         bind: takes what the head takes; returns the parameters of the tail.
-        tail: what runs behind it, bound like the head, to be looked through.
+        tail: what runs after it, bound like the head, to be looked through.
         at: number of the tail's first statement.
         parts: the functions, cut out of `whole`.
         kept: by device, bytes of what it alone works on; None before it was looked at.
@@ -130,13 +130,13 @@ class HostCode:
                 yield item
 
     def finish(self, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run the tail behind a call of the head, which returned `result`; gives what the step returns."""
+        """Run the tail after a call of the head, which returned `result`; gives what the step returns."""
         went_on, content = result
         return self.parts.tail(*self.bind(*args, **kwargs), *content) if went_on else content
 
     def describe(self) -> str:
         """What happens, in words, for the notes of a report."""
-        return f"the statements from {self.parts.location} on run behind the program, as they are written"
+        return f"the statements from {self.parts.location} on run after the program, as they are written"
 
     def watched_head(self, stepped: set[int], state: StepState) -> Callable[..., Any]:
         """The head for a trace; refuses what cannot be handed from head to tail.
@@ -176,7 +176,7 @@ class HostCode:
                     raise self._refusal(f"its variable {name} holds a {type(constants[leaf]).__name__}")
 
     def refuse_training(self, stepped: set[int], variables: Iterable[Any]) -> None:
-        """Refuse a cut that leaves a backward pass or an update behind the program.
+        """Refuse a cut that leaves a backward pass or an update after the program.
 
         `stepped` are the ids of the optimizers that the head steps, `variables` what it hands to the tail.
         """

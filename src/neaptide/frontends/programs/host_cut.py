@@ -1,4 +1,4 @@
-"""Where a step is cut in two so that its host code runs behind the program (`host_code`).
+"""Where a step is cut in two so that its host code runs after the program (`host_code`).
 
 The step is traced statement by statement until one has an effect on the host. The cut is in front of that statement.
 """
@@ -30,7 +30,7 @@ from neaptide.frontends.watch.trace_watch import StateWatch
 
 
 def not_cut(refusal: CaptureError, reason: str) -> CaptureError:
-    """The refusal of a whole step; of host code with the reason why it cannot run behind the program."""
+    """The refusal of a whole step; of host code with the reason why it cannot run after the program."""
     if isinstance(refusal, LaterCallError):
         return LaterCallError(not_cut(refusal.refusal, reason), refusal.call, refusal.entry)
     if not isinstance(refusal, HostEffectError):
@@ -39,7 +39,7 @@ def not_cut(refusal: CaptureError, reason: str) -> CaptureError:
         refusal.what,
         where=refusal.where,
         why=refusal.why,
-        next_step=f"{refusal.next_step or 'take it out of the step'}; or move it behind the last tensor operation, as a "
+        next_step=f"{refusal.next_step or 'take it out of the step'}; or move it after the last tensor operation, as a "
         f"statement of the step (not so yet: {reason})",
     )
 
@@ -174,7 +174,7 @@ class _Effects:
 
 
 def _unwrapped(step: Any) -> tuple[types.FunctionType, Callable[[types.FunctionType], Any]]:
-    """The function behind a step, and how a callable like the step is made of another function."""
+    """The function after a step, and how a callable like the step is made of another function."""
     if isinstance(step, functools.partial):
         function, rebuild = _unwrapped(step.func)
         return function, lambda made: functools.partial(rebuild(made), *step.args, **step.keywords)

@@ -59,7 +59,7 @@ class LaterCallError(HostEffectError):
 
 
 def state_of(step: Callable[..., Any], host: HostCode | None, extra: Any, unread: UnreadNames) -> StepState:
-    """What a step works on, or its head where host code runs behind."""
+    """What a step works on, or its head where host code runs after."""
     return find_state(step, extra, unread=unread) if host is None else host.head_state(extra, unread)
 
 
@@ -152,7 +152,7 @@ class Capture:
     def _programs(self, changing: frozenset[str], *, counts: bool = True) -> Programs:
         """The programs of a step from now on until it leaves the gradients and the state that it found.
 
-        Numbers that the step writes itself become inputs beside those in `changing`. Where host code behind the program
+        Numbers that the step writes itself become inputs beside those in `changing`. Where host code after the program
         clears the gradients, those of the next step are those that this one found. The user's own counts are played
         ahead as well, unless they lead to more programs than there may be; `counts` says whether they are.
         """
@@ -199,7 +199,7 @@ class Capture:
             "the step never reaches a steady state",
             why=f"after {MAX_PROGRAMS} steps other gradients or optimizer state exist than before, or its step counts "
             "decide otherwise",
-            next_step="make each step leave the same gradients and optimizer state behind",
+            next_step="make each step leave the same gradients and optimizer state after",
         )
 
     # -- one program
@@ -293,7 +293,7 @@ class Capture:
             raise CaptureError(
                 f"the step treats numbers that it counts in ({', '.join(sorted(counted))}) in another way while it is traced",
                 why="it asks for their type, or for more than arithmetic can tell",
-                next_step="keep the count in a tensor, or update it behind the last tensor operation",
+                next_step="keep the count in a tensor, or update it after the last tensor operation",
             )
         if not (also_written or changing or self.request.dims):
             self._begun = symbolic

@@ -56,7 +56,7 @@ class HostPart:
         """
         try:
             return tuple(map(bool, self.decide(*_copied(numbers)))) == self.outcomes
-        except (ArithmeticError, TypeError, ValueError):  # computed only behind a branch that is not taken
+        except (ArithmeticError, TypeError, ValueError):  # computed only after a branch that is not taken
             return False
 
     def is_like(self, other: HostPart) -> bool:

@@ -30,7 +30,7 @@ def is_observed(frame: FrameType) -> bool:
 
 
 def _is_observer(frame: FrameType) -> bool:
-    """Whether a frame runs a function that the interpreter calls to tell of the frame behind it, or its package."""
+    """Whether a frame runs a function that the interpreter calls to tell of the frame after it, or its package."""
     hooks = [sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()]
     hooks += [None if frame.f_back is None else frame.f_back.f_trace]
     watching = [hook for hook in hooks if hook is not None]

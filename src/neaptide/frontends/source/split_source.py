@@ -1,6 +1,6 @@
 """A step function cut in two at one of its statements, as Python source that is compiled anew.
 
-The *head* runs the statements before the cut and returns the local variables that the *tail*, the statements behind
+The *head* runs the statements before the cut and returns the local variables that the *tail*, the statements after
 it, reads. Both share globals, closure, file and line numbers with the function. Nothing is run here.
 """
 
@@ -105,7 +105,7 @@ class StepSource:
     def __init__(self, function: types.FunctionType) -> None:
         code = function.__code__
         if code.co_flags & _PAUSES:
-            raise LookupError("a generator has no end to run it behind")
+            raise LookupError("a generator has no end to run it after")
         self._function = function
         self._tree, self._imports = _definition(function)
         if not _is_same_code(self._code(self._tree), code):
@@ -193,7 +193,7 @@ class StepSource:
         return [statement for name, statement in found.items() if name in needed]
 
     def _part(self, statements: Sequence[ast.stmt], change: ast.NodeTransformer) -> list[ast.stmt]:
-        """Changed copies of statements, behind the declarations of global and nonlocal names that they mention."""
+        """Changed copies of statements, after the declarations of global and nonlocal names that they mention."""
         named = _named(statements)
         found: list[ast.stmt] = []
         for statement in _of_this_scope(self._tree.body, (ast.Global, ast.Nonlocal)):

@@ -38,9 +38,9 @@ KNOWN_FIXES: Final = (
     (
         "torch/optim/swa_utils.py",
         "",
-        "call update_parameters in a statement of the step behind its last operation",
+        "call update_parameters in a statement of the step after its last operation",
     ),
-    ("torchmetrics/", "", "update the metric behind the last tensor operation, or with validate_args=False"),
+    ("torchmetrics/", "", "update the metric after the last tensor operation, or with validate_args=False"),
     (
         "",
         "ctc_loss",
@@ -58,7 +58,7 @@ KNOWN_FIXES: Final = (
         "raise where it is not (if not torch.isfinite(loss): raise ...): checks run with the program",
     ),
     ("", ".isnan(", "raise where it is (if torch.isnan(loss): raise ...): checks run with the program"),
-    ("", ".numpy(", "stay in torch, or take it behind the last tensor operation, as a statement of the step"),
+    ("", ".numpy(", "stay in torch, or take it after the last tensor operation, as a statement of the step"),
 )
 
 # The machinery of a trace, in torch's own folder.

@@ -124,7 +124,7 @@ class ScaledUpdates:
                     )
 
     def settle(self) -> None:
-        """Keep an old tensor from right before it is written, and select right behind its last use in the update.
+        """Keep an old tensor from right before it is written, and select right after its last use in the update.
 
         As traced, all are kept from the beginning of the update to its end, which eager does not do. O(records).
         """

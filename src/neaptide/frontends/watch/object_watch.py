@@ -158,7 +158,7 @@ _SEEDS = "sets the state of"
 _WRITES = "writes"
 _NEXT = {
     _DRAWS: "draw with torch's default generator (torch.rand), or outside the step and pass it as an argument",
-    _SEEDS: "seed outside the step; or make the state there (torch.get_rng_state() behind torch.manual_seed), pass it with "
+    _SEEDS: "seed outside the step; or make the state there (torch.get_rng_state() after torch.manual_seed), pass it with "
     "the batch, and set it in the step (torch.set_rng_state)",
     _WRITES: "keep it in a tensor or buffer, or do it outside the step",
 }

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from neaptide.ir.schedule import HostStay
+from neaptide.ir.schedule import Offload
 from neaptide.outcome import LimitGuard
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.gap_table import GapTable
@@ -17,8 +17,8 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.placement import Placement, fill_gaps
 from neaptide.schedule.changes import Change
 from neaptide.schedule.evaluate import Evaluator, Ints
+from neaptide.schedule.offloaded import bytes_on_host, host_bytes_in_bodies, with_offloads
 from neaptide.schedule.replays import Replays
-from neaptide.schedule.staying import bytes_on_host, host_bytes_in_bodies, with_stays
 from neaptide.schedule.timeline import OffloadClock
 
 # What is known of one order, and of one choice of gaps.
@@ -38,7 +38,7 @@ class OffloadPlan:
     """
 
     planned: PlannedSequence
-    stays: tuple[HostStay, ...] = ()
+    offloads: tuple[Offload, ...] = ()
     host_bytes: int = 0
     exposed_s: float = 0.0
 
@@ -99,7 +99,7 @@ class Carried:
         """Most bytes on the host. O(positions + filled gaps)."""
         placed = self.placed()
         spans = (
-            (store, len(self.evaluator.order) if gap.ends_behind else back, gap.nbytes)
+            (store, len(self.evaluator.order) if gap.ends_after else back, gap.nbytes)
             for gap, (store, _, _, back) in zip(placed.gaps, placed.places, strict=True)
         )
         return int(bytes_on_host(spans, host_bytes_in_bodies(self.evaluator)).max(initial=0))
@@ -213,14 +213,14 @@ class Carried:
 
     def _last(self, gap: IdleGap) -> int:
         """One past the last position at which a storage can be away."""
-        return gap.end if gap.ends_behind else min(gap.end, len(self.evaluator.order) - 1)
+        return gap.end if gap.ends_after else min(gap.end, len(self.evaluator.order) - 1)
 
 
 def plan_of_placed(evaluator: Evaluator, placed: Placement, strategy: str) -> OffloadPlan:
     """A sequence with gaps that were filled in it, with its bytes; by a strategy of some name. O(size + gaps)."""
-    stays, exposed = placed.stays(), placed.times.exposed_s
-    found, seconds = with_stays(evaluator, stays), evaluator.seconds + exposed
+    offloads, exposed = placed.offloads(), placed.times.exposed_s
+    found, seconds = with_offloads(evaluator, offloads), evaluator.seconds + exposed
     planned = PlannedSequence(
         evaluator.sequence(), strategy, found.peak_without_workspace, found.peak, seconds
     )
-    return OffloadPlan(planned, stays, found.peak_host_bytes, exposed)
+    return OffloadPlan(planned, offloads, found.peak_host_bytes, exposed)

@@ -57,14 +57,14 @@ class IdleGap:
         return self.last == AWAY
 
     @property
-    def ends_behind(self) -> bool:
+    def ends_after(self) -> bool:
         """Whether the storage is on the host when the step ends."""
         return self.following == AWAY
 
     @property
     def is_between(self) -> bool:
         """Whether it is one of a storage that waits on the host between two steps, and so is always filled."""
-        return self.begins_before or self.ends_behind
+        return self.begins_before or self.ends_after
 
 
 def use_pairs(evaluator: Evaluator, storage: int, *, is_between: bool = False) -> list[UsePair]:
@@ -88,5 +88,5 @@ def away_bytes(gaps: Iterable[IdleGap], count: int) -> Ints:
     change = [0] * (count + 1)
     for gap in gaps:
         change[gap.start + 1] += gap.nbytes
-        change[gap.end if gap.ends_behind else min(gap.end, count - 1)] -= gap.nbytes
+        change[gap.end if gap.ends_after else min(gap.end, count - 1)] -= gap.nbytes
     return np.cumsum(np.array(change, dtype=np.int64))[:-1]

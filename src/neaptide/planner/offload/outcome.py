@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from neaptide.ir.schedule import HostStay, Schedule, StepKind
+from neaptide.ir.schedule import Offload, Schedule, StepKind
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
@@ -23,7 +23,7 @@ from neaptide.plans import CopiesRecord, StayCopies, TimedCopy
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.timeline import simulate_timeline
 
-_WITH_OFFLOAD: Final = ", with stays on the host"
+_WITH_OFFLOAD: Final = ", with offloads"
 
 
 def offload_after(
@@ -82,7 +82,7 @@ def with_offload(
 
 
 def copies_record(
-    step: StepProblem, schedule: Schedule, stays: Iterable[HostStay], host: HostSpace
+    step: StepProblem, schedule: Schedule, offloads: Iterable[Offload], host: HostSpace
 ) -> CopiesRecord:
     """The copies of a schedule beside its operations, as the timeline plays them. O(steps).
 
@@ -97,12 +97,16 @@ def copies_record(
         copies[*copy.key, copy.kind].append(timed)
     rows = tuple(
         StayCopies(
-            step.storage_names[stay.storage],
-            step.moved_bytes(stay.storage),
-            None if stay.begins_before else copies[stay.storage, stay.occurrence, StepKind.STORE].popleft(),
-            None if stay.ends_behind else copies[stay.storage, stay.occurrence, StepKind.LOAD].popleft(),
+            step.storage_names[offload.storage],
+            step.moved_bytes(offload.storage),
+            None
+            if offload.begins_before
+            else copies[offload.storage, offload.occurrence, StepKind.STORE].popleft(),
+            None
+            if offload.ends_after
+            else copies[offload.storage, offload.occurrence, StepKind.LOAD].popleft(),
         )
-        for stay in stays
+        for offload in offloads
     )
     waits = tuple((wait.begin_s, wait.begin_s + wait.seconds) for wait in played.waits)
     return CopiesRecord(rows, waits)

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neaptide.ir.schedule import BETWEEN, HostStay
+from neaptide.ir.schedule import BETWEEN, Offload
 from neaptide.planner.offload.gaps import IdleGap, away_bytes
 from neaptide.schedule.copy_streams import Timeline
 from neaptide.schedule.evaluate import Ints
@@ -36,13 +36,15 @@ class Placement:
     times: Timeline
     peak_bytes: int
 
-    def stays(self) -> tuple[HostStay, ...]:
+    def offloads(self) -> tuple[Offload, ...]:
         """The same by position, in the order in which they are stored, then by storage."""
         found = [
-            HostStay(gap.storage, gap.occurrence, *places)
+            Offload(gap.storage, gap.occurrence, *places)
             for gap, places in zip(self.gaps, self.places, strict=True)
         ]
-        return tuple(sorted(found, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+        return tuple(
+            sorted(found, key=lambda offload: (offload.store_after, offload.storage, offload.occurrence))
+        )
 
 
 def fill_gaps(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock: OffloadClock) -> Placement:
@@ -64,7 +66,7 @@ def fill_gaps(profile: Ints, gaps: Sequence[IdleGap], budget_bytes: int, clock: 
             free = max(begins[gap.start + 1], free) + clock.out.seconds(gap.nbytes)
             stores.append((k, False, bisect_left(begins, free) - 1, len(profile)))
     for k in sorted(range(len(gaps)), key=lambda k: (-gaps[k].end, -k)):
-        if not gaps[k].ends_behind:
+        if not gaps[k].ends_after:
             latest = min(begins[gaps[k].end], latest) - clock.back.seconds(gaps[k].nbytes)
             loads.insert(0, (k, True, bisect_right(begins, latest) - 1, 0))
     found: list[Placement] = []
@@ -89,14 +91,14 @@ class _Room:
     def __init__(self, slack: Ints, gaps: Sequence[IdleGap]) -> None:
         self.slack, self.gaps = slack, gaps
         self.gone = [gap.start for gap in gaps]
-        self.load = [gap.end if gap.ends_behind else min(gap.end, len(slack) - 1) for gap in gaps]
+        self.load = [gap.end if gap.ends_after else min(gap.end, len(slack) - 1) for gap in gaps]
 
     def places(self) -> tuple[Places, ...]:
         """Of all intervals."""
         return tuple(
             (
                 *((BETWEEN, BETWEEN) if gap.begins_before else (gap.start, gone)),
-                *((BETWEEN, BETWEEN) if gap.ends_behind else (load, gap.end)),
+                *((BETWEEN, BETWEEN) if gap.ends_after else (load, gap.end)),
             )
             for gap, gone, load in zip(self.gaps, self.gone, self.load, strict=True)
         )

@@ -22,7 +22,7 @@ class Candidate:
 
     unit: int  # named by its creator
     start: int  # position of the use before
-    end: int  # position of the use behind; the number of nodes for outputs
+    end: int  # position of the use after; the number of nodes for outputs
     storages: tuple[int, ...]  # of the unit that are needed at the end or later
     again: tuple[int, ...]  # nodes that recompute them, in program order; empty: they cannot be recomputed
     sources: tuple[int, ...]  # other units that these read, and that the program holds at the end

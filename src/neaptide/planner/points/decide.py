@@ -1,7 +1,7 @@
 """Which candidates are evicted for one shape: a cover of the bytes that are too many, at the least seconds.
 
 Each step takes the candidate that costs least for each byte and each position that it frees of those above the
-budget. Behind it, what turned out not to be needed is put back, dearest first. The script that follows is played
+budget. After it, what turned out not to be needed is put back, dearest first. The script that follows is played
 exactly; where recomputation itself takes too many bytes, its position counts as above the budget and the search goes on.
 """
 

@@ -78,7 +78,7 @@ class LimitedProgram:
 def last_by_halving(sizes: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     """A size that fits and whose successor does not; None where the first does not fit.
 
-    It is the largest that fits where no size fits behind one that does not. O(log sizes) questions.
+    It is the largest that fits where no size fits after one that does not. O(log sizes) questions.
     """
     if not sizes or not fits(sizes[0]):
         return None

@@ -310,7 +310,7 @@ def stage_units(step: StepProblem, order: Sequence[int]) -> StageUnits:
             needed_until[storage] = count
             is_output[storage] = True
     units: list[StageUnit] = []
-    # Who reads a unit comes behind it, so all that may need it is known when it is its turn.
+    # Who reads a unit comes after it, so all that may need it is known when it is its turn.
     for creator in reversed(creators):
         unit = _stage_unit(step, creator, position, needed_until)
         units.append(unit)

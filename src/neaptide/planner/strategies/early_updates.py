@@ -88,7 +88,7 @@ class _Hoist:
         return place
 
     def _earliest(self, nodes: tuple[int, ...]) -> int:
-        """First position behind everything that the nodes wait for besides each other."""
+        """First position after everything that the nodes wait for besides each other."""
         inside = set(nodes)
         waited = (p for n in nodes for p in self.step.predecessors[n] if p not in inside)
         return max((self.evaluator.place_of(p) for p in waited), default=-1) + 1

@@ -264,7 +264,7 @@ class GreedyRecompute:
         return chosen
 
     def _gap(self, storage: int, highest: int) -> Gap | None:
-        """Last execution before a step and first behind it that touch a storage; None when it is not idle there."""
+        """Last execution before a step and first after it that touch a storage; None when it is not idle there."""
         evaluator = self.evaluator
         places = evaluator.places
         place = places[highest]

@@ -30,7 +30,7 @@ from neaptide.transform.rules.mean_to_sum import mean_to_sum
 _DRAWS, _GRADIENTS = RULES["split_dropout"], RULES["split_convolution_backward"]
 _KINDS = {
     "step": "forward and backward",
-    "suffix": "what lies behind {}",
+    "suffix": "what lies after {}",
     "expand_contract": "what makes {} wider",
     "stretch": "a stretch from {} on",
 }
@@ -79,7 +79,7 @@ def body_at(graph: Graph, within: tuple[int, ...]) -> Graph:
 
 
 def levels_of(graph: Graph) -> Iterator[Level]:
-    """A graph and the bodies in it, each behind what it lies in. O(size)."""
+    """A graph and the bodies in it, each after what it lies in. O(size)."""
     waiting = [Level(graph)]
     while waiting:
         here = waiting.pop(0)
@@ -141,7 +141,7 @@ class Choices:
     def __init__(self, registry: OpRegistry, objection: Objection) -> None:
         self.registry, self.objection = registry, objection
         self.refusals: list[str] = []
-        self.bounds: dict[Variant, int] = {}  # what no parts behind a variant go below, in bytes
+        self.bounds: dict[Variant, int] = {}  # what no parts after a variant go below, in bytes
         self._begun: list[tuple[Graph, Variant]] = []
         self._after: dict[Variant, tuple[Choice, ...]] = {}
         self._left_out: dict[Variant, int] = {}
@@ -154,7 +154,7 @@ class Choices:
             while means := means_in_regions(found.graph, self.registry):
                 found = found.then(
                     self.registry, [mean_to_sum(means)]
-                )  # a mean may come to light behind another
+                )  # a mean may come to light after another
             self._begun.append((graph, found))
         return found
 

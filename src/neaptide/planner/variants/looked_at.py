@@ -23,10 +23,10 @@ def parts_record(made: VariantPlan, begun: Variant, pricing: Pricing, known: Cho
     if begun not in known.bounds:
         known.bounds[begun] = _bound(begun, made.choices, pricing, known)
     program, away = made.found.program, 0
-    if program.stays:
+    if program.offloads:
         # The bound counts what the caller owns; state may be on the host while operations run that do not touch it.
         step = pricing.problem(made.variant.graph)
-        if any(step.state_bytes[stay.storage] for stay in program.stays):
+        if any(step.state_bytes[offload.storage] for offload in program.offloads):
             away = sum(step.state_bytes)
     return PartsRecord(
         tuple(map(_in_words, made.choices)),

@@ -60,7 +60,7 @@ def _with(variant: Variant, rewrite: Rewrite, choices: Choices) -> Variant:
 
 
 def _paths(graph: Graph) -> Iterator[tuple[int, ...]]:
-    """The loops of a graph, the innermost first, and the graph itself at the end: a change moves no path behind it."""
+    """The loops of a graph, the innermost first, and the graph itself at the end: a change moves no path after it."""
     for node in graph.nodes:
         if node.regions:
             for path in _paths(node.regions[0].body):

@@ -62,7 +62,7 @@ class Streams:
 
     @cached_property
     def on_host(self) -> tuple[Level, ...]:
-        """Bytes of storages on the host, from where they are sent to where they are back. O(stays x log stays).
+        """Bytes of storages on the host, from where they are sent to where they are back. O(offloads x log offloads).
 
         By the order of steps they are there until the copy back is waited for, so `host_bytes` may be more.
         """

@@ -92,7 +92,7 @@ class Contestant:
         return found
 
     def timed(self) -> tuple[float, float]:
-        """(wall, processor) seconds of a step behind another one, which leaves heap and caches as it does."""
+        """(wall, processor) seconds of a step after another one, which leaves heap and caches as it does."""
         return time_once(self.run, before=1)
 
 

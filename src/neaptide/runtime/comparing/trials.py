@@ -180,7 +180,7 @@ class OpenChoice:
     ) -> PlannedVariant:
         """Run all plans in turns with the step, put everything back, and say which plan is taken.
 
-        Host code behind the program is not run: what it does cannot be undone. The ratios are then to the step in program
+        Host code after the program is not run: what it does cannot be undone. The ratios are then to the step in program
         order. For a limit of bytes the step as it is may not fit, and they are to the first plan.
         """
         captured = self.plans[0].variant.captured
@@ -237,7 +237,7 @@ class OpenChoice:
 def _runner(
     step: Callable[..., Any], variant: PlannedVariant, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Step:
-    """The programs of a variant on the user's objects, without host code behind them."""
+    """The programs of a variant on the user's objects, without host code after them."""
     alone = replace(variant, captured=replace(variant.captured, host=None), choice=None)
     runner = PlannedStep(step, never_again, alone, on_mismatch="error")
     return lambda: runner(*args, **kwargs)

@@ -104,7 +104,7 @@ def record_planned(
 ) -> StepRecord:
     """Run a planned step; `state` is that of the user's step inside it.
 
-    What only host code behind the program uses is no state of the program, and names are as short as they can be. So
+    What only host code after the program uses is no state of the program, and names are as short as they can be. So
     the program may have other names for what both have.
     """
     record = StepRecord()

@@ -15,7 +15,7 @@ from neaptide.runtime.saving.scratch_file import LEAST_BYTES
 _TOGETHER: Final = 8
 """Operations of one formula of a backward, which has all that was saved for it from its beginning to its end."""
 _TEMPORARY: Final = 3
-"""Operations behind its last use that a number of a formula may live: to the end of the expression that it is part of."""
+"""Operations after its last use that a number of a formula may live: to the end of the expression that it is part of."""
 _TRIES: Final = 8
 _FORWARD: Final = "forward"
 _OUTERMOST: Final = 1

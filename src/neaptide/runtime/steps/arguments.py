@@ -36,18 +36,18 @@ def check_call(step: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
             f"the step was called with {_listed(given)}, and takes {signature}",
             where=place_of_code(step),
             why=str(error),
-            next_step="give the batch behind the step, as the training loop does: plan(step, batch, ...)",
+            next_step="give the batch after the step, as the training loop does: plan(step, batch, ...)",
         ) from error
 
 
 def check_arena(plan: Plan, *, arena: bool) -> None:
     """Refuse an arena for a plan whose storages wait on the host."""
-    if arena and any(program.stays for program in plan.programs):
+    if arena and any(program.offloads for program in plan.programs):
         refuse_exclusions({"arena", "host"})
 
 
 def check_no_batch(function: str, given: tuple[Any, ...]) -> None:
-    """Refuse a batch behind a step where a factory is wanted."""
+    """Refuse a batch after a step where a factory is wanted."""
     if given:
         raise UsageError(
             f"{function} takes a factory, not a step and its batch",

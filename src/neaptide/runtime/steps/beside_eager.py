@@ -165,7 +165,7 @@ class _Checked:
         call.program.binding.discard()
         captured.first_writes.let_go()
         self._before = captured.first_writes.contents()
-        captured.first_writes.do()  # the state was found as it is behind them
+        captured.first_writes.do()  # the state was found as it is after them
         try:
             self._copy = StateCopy(captured, call.args, call.kwargs, file)
         finally:

@@ -99,7 +99,7 @@ def _advice(now: Signature, before: Signature) -> str:
     if now.state != before.state:
         return "keep the shapes and flags of parameters, gradients and buffers as they are between calls"
     if now.scalars != before.scalars or now.objects != before.objects:
-        return "keep what changes in a tensor, or use it behind the last tensor operation of the step only"
+        return "keep what changes in a tensor, or use it after the last tensor operation of the step only"
     if now.hyper_parameters != before.hyper_parameters:
         return "keep the hyper-parameter in a tensor, or change it rarely"
     return "leave code, hooks and modes as they are between calls"

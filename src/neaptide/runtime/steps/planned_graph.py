@@ -146,7 +146,7 @@ def with_rewrites(
     asked: Sequence[str | Rewrite],
     leave_out: LeaveOut | None = None,
 ) -> PlannedGraph:
-    """A graph after some rewrites, and after all that some rules find, one behind the other.
+    """A graph after some rewrites, and after all that some rules find, one after the other.
 
     Args:
         leave_out: told the rule and the reason of a rewrite that is not legal, unless its rule is named later and finds

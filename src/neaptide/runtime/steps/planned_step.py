@@ -190,7 +190,7 @@ class PlannedStep:
     def resident(self) -> list[torch.Tensor]:
         """Tensors that live before and after each step: the state of the user's objects, and a few of ours.
 
-        What only host code behind the program works on is among them.
+        What only host code after the program works on is among them.
         """
         if not self._variants:
             return []
@@ -371,7 +371,7 @@ class PlannedStep:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """A call that eager does as well, for comparison, without host code behind it."""
+        """A call that eager does as well, for comparison, without host code after it."""
         self.bring_state_back()
         eager = self._step if program.host is None else program.host.head
         call = CallBeside(
@@ -391,7 +391,7 @@ class PlannedStep:
         kwargs: Mapping[str, Any],
         watched: dict[str, torch.Tensor] | None = None,
     ) -> Any:
-        """What the program returns; host code behind it is left to do."""
+        """What the program returns; host code after it is left to do."""
         if program.executable.keeps_state and self._on_host is None:
             raise UsageError(
                 "the plan of this step has state on the host between two steps, and nobody holds it there",
@@ -438,7 +438,7 @@ class PlannedStep:
 
 
 def _finished(program: Runnable, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What the step returns: what the program does, or what host code behind it makes of that.
+    """What the step returns: what the program does, or what host code after it makes of that.
 
     What the tail raises is the user's own, and the model is as in eager: the program has come to its end.
     """

@@ -50,7 +50,7 @@ class OrderResult:
     Attributes:
         order_lower_bound_bytes: no order of these ops has a lower peak.
         methods: what each method reached, in the order in which they ran; times are not part of equality.
-        parts: what exact reductions have solved on their own; an outer part comes behind those inside it.
+        parts: what exact reductions have solved on their own; an outer part comes after those inside it.
     """
 
     order: tuple[int, ...]

@@ -233,7 +233,7 @@ class PartBody:
         return self.number[number]
 
     def _view_of_handed(self, number: int) -> Value:
-        """A part of a view of what is handed over; it begins as far behind what it shows as the whole does."""
+        """A part of a view of what is handed over; it begins as far after what it shows as the whole does."""
         value, producer = self.graph.values[number], self.graph.producer(number)
         assert producer is not None
         node = self.graph.nodes[producer]

@@ -44,7 +44,7 @@ def parts_lower_bound_bytes(
         axes: followed through it. What must be seen to before a node may run in parts counts as seen to.
         storage_bytes: as really made, where an operation makes another size than the graph says.
         rewritten: what operations mean, where `in_place`, `redundant_copies` and `accumulate_in_gemm` may be done as well, before or
-            behind parts: a result that may lie on an operand takes nothing beside it, and what may go is not counted.
+            after parts: a result that may lie on an operand takes nothing beside it, and what may go is not counted.
     """
     sizes = evaluate_storage_bytes(graph, None, storage_bytes)
     in_parts: dict[tuple[int, int], int] = {}

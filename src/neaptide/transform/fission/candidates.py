@@ -1,6 +1,6 @@
 """Regions of a program that are worth a look: where splitting them frees bytes, before anybody asks what it costs.
 
-All of forward and backward along each axis of the inputs (whole-step micro-batching is one of these), and what lies behind
+All of forward and backward along each axis of the inputs (whole-step micro-batching is one of these), and what lies after
 each narrow place of the forward along each axis of what crosses there. DESIGN of regions that end at the loss: they need
 no sums over the step's gradients to be kept, and the largest activations, as logits are, lie there. Of a graph without a
 backward, all of it, and what lies between narrow places around its widest.

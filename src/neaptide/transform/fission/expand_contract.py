@@ -127,8 +127,8 @@ class _Search:
         again = self._again(forward, twin, inside)
         views = self._handed_views(forward) | self._handed_views(twin | again)
         group = self._group(again, twin)
-        forward |= self._views_behind(forward)
-        twin |= self._views_behind(twin)
+        forward |= self._views_after(forward)
+        twin |= self._views_after(twin)
         producer = self.graph.producer(narrow)
         if producer is not None and producer in views:
             narrow = alias_operand(self.graph, self.graph.nodes[producer], *self._storages([narrow]))
@@ -214,7 +214,7 @@ class _Search:
             and all(user in nodes for v in self.graph.nodes[n].outputs for user in self.consumers[v])
         }
 
-    def _views_behind(self, nodes: Collection[int]) -> set[int]:
+    def _views_after(self, nodes: Collection[int]) -> set[int]:
         """Views of what some nodes make, of the same phase."""
         made = {s for n in nodes for s in self.made[n]}
         return {

@@ -3,8 +3,8 @@
 What is added up over the axis, as the gradient of a weight is, takes a part's own elements alone, so that each counts once.
 
 A part stands for the units `[first, last)` of the axis. Of a value with `scale` elements for a unit it makes the elements
-`[scale * first - before, scale * last + after)`: its own, and those of its neighbours that windows behind it read. Some of
-them lie outside the value, in front of its first element or behind its last. Those hold any number, and each window
+`[scale * first - before, scale * last + after)`: its own, and those of its neighbours that windows after it read. Some of
+them lie outside the value, in front of its first element or after its last. Those hold any number, and each window
 that reads them puts its own filling there first. So all parts run the same operations, those at the border too.
 """
 
@@ -24,7 +24,7 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.transform.fission.region import Region, find_region
 from neaptide.transform.rewrite import refused
 
-# A region in which more passes change something has a storage that is read by a window and written in place behind it.
+# A region in which more passes change something has a storage that is read by a window and written in place after it.
 _MOST_PASSES = 20
 
 
@@ -55,7 +55,7 @@ class Intervals:
     read: Mapping[tuple[int, int], Interval]
 
     def outside(self, interval: Interval, extent: int) -> tuple[int, int]:
-        """Elements that lie outside a value in the parts at its ends: in front of it, and behind."""
+        """Elements that lie outside a value in the parts at its ends: in front of it, and after."""
         return max(interval.before, 0), max(interval.scale * self.units + interval.after - extent, 0)
 
 

@@ -142,7 +142,7 @@ def _place(
     for node in graph.nodes:
         if node.id in gone:
             continue
-        # In front of the loop nothing but the shape of what comes behind can be used, else it would be behind as well.
+        # In front of the loop nothing but the shape of what comes after can be used, else it would be after as well.
         in_front = node.id < last and node.id not in region.behind
         for number in sorted((late if in_front else lost).intersection(node.inputs)):
             stand_in = _stand_in(edit, graph, number, node.id)

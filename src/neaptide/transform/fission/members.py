@@ -23,7 +23,7 @@ def convex_members(
 
     O(nodes from the first to the last wanted one, times cones made outside).
 
-    A node outside that needs results of the loop runs behind it, and a node that needs one of those cannot be in it.
+    A node outside that needs results of the loop runs after it, and a node that needs one of those cannot be in it.
     Neither can one that needs a sum over all parts. Where such a result follows from little, as the number of labels that
     count, all that it follows from is left in front of the loop: it is made whole, once. Otherwise the node that needs it
     stays outside, with all that follows from it.
@@ -63,7 +63,7 @@ class _Choice:
         late: set[int] = set()  # cannot run before the loop ends
         needed: set[int] = set()
         blocked: set[int] = set()
-        # Before the first member nothing can be late, and behind the last one it does not matter.
+        # Before the first member nothing can be late, and after the last one it does not matter.
         for node in range(min(self.members, default=0), max(self.members, default=-1) + 1):
             earlier = self.before[node]
             if node in self.members:

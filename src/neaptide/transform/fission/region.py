@@ -25,8 +25,8 @@ class Region:
         views: those of the members that stay where they are as well: others use them too, but they cannot be handed over in
             parts. A view that joins dims of which the inner one is the axis, as the tokens of a batch, has a part in several
             places; what it shows can be handed over, and each part makes the view itself.
-        dead: nodes, inside and behind the region, whose results nobody uses; they go.
-        behind: nodes in front of the last member that need a result of the region, ascending; they follow the loop.
+        dead: nodes, inside and after the region, whose results nobody uses; they go.
+        after: nodes in front of the last member that need a result of the region, ascending; they follow the loop.
         inputs: values that the members use and that are made outside, in order of their first use.
         outputs: values that the members make and others need, ascending.
         sums: those of the outputs that are added up.
@@ -55,7 +55,7 @@ def find_region(
 ) -> Region:
     """The region of some nodes. O(size of the graph).
 
-    A node behind the region that nothing uses, and a use of no more than a shape, do not make a value leave it. Whether each
+    A node after the region that nothing uses, and a use of no more than a shape, do not make a value leave it. Whether each
     node may run in parts, rows of the op table say (`analysis.axes`).
     """
     dead = _dead(graph, registry, set(nodes))
@@ -162,7 +162,7 @@ def _peel_first_views(
     count = -1
     while count != len(inside) - len(
         shared
-    ):  # a view of a view is seen to before what it shows, and behind it
+    ):  # a view of a view is seen to before what it shows, and after it
         count = len(inside) - len(shared)
         for node in candidates:
             made = made_by(graph, inside.intersection(other.id for other in candidates))
@@ -209,7 +209,7 @@ def _filled(node: Node) -> set[int]:
     found = {node.inputs[0]} if node.op in FILLING_OPS else set()
     for loop in node.regions:
         inside, body = destinations(loop.body), loop.body
-        pairs = zip(node.inputs, body.inputs, strict=False)  # what is behind them are the loop's own
+        pairs = zip(node.inputs, body.inputs, strict=False)  # what is after them are the loop's own
         found |= {outer for outer, inner in pairs if body.values[inner].storage in inside}
     return found - set(node.inputs[1:]) if node.op in FILLING_OPS else found
 

@@ -1,8 +1,8 @@
-"""Stretches of a program that may run in parts: all of it, or what lies behind a narrow place of its forward.
+"""Stretches of a program that may run in parts: all of it, or what lies after a narrow place of its forward.
 
 The forward of a network is narrow where few bytes cross from what has run to what has not, as between two blocks. What
 follows such a place, up to the gradient that comes back to it, is the suffix of the step there. Its activations need to be
-there for one part at a time. The whole step is the suffix behind its inputs.
+there for one part at a time. The whole step is the suffix after its inputs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Span:
 
 
 def suffixes(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[Span, ...]:
-    """The spans behind the narrow places of a forward, the longest first; empty without a backward. O(size)."""
+    """The spans after the narrow places of a forward, the longest first; empty without a backward. O(size)."""
     forward = [node.id for node in graph.nodes if node.source.phase == FORWARD]
     if not forward or not has_backward(graph):
         return ()
@@ -88,7 +88,7 @@ def stretches(graph: Graph, binding: Mapping[str, int] | None = None) -> tuple[S
 
 
 def _end_of_backward(graph: Graph, start: int) -> int:
-    """Behind the last node of the backward that needs what the forward makes from `start` on."""
+    """After the last node of the backward that needs what the forward makes from `start` on."""
     made = {
         storage
         for node in graph.nodes[start:]
@@ -104,7 +104,7 @@ def _end_of_backward(graph: Graph, start: int) -> int:
 
 
 def _behind_additions(graph: Graph, end: int) -> int:
-    """Behind what adds up gradients right where they are made, as in the body of a loop, and views of them."""
+    """After what adds up gradients right where they are made, as in the body of a loop, and views of them."""
     for node in graph.nodes[end:]:
         if node.op in FILLING_OPS:
             end = node.id + 1
@@ -114,7 +114,7 @@ def _behind_additions(graph: Graph, end: int) -> int:
 
 
 class _Crossing:
-    """By node of the forward, what is made up to it and needed by the forward behind it."""
+    """By node of the forward, what is made up to it and needed by the forward after it."""
 
     def __init__(self, graph: Graph, sizes: tuple[int, ...]) -> None:
         self.graph, self.sizes = graph, sizes
@@ -142,7 +142,7 @@ class _Crossing:
             self.nbytes.append(total)
 
     def valleys(self) -> list[int]:
-        """Nodes behind which the forward is narrow, ascending. O(nodes)."""
+        """Nodes after which the forward is narrow, ascending. O(nodes)."""
         found: list[int] = []
         lowest = -1
         highest = 0  # since the lowest
@@ -160,7 +160,7 @@ class _Crossing:
         return found
 
     def values(self, position: int) -> tuple[int, ...]:
-        """Those that cross behind a node, by falling bytes."""
+        """Those that cross after a node, by falling bytes."""
         crossing = [s for s, last in self.last.items() if self.made[s] <= position < last]
         crossing.sort(key=lambda storage: (-self.sizes[storage], storage))
         return tuple(self.value[storage] for storage in crossing)

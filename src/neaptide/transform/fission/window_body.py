@@ -99,7 +99,7 @@ class WindowShapes(PartShapes):
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """An operand that a loop has beside those of its region, cut along dim 0, with dims of one element behind.
+    """An operand that a loop has beside those of its region, cut along dim 0, with dims of one element after.
 
     Either `rows`: by element of an interval, which has at least the part's own, the number of the element of a value that is
     nearest to it; or `outside`: whether it lies outside the value.

@@ -79,7 +79,7 @@ class _Places:
             return "the product is used elsewhere"
         producer = self.graph.producer(addend.id)
         if producer is not None and producer > product.id:
-            return "what it is added to is made behind the product"
+            return "what it is added to is made after the product"
         if self.uses.written_between(addend.storage, product.id, node.id):
             return "what it is added to is written into before the sum"
         idle = (*views, *self._idle(node.id, other, addend.id))
@@ -94,7 +94,7 @@ class _Places:
             user, value = producer, self.graph.nodes[producer].inputs[0]
 
     def _may_go(self, node: Node, product: Node, addend: Value) -> bool:
-        """Whether nothing needs an addend behind the product."""
+        """Whether nothing needs an addend after the product."""
         assert addend.storage is not None
         storage = self.graph.storages[addend.storage]
         if storage.id in self.uses.given | self.uses.handed_back or storage.nbytes != addend.nbytes:

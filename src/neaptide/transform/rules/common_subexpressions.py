@@ -161,7 +161,7 @@ COMMON_SUBEXPRESSIONS: Final = Rule(
 )
 """Keeps the first of some equal operations; what used the others uses its results.
 
-The nodes of a rewrite are the one that is kept and, behind it, those that go. It is found where the first result is still there
+The nodes of a rewrite are the one that is kept and, after it, those that go. It is found where the first result is still there
 when the next would be made: program order then never takes more bytes. It is the inverse of `rematerialisation`, by a rewrite for
 each node that was made again: the node and its copy. In that place it is not found, because there the first result is let go.
 Views, which take no bytes and are not found either, may be named.

@@ -194,10 +194,10 @@ class _Places:
             return "others than convolutions use it"
         joined = self.graph.values[node.outputs[0]]
         if any(not is_row_major(self.graph.values[value]) for value in (*node.inputs, joined.id)):
-            return "channels do not lie behind each other"
+            return "channels do not lie after each other"
         storages = [self.graph.values[value].storage for value in (*node.inputs, joined.id)]
         if any(self.uses.written_between(one, node.id, len(self.graph.nodes)) for one in storages):
-            return "a piece is written into behind the join"
+            return "a piece is written into after the join"
         return self._place(users, joined, pieces)
 
     def _place(self, users: list[Node], joined: Value, pieces: tuple[Piece, ...]) -> _Place | str:

@@ -1,9 +1,9 @@
 """Results on top of operands: an operation overwrites an operand that nobody needs any more.
 
-Eager makes a result beside each operand and lets the operand go behind it, so that both are there at once. At the peak of
+Eager makes a result beside each operand and lets the operand go after it, so that both are there at once. At the peak of
 a training step that is often the gradient of an activation. Kernels that read every element before they write it give the
 same bits on top of the operand; which ones do is in the op table (`ops.in_place`).
-In program order nothing behind such a node needs the operand, and the graph itself made it. Bytes never grow.
+In program order nothing after such a node needs the operand, and the graph itself made it. Bytes never grow.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Replacing:
     def _sum_and_divide(
         self, op: str, args: tuple[Arg, ...], divisor: int | SizeExpr, *, is_value: bool = False
     ) -> None:
-        """The node makes a sum; behind it a division, by a number or by a value, makes what it made before."""
+        """The node makes a sum; after it a division, by a number or by a value, makes what it made before."""
         node, edit = self.node, self.edit
         total = self.graph.values[node.outputs[0]]
         mean = self._like(total, f"{total.name}_mean", total.dtype)

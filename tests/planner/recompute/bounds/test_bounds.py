@@ -123,7 +123,7 @@ def test_a_time_limit_ends_the_search_with_what_holds():
 
 
 def test_a_view_does_not_ask_for_what_was_written_into_its_storage():
-    # The view runs behind the write, but nothing reads through it: the creator again is enough for it.
+    # The view runs after the write, but nothing reads through it: the creator again is enough for it.
     b = GraphBuilder("late view", toy_registry())
     x = b.input("x", (4,))
     (a,) = b.node("toy.add", x, x, outputs=["a: f32[100]"])
@@ -287,7 +287,7 @@ def test_a_level_cuts_the_bound_and_nothing_else(seed):
 
 
 def test_two_steps_ask_for_more_than_the_dearer_one():
-    # Either step has room for one of the two storages that are used behind it; what is held at the first is
+    # Either step has room for one of the two storages that are used after it; what is held at the first is
     # what the second must drop.
     nodes = [
         InstanceNode("a", 4, [], seconds=3.0),

@@ -168,7 +168,7 @@ def test_a_plan_of_much_room_holds_every_tape_and_one_of_little_cuts():
     assert all(hold.first == length - 1 and hold.last == hold.block for hold in rich)
     poor = program.plan(6)
     assert {hold.option for hold in poor if hold.first == length - 1} > {None}
-    # What is made again for a backward is there only for those behind it.
+    # What is made again for a backward is there only for those after it.
     assert any(hold.first < length - 1 for hold in poor)
     assert program.plan(2) is None
     assert program.seconds(2) == math.inf

@@ -140,7 +140,7 @@ def test_what_tells_a_pumpkin_from_another_region() -> None:
     pumpkin_region = Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (0, 2)),))
     assert (kind_of(pumpkin_region), degree_of(pumpkin_region)) == (PartKind.PUMPKIN, 2)
     for other in (
-        Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (1, 2)),)),  # shared behind the first step of a chain
+        Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (1, 2)),)),  # shared after the first step of a chain
         Steps((1,) * 3, (1,) * 3, chains, (Coupling(4, (0, 2)), Coupling(4, (0, 2)))),
         Steps((1,) * 3, (1,) * 3, ((), (0,), (0,)), (Coupling(4, (0,)),)),
     ):

@@ -55,7 +55,7 @@ def pinned_bytes(tables: StepTables) -> Ints:
         return np.zeros(0, dtype=np.int64)
     created = tables.creator >= 0
     is_stuck = created & ~tables.may_repeat[tables.creator]
-    # From where on a storage cannot be recomputed: behind its creator, or the first of its writers, that may not run
+    # From where on a storage cannot be recomputed: after its creator, or the first of its writers, that may not run
     # twice. A writer's work is not missed by views, which see it only for those who read them.
     stuck = np.where(is_stuck, tables.position[tables.creator], count)
     writers, written = tables.write

@@ -1,7 +1,7 @@
 """Blocks: the forward part cut where little crosses, the backward shared out among them, equal blocks found once.
 
 A cut lies where fewer storages cross than around it (an articulation of the storage graph where one does). What
-crosses it is all that the rest of the forward part needs of what came before. Nodes behind the forward part go, in
+crosses it is all that the rest of the forward part needs of what came before. Nodes after the forward part go, in
 their running order, to the last block whose units they can belong to; a block and its share of the backward are
 planned as one. Isomorphic blocks are recognised by sizes, seconds, relative operands and legality, not by names
 (Zhao et al. 2023, Rockmate, compare traced code instead).
@@ -129,7 +129,7 @@ def _valleys(heights: Sequence[int]) -> list[int]:
 def _backward_parts(
     forward: ForwardUnits, home: dict[int, int], reach: dict[int, int], count: int
 ) -> list[tuple[int, int]]:
-    """By block, its positions behind the forward part."""
+    """By block, its positions after the forward part."""
     end = len(forward.order)
     starts = [0] * count
     current = count - 1

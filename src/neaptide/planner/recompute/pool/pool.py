@@ -2,7 +2,7 @@
 
 First executions keep their order. The repetitions that are chosen for a stage run in front of its first execution.
 A storage is alive from the node that makes it through the last chosen reader, until it is recomputed. Read backwards,
-that is a chain of implications: a storage is alive before a reader that runs; and where it is alive behind a repetition
+that is a chain of implications: a storage is alive before a reader that runs; and where it is alive after a repetition
 of its maker that does not run, it is alive before that too. So the bytes at every moment, also within repetitions, are
 linear in two kinds of variables: the choices, and the stretches in which storages are alive. These stretches are the
 retention intervals of Bartan et al. 2023 (Moccasin), for a pool of choices in place of all of them.

@@ -16,7 +16,7 @@ from neaptide.linear.tolerances import HALF, NOTHING
 from neaptide.planner.recompute.pool.pool import Item, RepetitionPool
 from neaptide.planner.recompute.pool.program import PoolAnswer
 
-# Operands behind one another that are recomputed for one item, each a call deeper, and stages that a block may move to
+# Operands after one another that are recomputed for one item, each a call deeper, and stages that a block may move to
 # the front.
 _FURTHEST: Final = 50
 

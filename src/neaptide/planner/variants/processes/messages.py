@@ -1,6 +1,6 @@
 """Processes of this program that are asked and answer: started as modules, spoken with through pipes.
 
-What goes between is pickled objects behind their length, in either direction; nobody else writes to the pipes. A worker reads from one
+What goes between is pickled objects after their length, in either direction; nobody else writes to the pipes. A worker reads from one
 thread while another one loads everything, so nothing is imported here that both would load.
 """
 

@@ -117,7 +117,7 @@ def sub_problem_bound(steps: Steps, order: Sequence[int], *, floor: int, guard: 
     Let S1 have the fewest bytes of all downsets without the op v, and S2 the fewest of those that hold S1 and v.
     Then M(S1) <= M(X) for all X below S1 and M(S2) <= M(Y) for all Y above S2, so any schedule can be cut down to
     one from S1 to S2 with no higher hill: the lowest peak of the ops between them bounds the whole. In-place
-    takeovers of what is read behind S2 as well are counted as made: cutting down a schedule may lose those.
+    takeovers of what is read after S2 as well are counted as made: cutting down a schedule may lose those.
 
     The op v is that at the peak of the order. One unit of work per state.
     """

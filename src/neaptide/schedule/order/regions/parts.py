@@ -13,7 +13,7 @@ from neaptide.schedule.order.steps import Steps
 class PartKind(StrEnum):
     """The structure of a part, which says what solves it.
 
-    `BRANCHES`: chains that share nothing but what comes before and behind all of them; merged (Liu 1987, Kayaaslan et
+    `BRANCHES`: chains that share nothing but what comes before and after all of them; merged (Liu 1987, Kayaaslan et
     al. 2018). Trees and series-parallel graphs with a buffer per edge consist of nothing else. `PUMPKIN`: chains that
     start from one shared storage. `REGION`: anything else between one entry and one exit, such as the parts of a
     series-parallel graph whose branches share storages; like a pumpkin it is solved over its downsets.
@@ -78,5 +78,5 @@ def kind_of(region: Steps) -> PartKind:
 
 
 def degree_of(region: Steps) -> int:
-    """Most items that start side by side: at the start of the region, or behind one item. O(size)."""
+    """Most items that start side by side: at the start of the region, or after one item. O(size)."""
     return max([sum(not before for before in region.predecessors), *map(len, region.successors)])

@@ -48,7 +48,7 @@ def flatten(rope: Rope) -> tuple[int, ...]:
 def canonical(segments: Sequence[Segment]) -> list[Segment]:
     """Join segments until only those are left that matter to anything running beside them.
 
-    The order of ops stays. Before the lowest valley hills rise and valleys fall, behind it hills fall and valleys
+    The order of ops stays. Before the lowest valley hills rise and valleys fall, after it hills fall and valleys
     rise. O(len(segments)).
     """
     if len(segments) < 2:
@@ -56,7 +56,7 @@ def canonical(segments: Sequence[Segment]) -> list[Segment]:
     level = lowest = bottom = 0
     for index, segment in enumerate(segments):
         level += segment.delta
-        if level <= lowest:  # the last of equals: what climbs behind it really climbs
+        if level <= lowest:  # the last of equals: what climbs after it really climbs
             lowest, bottom = level, index + 1
     down = _fold([(s.rise - s.delta, -s.delta, s.ops) for s in reversed(segments[:bottom])], mirrored=True)
     falling = [Segment(rise - delta, -delta, ops) for rise, delta, ops in reversed(down)]
@@ -68,7 +68,7 @@ def merge_independent(profiles: Iterable[Sequence[Segment]]) -> list[Segment]:
     """Interleave canonical profiles that share no bytes and no dependency.
 
     First all segments that go down, those with the smallest rise first; then all that go up, those first whose hill
-    stands highest above the valley behind it. The result is canonical and dominates every interleaving.
+    stands highest above the valley after it. The result is canonical and dominates every interleaving.
     O(n log n). Two-sided form of the rule of Liu (1987).
 
     Profiles that are not canonical give a legal order without the guarantee.

@@ -1,8 +1,8 @@
-"""The stays on the host of a state in the program that the state comes to.
+"""The offloads of a state in the program that the state comes to.
 
-A loop brings nodes of its own and takes others with it, so a stay is found again by its storage and by who needs that next. It
+A loop brings nodes of its own and takes others with it, so an offload is found again by its storage and by who needs that next. It
 is placed as in the simulation, with the seconds of the rewritten program: stored as early as it can be, loaded as late as just
-hides the copy (`stays`). The planner's own placing (`planner.offload.placement`) needs a budget in bytes, and a search for
+hides the copy (`offloads`). The planner's own placing (`planner.offload.placement`) needs a budget in bytes, and a search for
 the lowest peak has none.
 """
 
@@ -21,15 +21,15 @@ from neaptide.planner.offload.placement import Placement
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
 from neaptide_peers.magis.carry_out import CarriedOut
+from neaptide_peers.magis.offloads import SimulatedOffload, offload_between
 from neaptide_peers.magis.state import Away
-from neaptide_peers.magis.stays import Stay, stay_between
 
 _NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
-class StayingProgram:
-    """A state that was carried out, but for its stays.
+class OffloadedProgram:
+    """A state that was carried out, but for its offloads.
 
     Attributes:
         step: the program of the search.
@@ -43,8 +43,8 @@ class StayingProgram:
     evaluator: Evaluator
     host: HostSpace
 
-    def with_stays(self, away: frozenset[Away], strategy: str) -> OffloadPlan:
-        """The sequence with some stays. A stay that frees nothing here is left out. O(uses x log uses + gaps x positions).
+    def with_offloads(self, away: frozenset[Away], strategy: str) -> OffloadPlan:
+        """The sequence with some offloads. An offload that frees nothing here is left out. O(uses x log uses + gaps x positions).
 
         Args:
             away: as of a state.
@@ -56,7 +56,7 @@ class StayingProgram:
         clock = OffloadClock.of(self.evaluator, self.host.out, self.host.back)
         found = sorted(self._placed(away, clock), key=lambda one: one[0].as_they_begin())
         gaps = tuple(gap for gap, _ in found)
-        places = tuple((s.store_behind, s.gone_behind, s.load_before, s.needed) for _, s in found)
+        places = tuple((s.store_after, s.gone_after, s.load_before, s.needed) for _, s in found)
         times = clock.play(places, [gap.nbytes for gap in gaps])
         on_device = self.evaluator.bytes.copy()
         for gap, (_, gone, load, _) in zip(gaps, places, strict=True):
@@ -64,11 +64,13 @@ class StayingProgram:
         placed = Placement(gaps, places, times, int(on_device.max(initial=0)))
         plan = plan_of_placed(self.evaluator, placed, strategy)
         if plan.host_bytes > self.host.nbytes:
-            raise RewriteError(f"the host has no room for stays of {plan.host_bytes} bytes at once")
+            raise RewriteError(f"the host has no room for offloads of {plan.host_bytes} bytes at once")
         return plan
 
-    def _placed(self, away: frozenset[Away], clock: OffloadClock) -> Iterator[tuple[IdleGap, Stay]]:
-        """Of an instance the first stay that frees bytes, as in the simulation."""
+    def _placed(
+        self, away: frozenset[Away], clock: OffloadClock
+    ) -> Iterator[tuple[IdleGap, SimulatedOffload]]:
+        """Of an instance the first offload that frees bytes, as in the simulation."""
         users = self._users_of(away)
         starts, out, back = clock.begins_s, self.host.out, self.host.back
         done: set[tuple[int, int]] = set()
@@ -77,12 +79,12 @@ class StayingProgram:
             wanted = users.get(gap.storage)
             if not wanted or instance in done or self._needed_by(gap) not in wanted:
                 continue
-            stay = stay_between(
+            offload = offload_between(
                 gap.occurrence, gap.storage, gap.nbytes, gap.start, gap.end, starts, out, back
             )
-            if stay is not None:
+            if offload is not None:
                 done.add(instance)
-                yield gap, stay
+                yield gap, offload
 
     def _users_of(self, away: frozenset[Away]) -> Mapping[int, frozenset[int]]:
         """By storage of the rewritten program, the nodes of the step that it is to be back for."""
@@ -98,7 +100,7 @@ class StayingProgram:
         return found
 
     def _needed_by(self, gap: IdleGap) -> int:
-        """The node of the step for which a storage is back behind a gap; `_NOBODY` for a recomputation.
+        """The node of the step for which a storage is back after a gap; `_NOBODY` for a recomputation.
 
         What a loop brings in front of it, such as a view at its border, needs the storage for the loop.
         """

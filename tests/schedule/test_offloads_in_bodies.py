@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from body_play import REGISTRY, QuarterCost, looped, staying
+from body_play import REGISTRY, QuarterCost, looped, offloaded
 from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import trips
@@ -17,7 +17,7 @@ from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.copy_streams import Busy, LoopCopies, Trip
 from neaptide.schedule.evaluate import Evaluator
-from neaptide.schedule.staying import with_stays
+from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.timeline import Links, OffloadClock, simulate_timeline
 from timeline_play import BACK, OUT, Tasks, run_events
 
@@ -27,7 +27,7 @@ LINKS = Links(OUT, BACK)
 @st.composite
 def cases(draw):
     graph = draw(looped())
-    schedule = draw(staying(graph))
+    schedule = draw(offloaded(graph))
     assume(schedule.has_transfers)
     return graph, schedule
 
@@ -62,7 +62,7 @@ def test_bytes_on_the_host_are_those_of_the_fullest_trip(case):
     assert list(profile.host_bytes_at) == most_on_host(graph, schedule, {})
     problem = Pricing(QuarterCost(), REGISTRY, links=LINKS).problem(graph, schedule.bodies)
     sequence = [step.target for step in schedule.node_steps()]
-    found = with_stays(Evaluator(problem, sequence), schedule.stays())
+    found = with_offloads(Evaluator(problem, sequence), schedule.offloads())
     assert found.host_bytes.tolist() == list(profile.host_bytes_at)
     assert found.peak_host_bytes == profile.peak_host_bytes
     assert found.peak == profile.peak_with_workspace_bytes
@@ -90,9 +90,9 @@ def test_seconds_are_those_of_all_trips_played_as_events(case):
     assert sum(wait.seconds for wait in found.waits) == found.exposed_s
 
     evaluator = Evaluator(problem)
-    stays = schedule.stays()
-    nbytes = [problem.moved_bytes(stay.storage) for stay in stays]
-    quick = OffloadClock.of(evaluator, OUT, BACK).play([stay.positions for stay in stays], nbytes)
+    offloads = schedule.offloads()
+    nbytes = [problem.moved_bytes(offload.storage) for offload in offloads]
+    quick = OffloadClock.of(evaluator, OUT, BACK).play([offload.positions for offload in offloads], nbytes)
     assert quick.exposed_s == found.exposed_s
 
 

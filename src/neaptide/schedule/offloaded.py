@@ -1,4 +1,4 @@
-"""A sequence with stays on the host, known by position: its bytes here and there."""
+"""A sequence with offloads, known by position: its bytes here and there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neaptide.ir.schedule import BETWEEN, HostStay
+from neaptide.ir.schedule import BETWEEN, Offload
 from neaptide.schedule.evaluate import Evaluator, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Staying:
-    """A sequence with stays, which its evaluator knows nothing of.
+class OffloadedSequence:
+    """A sequence with offloads, which its evaluator knows nothing of.
 
     Attributes:
         bytes: at each position, with what the caller owns and with workspace.
@@ -42,17 +42,17 @@ class Staying:
         return int(self.host_bytes.max(initial=0))
 
 
-def with_stays(evaluator: Evaluator, stays: Iterable[HostStay] = ()) -> Staying:
-    """A sequence whose storages are away where legal stays say. O(length of the sequence + stays)."""
-    known = [(stay, evaluator.problem.moved_bytes(stay.storage)) for stay in stays]
+def with_offloads(evaluator: Evaluator, offloads: Iterable[Offload] = ()) -> OffloadedSequence:
+    """A sequence whose storages are away where legal offloads say. O(length of the sequence + offloads)."""
+    known = [(offload, evaluator.problem.moved_bytes(offload.storage)) for offload in offloads]
     count = len(evaluator.order)
     change = np.zeros(count + 1, dtype=np.int64)
-    for stay, nbytes in known:
-        change[0 if stay.begins_before else stay.gone_behind + 1] -= nbytes
-        change[count if stay.ends_behind else stay.load_before] += nbytes
-    spans = ((s.store_behind, count if s.ends_behind else s.back_before, nbytes) for s, nbytes in known)
+    for offload, nbytes in known:
+        change[0 if offload.begins_before else offload.gone_after + 1] -= nbytes
+        change[count if offload.ends_after else offload.load_before] += nbytes
+    spans = ((s.store_after, count if s.ends_after else s.back_before, nbytes) for s, nbytes in known)
     there = evaluator.bytes + np.cumsum(change)[:count]
-    return Staying(evaluator, there, bytes_on_host(spans, host_bytes_in_bodies(evaluator)))
+    return OffloadedSequence(evaluator, there, bytes_on_host(spans, host_bytes_in_bodies(evaluator)))
 
 
 def host_bytes_in_bodies(evaluator: Evaluator) -> Ints:
@@ -65,7 +65,7 @@ def bytes_on_host(spans: Iterable[tuple[int, int, int]], in_bodies: Ints) -> Int
     """Most bytes on the host from the begin of each position to that of the next one. O(positions + spans).
 
     Args:
-        spans: of stays: directly behind which position the host bytes begin, `BETWEEN` for what is there before,
+        spans: of offloads: directly after which position the host bytes begin, `BETWEEN` for what is there before,
             directly before which one they end, and how many they are.
         in_bodies: by position, what the body of a loop has there while it runs.
     """

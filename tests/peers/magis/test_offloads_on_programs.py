@@ -1,4 +1,4 @@
-"""Stays on the host in MAGIS's search on captured programs: counted as judges count them, within the room, and run as eager does."""
+"""Offloads in MAGIS's search on captured programs: counted as judges count them, within the room, and run as eager does."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ WAYS = [
 ]
 
 
-def as_many_stays_as_may_be(carrying):
-    """States with one stay more each, and nothing else."""
+def as_many_offloads_as_may_be(carrying):
+    """States with one offload more each, and nothing else."""
     state = State()
     while True:
         found = moves.next_states(carrying.simulator, state, carrying.simulator.run(state))
@@ -122,7 +122,7 @@ def as_many_stays_as_may_be(carrying):
 
 def judged_states(carrying):
     """States that can be carried out, each with what it comes to."""
-    for states in (as_many_stays_as_may_be(carrying), *(walk(carrying, way) for way in WAYS)):
+    for states in (as_many_offloads_as_may_be(carrying), *(walk(carrying, way) for way in WAYS)):
         for state in states:
             try:
                 yield state, carrying.carried_out(state)
@@ -150,7 +150,7 @@ def assert_counted_as_judges_count(carrying, judged, links):
 @pytest.mark.usefixtures("in_program_order")
 @pytest.mark.parametrize("links", LINKS)
 @pytest.mark.parametrize("name", STEPS)
-def test_states_with_stays_take_what_the_judges_count(graphs, name, links):
+def test_states_with_offloads_take_what_the_judges_count(graphs, name, links):
     """Bytes by the independent evaluator, seconds by the timeline; without loops the simulation says the same."""
     carrying, met = carrying_of(graphs[name], links=links), set()
     for state, judged in judged_states(carrying):
@@ -159,22 +159,22 @@ def test_states_with_stays_take_what_the_judges_count(graphs, name, links):
             simulated = carrying.simulator.run(state)
             assert simulated.peak_bytes == judged.counted.peak_with_workspace_bytes
             assert simulated.seconds == pytest.approx(judged.counted.seconds)
-            assert len(carrying.simulator.stays(state)) == len(judged.stored.stays)
-        if judged.stored.stays:
+            assert len(carrying.simulator.offloads(state)) == len(judged.stored.offloads)
+        if judged.stored.offloads:
             met.add((bool(state.parts), bool(state.again), judged.stored.exposed_s > 0))
     assert any(parts for parts, *_ in met)
     assert any(again for _, again, _ in met)
     assert any(waits for *_, waits in met) == (links == "slow")
 
 
-def test_stays_are_placed_in_the_order_that_runs(graphs):
+def test_offloads_are_placed_in_the_order_that_runs(graphs):
     """What is ordered anew has other positions than the simulation."""
     carrying = carrying_of(graphs["deep"], links="slow")
-    stays = 0
+    offloads = 0
     for _, judged in judged_states(carrying):
         assert_counted_as_judges_count(carrying, judged, "slow")
-        stays += len(judged.stored.stays)
-    assert stays
+        offloads += len(judged.stored.offloads)
+    assert offloads
 
 
 def test_an_order_above_program_order_is_refused(graphs, monkeypatch):
@@ -188,7 +188,7 @@ def test_an_order_above_program_order_is_refused(graphs, monkeypatch):
 
     monkeypatch.setattr(strategy, "reordered_schedule", any_order)
     refused = 0
-    for state in as_many_stays_as_may_be(carrying):
+    for state in as_many_offloads_as_may_be(carrying):
         try:
             judged = carrying.carried_out(state)
         except RewriteError as why:
@@ -208,7 +208,7 @@ def test_without_room_nothing_goes_to_the_host(graphs):
 def test_the_room_on_the_host_is_kept_to(graphs):
     """Of the simulation and of what is carried out alike: without loops both refuse the same states."""
     roomy = carrying_of(graphs["deep"])
-    states = [(state, judged) for state, judged in judged_states(roomy) if judged.stored.stays]
+    states = [(state, judged) for state, judged in judged_states(roomy) if judged.stored.offloads]
     rooms = sorted({judged.stored.host_bytes for _, judged in states})
     assert len(rooms) > 2
     refused = 0
@@ -250,18 +250,18 @@ def test_what_is_stuck_stays_on_the_device(graphs):
 @pytest.mark.usefixtures("in_program_order")
 def test_all_is_back_where_a_segment_begins(graphs):
     graph = graphs["deep"]
-    free = [stay for _, judged in judged_states(carrying_of(graph)) for stay in judged.stored.stays]
-    border = sorted(stay.back_before for stay in free)[len(free) // 2]
-    assert any(stay.store_behind < border < stay.back_before for stay in free)
+    free = [offload for _, judged in judged_states(carrying_of(graph)) for offload in judged.stored.offloads]
+    border = sorted(offload.back_before for offload in free)[len(free) // 2]
+    assert any(offload.store_after < border < offload.back_before for offload in free)
     carrying = carrying_of(graph, border=border)
     kept = 0
     for state, judged in judged_states(carrying):
         if state.parts:
             continue  # the border may be in a loop then
         place = judged.counted.sequence.index(border)
-        for stay in judged.stored.stays:
+        for offload in judged.stored.offloads:
             kept += 1
-            assert stay.store_behind >= place or stay.back_before <= place
+            assert offload.store_after >= place or offload.back_before <= place
         assert carrying.simulator.run(state).peak_bytes == judged.counted.peak_with_workspace_bytes
     assert kept
 
@@ -279,27 +279,27 @@ def test_a_storage_is_back_for_the_loop_that_needs_it(graphs):
             edited, sequence = judged.variant.edited, judged.counted.sequence
             (loop,) = (p for p, node in enumerate(sequence) if edited.graph.nodes[node].regions)
             problem = carrying.made.quick.problem(edited.graph, judged.schedule.bodies)
-            for stay in judged.stored.stays:
+            for offload in judged.stored.offloads:
                 seen += 1
-                assert edited.storage_of[stay.storage] == tensor
-                users = [p for p, node in enumerate(sequence) if node in problem.roles[stay.storage]]
+                assert edited.storage_of[offload.storage] == tensor
+                users = [p for p, node in enumerate(sequence) if node in problem.roles[offload.storage]]
                 assert loop in users
                 # In front of the loop it is back for nothing but what the loop brings.
-                between = [sequence[p] for p in users if stay.back_before <= p < loop]
+                between = [sequence[p] for p in users if offload.back_before <= p < loop]
                 assert all(edited.node_of[node] in {-1, *region.members} for node in between)
                 profile = profile_of(carrying, judged)
                 assert judged.counted.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
     assert seen
 
 
-def test_stays_have_moves_that_take_them_back(graphs):
+def test_offloads_have_moves_that_take_them_back(graphs):
     carrying = carrying_of(graphs["deep"])
     seen = 0
     for way in WAYS:
         for state in walk(carrying, way):
-            for stay in state.away:
+            for offload in state.away:
                 seen += 1
-                less = state.toggled_away(stay)
+                less = state.toggled_away(offload)
                 found = moves.next_states(carrying.simulator, state, carrying.simulator.run(state))
                 assert less in found
                 assert less.digest != state.digest
@@ -312,25 +312,25 @@ def planned(factory, budget, work):
     return prepare(step, (batch,), device=DEVICE.name).plan(options)
 
 
-def test_stays_alone_take_no_time_where_copies_hide_and_keep_every_bit():
+def test_offloads_alone_take_no_time_where_copies_hide_and_keep_every_bit():
     found = planned(deep_step, Budget(None, latency="+0%", host="64MiB"), 120)
     program = found.plan.programs[0]
-    assert program.stays
+    assert program.offloads
     assert program.rewrites == ()
     assert program.predictions.peak_bytes < program.predictions.baseline_peak_bytes
     assert program.predictions.exposed_seconds == 0
     assert program.copies is not None
-    assert len(program.copies.rows) == len(program.stays)
+    assert len(program.copies.rows) == len(program.offloads)
     assert Plan.from_json(found.plan.to_json()) == found.plan
     assert assert_runs_as_predicted(deep_step, found).bitwise_equal
 
 
-def test_stays_beside_loops_and_recomputations_run_as_predicted():
+def test_offloads_beside_loops_and_recomputations_run_as_predicted():
     factory = wide_head
     budget = Budget(None, latency="+30%", host="64MiB")
     found = planned(factory, budget, 200)
     program = found.plan.programs[0]
-    assert program.stays
+    assert program.offloads
     assert program.moves.recomputations
     assert any(rewrite.rule == "fission" for rewrite in program.rewrites)
     assert program.predictions.host_bytes <= budget.host_bytes

@@ -1,4 +1,4 @@
-"""Stays of tensors on the host: when copies begin, when bytes are gone, and how long operations wait for copies.
+"""Offloads of tensors on the host: when copies begin, when bytes are gone, and how long operations wait for copies.
 
 Chen et al., MAGIS (ASPLOS 2024), section 5.3: a tensor is stored as early as it can be, and loaded as late as just hides the
 copy. Copies of one engine are done in the order in which they are issued.
@@ -34,15 +34,15 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """A stay on the host.
+class SimulatedOffload:
+    """An offload on the host.
 
     Attributes:
         instance: its number among those of the schedule.
         tensor: which one.
         nbytes: of it.
-        store_behind: step behind which the copy to the host is issued.
-        gone_behind: step behind which the bytes on the device are gone; the next step waits for the copy.
+        store_after: step after which the copy to the host is issued.
+        gone_after: step after which the bytes on the device are gone; the next step waits for the copy.
         load_before: step before which the copy back is issued, and from which on there are bytes on the device.
         needed: step that waits for that copy.
         store_s: seconds of the copy to the host.
@@ -52,15 +52,15 @@ class Stay:
     instance: int
     tensor: int
     nbytes: int
-    store_behind: int
-    gone_behind: int
+    store_after: int
+    gone_after: int
     load_before: int
     needed: int
     store_s: float
     load_s: float
 
 
-def stay_between(
+def offload_between(
     instance: int,
     tensor: int,
     nbytes: int,
@@ -69,7 +69,7 @@ def stay_between(
     starts: Sequence[float],
     out: Link,
     back: Link,
-) -> Stay | None:
+) -> SimulatedOffload | None:
     """The stay between two steps that use a tensor, or make and use it; None where the copies leave no step in between.
 
     Args:
@@ -88,11 +88,13 @@ def stay_between(
     load = next((p for p in range(needed, before, -1) if starts[p] + load_s <= starts[needed]), before)
     if gone + 1 >= load:
         return None
-    return Stay(instance, tensor, nbytes, before, gone, load, needed, store_s, load_s)
+    return SimulatedOffload(instance, tensor, nbytes, before, gone, load, needed, store_s, load_s)
 
 
-def seconds_with_copies(starts: Sequence[float], stays: Sequence[Stay], *, has_one_engine: bool) -> float:
-    """Seconds of all steps, those that they wait for copies included. O(steps + stays).
+def seconds_with_copies(
+    starts: Sequence[float], offloads: Sequence[SimulatedOffload], *, has_one_engine: bool
+) -> float:
+    """Seconds of all steps, those that they wait for copies included. O(steps + offloads).
 
     In front of a step stores are issued, what is to be gone by then is waited for, loads are issued, and what the step needs
     is waited for, in this order. Two engines are those of the planner: copies for one step are issued as
@@ -103,34 +105,36 @@ def seconds_with_copies(starts: Sequence[float], stays: Sequence[Stay], *, has_o
         stays: in the order in which one engine is given copies for one step.
         has_one_engine: whether copies to the host and back wait for one another.
     """
-    stores: dict[int, list[Stay]] = {}
-    gone: dict[int, list[Stay]] = {}
-    loads: dict[int, list[Stay]] = {}
-    needed: dict[int, list[Stay]] = {}
+    stores: dict[int, list[SimulatedOffload]] = {}
+    gone: dict[int, list[SimulatedOffload]] = {}
+    loads: dict[int, list[SimulatedOffload]] = {}
+    needed: dict[int, list[SimulatedOffload]] = {}
     if not has_one_engine:
-        stays = sorted(stays, key=lambda stay: (stay.store_behind, stay.tensor, stay.instance))
-    for stay in stays:
-        stores.setdefault(stay.store_behind + 1, []).append(stay)
-        gone.setdefault(stay.gone_behind + 1, []).append(stay)
-        needed.setdefault(stay.needed, []).append(stay)
-    for stay in stays if has_one_engine else sorted(stays, key=lambda stay: stay.needed):
-        loads.setdefault(stay.load_before, []).append(stay)
+        offloads = sorted(
+            offloads, key=lambda offload: (offload.store_after, offload.tensor, offload.instance)
+        )
+    for offload in offloads:
+        stores.setdefault(offload.store_after + 1, []).append(offload)
+        gone.setdefault(offload.gone_after + 1, []).append(offload)
+        needed.setdefault(offload.needed, []).append(offload)
+    for offload in offloads if has_one_engine else sorted(offloads, key=lambda offload: offload.needed):
+        loads.setdefault(offload.load_before, []).append(offload)
     stored: dict[int, float] = {}
     loaded: dict[int, float] = {}
     now = out_free = back_free = 0.0
     for position in range(len(starts)):
-        for stay in stores.get(position, ()):
-            out_free = stored[stay.instance] = max(out_free, now) + stay.store_s
+        for offload in stores.get(position, ()):
+            out_free = stored[offload.instance] = max(out_free, now) + offload.store_s
         if has_one_engine:
             back_free = max(back_free, out_free)
-        for stay in gone.get(position, ()):
-            now = max(now, stored[stay.instance])
-        for stay in loads.get(position, ()):
-            back_free = loaded[stay.instance] = max(back_free, now) + stay.load_s
+        for offload in gone.get(position, ()):
+            now = max(now, stored[offload.instance])
+        for offload in loads.get(position, ()):
+            back_free = loaded[offload.instance] = max(back_free, now) + offload.load_s
         if has_one_engine:
             out_free = max(out_free, back_free)
-        for stay in needed.get(position, ()):
-            now = max(now, loaded[stay.instance])
+        for offload in needed.get(position, ()):
+            now = max(now, loaded[offload.instance])
         if position + 1 < len(starts):
             now += starts[position + 1] - starts[position]
     return now

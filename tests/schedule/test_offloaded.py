@@ -1,4 +1,4 @@
-"""Stays on the host, within a step and between two: bytes here and there, and seconds, beside what judges them."""
+"""Offloads, within a step and between two: bytes here and there, and seconds, beside what judges them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.devices import Link
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.schedule import BETWEEN, HostStay
+from neaptide.ir.schedule import BETWEEN, Offload
 from neaptide.ir.values import Kind
 from neaptide.schedule.evaluate import Evaluator
+from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.problem import compile_problem
-from neaptide.schedule.staying import with_stays
 from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
 from strategies import graphs, schedules
@@ -37,7 +37,7 @@ def as_state(graph):
 
 @st.composite
 def wanted(draw, evaluator, between):
-    """A stay of any instance around a pair of its uses, or from the step before on and to the next one."""
+    """An offload of any instance around a pair of its uses, or from the step before on and to the next one."""
     count, problem = len(evaluator.order), evaluator.problem
     storage = draw(st.sampled_from([s for s in range(len(problem.creator)) if problem.moved_bytes(s)]))
     uses = evaluator.uses(storage)
@@ -47,13 +47,13 @@ def wanted(draw, evaluator, between):
     first = draw(st.sampled_from([0, *touched]))
     last = next((place for place in touched if place > first), count)
     if storage in between and draw(st.booleans()):
-        halves = [HostStay(storage, occurrence, touched[-1], touched[-1], BETWEEN, BETWEEN)]
+        halves = [Offload(storage, occurrence, touched[-1], touched[-1], BETWEEN, BETWEEN)]
         if uses[occurrence].is_owned:
-            halves.append(HostStay(storage, occurrence, BETWEEN, BETWEEN, touched[0], touched[0]))
+            halves.append(Offload(storage, occurrence, BETWEEN, BETWEEN, touched[0], touched[0]))
         return halves
     gone = draw(st.integers(first, max(min(last, count) - 2, first)))
     load = draw(st.integers(gone + 1, max(last, gone + 1)))
-    return [HostStay(storage, occurrence, first, gone, load, last)]
+    return [Offload(storage, occurrence, first, gone, load, last)]
 
 
 @settings(max_examples=examples(300))
@@ -69,17 +69,19 @@ def test_bytes_and_seconds_are_those_of_the_judge(data, scratch, is_state):
     if not any(map(problem.moved_bytes, range(len(problem.creator)))):
         return
     between = storages_between_steps(graph) if is_state else frozenset()
-    stays, schedule = (), order
+    offloads, schedule = (), order
     for _ in range(data.draw(st.integers(1, 8))):
-        more = (*stays, *data.draw(wanted(evaluator, between)))
-        more = tuple(sorted(more, key=lambda stay: (stay.store_behind, stay.storage, stay.occurrence)))
+        more = (*offloads, *data.draw(wanted(evaluator, between)))
+        more = tuple(
+            sorted(more, key=lambda offload: (offload.store_after, offload.storage, offload.occurrence))
+        )
         try:
-            longer = order.with_stays(more)
+            longer = order.with_offloads(more)
             check_schedule(graph, longer, REGISTRY)
         except VerifyError:
             continue
-        stays, schedule = more, longer
-    found, profile = with_stays(evaluator, stays), memory_profile(graph, schedule, workspace=workspace)
+        offloads, schedule = more, longer
+    found, profile = with_offloads(evaluator, offloads), memory_profile(graph, schedule, workspace=workspace)
     assert found.bytes.tolist() == [
         a + b for a, b in zip(profile.bytes_at, profile.workspace_at, strict=True)
     ]
@@ -88,12 +90,12 @@ def test_bytes_and_seconds_are_those_of_the_judge(data, scratch, is_state):
         *(profile.peak_with_workspace_bytes, profile.peak_bytes, profile.peak_host_bytes),
     )
     assert found.peak >= problem.lower_bound_with_state_between
-    nbytes = [problem.moved_bytes(stay.storage) for stay in stays]
-    times = OffloadClock.of(evaluator, OUT, BACK).play([stay.positions for stay in stays], nbytes)
+    nbytes = [problem.moved_bytes(offload.storage) for offload in offloads]
+    times = OffloadClock.of(evaluator, OUT, BACK).play([offload.positions for offload in offloads], nbytes)
     assert times.exposed_s == pytest.approx(simulate_timeline(problem, schedule, OUT, BACK).exposed_s)
 
 
-def test_a_storage_is_on_the_device_but_for_its_stays():
+def test_a_storage_is_on_the_device_but_for_its_offloads():
     """0 makes a; 1 writes a; 2 reads a; 3, 4, 5 do without; 6 reads a, and is the output; sizes 10, then 1 each."""
     b = GraphBuilder("chain", REGISTRY)
     (a,) = b.node("toy.mix", b.input("w", (1,)), outputs=["a: f32[10]"])
@@ -107,7 +109,7 @@ def test_a_storage_is_on_the_device_but_for_its_stays():
     evaluator = Evaluator(compile_problem(graph, REGISTRY))
     assert evaluator.spans[storage] == ((0, 6),)
     assert evaluator.bytes.tolist() == [44, 44, 48, 52, 52, 52, 52]
-    found = with_stays(evaluator, [HostStay(storage, 0, 1, 3, 5, 6)])
+    found = with_offloads(evaluator, [Offload(storage, 0, 1, 3, 5, 6)])
     assert found.bytes.tolist() == [44, 44, 48, 52, 12, 52, 52]
     assert found.host_bytes.tolist() == [0, 40, 40, 40, 40, 40, 0]
 
@@ -124,9 +126,9 @@ def test_a_state_that_is_away_except_where_it_is_needed_has_its_bytes_there_alon
     b.output(a)
     graph = b.finish()
     storage, evaluator = graph.values[w].storage, Evaluator(compile_problem(graph, REGISTRY))
-    found = with_stays(
+    found = with_offloads(
         evaluator,
-        (HostStay(storage, 0, BETWEEN, BETWEEN, 2, 2), HostStay(storage, 0, 2, 3, BETWEEN, BETWEEN)),
+        (Offload(storage, 0, BETWEEN, BETWEEN, 2, 2), Offload(storage, 0, 2, 3, BETWEEN, BETWEEN)),
     )
     assert (evaluator.bytes - found.bytes).tolist() == [40, 40, 0, 0, 40]
     assert found.host_bytes.tolist() == [40, 40, 40, 40, 40]

@@ -24,14 +24,14 @@ from step_checks import assert_runs_as_predicted
         pytest.param("gpt2@tiny", "min", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_planned_step_with_stays_gives_the_bits_and_the_peak_that_were_predicted(spec, peak, atomic):
+def test_a_planned_step_with_offloads_gives_the_bits_and_the_peak_that_were_predicted(spec, peak, atomic):
     factory = zoo.factory(spec)
     step, batch = contestants.build(factory, 0)
     prepared = prepare(step, (batch,), name=spec)
     options = Ask(Budget(peak, host="64MiB"), limits=Limits(work=2000, seed=0), atomic=atomic)
     found = prepared.plan(options)
     program = found.plan.programs[0]
-    assert program.stays
+    assert program.offloads
     assert assert_runs_as_predicted(factory, found).bitwise_equal
 
 
@@ -54,9 +54,10 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
     options = Ask(Budget(least - 1, host="64MiB"), limits=Limits(work=500, seed=0))
     found = prepared.plan(options)
     program = found.plan.programs[0]
-    assert any(problem.state_bytes[stay.storage] for stay in program.stays)
+    assert any(problem.state_bytes[offload.storage] for offload in program.offloads)
     assert {(row.name, row.nbytes) for row in program.copies.rows} == {
-        (problem.storage_names[stay.storage], problem.moved_bytes(stay.storage)) for stay in program.stays
+        (problem.storage_names[offload.storage], problem.moved_bytes(offload.storage))
+        for offload in program.offloads
     }
     predicted = program.predictions
     assert problem.resident_bytes <= predicted.lower_bound_bytes <= predicted.peak_with_workspace_bytes
@@ -78,5 +79,5 @@ def test_state_whose_bytes_an_array_shares_is_not_moved():
     arrays = [slot.current().detach().numpy() for slot in prepared.captured.state.tensors]
     found = prepared.plan(options).plan.programs[0]
     assert len(arrays) > 0
-    names = {prepared.problem().storage_names[stay.storage] for stay in found.stays}
+    names = {prepared.problem().storage_names[offload.storage] for offload in found.offloads}
     assert not names & {slot.name for slot in prepared.captured.state.tensors}

@@ -13,7 +13,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.schedule import HostStay, Schedule
+from neaptide.ir.schedule import Offload, Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
@@ -27,7 +27,7 @@ def with_all_idle(graph):
     """Program order with every storage of a graph and of the bodies in it on the host while two steps do not touch it."""
     bodies = {node.id: with_all_idle(node.regions[0].body) for node in graph.nodes if node.regions}
     schedule = Schedule.program_order(graph, bodies)
-    stays = []
+    offloads = []
     for storage in sorted(set(range(len(graph.storages))) - set(graph.input_storages())):
         uses = [
             node.id
@@ -36,16 +36,16 @@ def with_all_idle(graph):
         ]
         for last, then in pairwise(uses):
             if then > last + 2:
-                stays.append(HostStay(storage, 0, last, last, then - 1, then))
+                offloads.append(Offload(storage, 0, last, last, then - 1, then))
                 try:
-                    check_schedule(graph, schedule.with_stays(stays), registry())
+                    check_schedule(graph, schedule.with_offloads(offloads), registry())
                 except VerifyError:
-                    stays.pop()
-    return schedule.with_stays(stays)
+                    offloads.pop()
+    return schedule.with_offloads(offloads)
 
 
 def run(graph, schedule, inputs):
-    """Outputs and operands behind a run; bytes on both sides are those predicted."""
+    """Outputs and operands after a run; bytes on both sides are those predicted."""
     copies = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
     tensors = [item for item in copies if isinstance(item, torch.Tensor)]
     program = Executable(lower(graph, schedule, registry(), slow=FAST), name="in parts")
@@ -81,13 +81,13 @@ def wide_rows(rows=7, wide=64):
     return b.finish()
 
 
-def test_a_body_stores_and_loads_in_each_trip_and_shares_a_pool_with_a_stay_across_it():
+def test_a_body_stores_and_loads_in_each_trip_and_shares_a_pool_with_an_offload_across_it():
     graph = wide_rows()
     inside = with_all_idle(graph)
-    assert len(inside.bodies[1].stays()) == 1
+    assert len(inside.bodies[1].offloads()) == 1
     assert lower(graph, inside, registry(), slow=FAST).source.count("host.store(early)") == 1
     (first,) = graph.created_storages(graph.nodes[0])
-    across = Schedule.program_order(graph, inside.bodies).with_stays([HostStay(first, 0, 0, 0, 2, 3)])
+    across = Schedule.program_order(graph, inside.bodies).with_offloads([Offload(first, 0, 0, 0, 2, 3)])
     check_schedule(graph, across, registry())
     assert memory_profile(graph, across).host_bytes_at == (4 * 7 * 64, 4 * (7 + 3) * 64, 4 * 7 * 64, 0)
     before, inputs = Schedule.program_order(graph), random_inputs(graph)

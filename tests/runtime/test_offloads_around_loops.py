@@ -28,7 +28,7 @@ def prepared(factory):
 
 
 def suffix_in_parts(planning, parts=2):
-    """The rewrites that have the smallest region behind one value in parts, forward and backward."""
+    """The rewrites that have the smallest region after one value in parts, forward and backward."""
     choices = Choices(registry(), lambda _: None)
     found = choices.after(choices.begun(planning.captured.steady.graph))
     behind = [choice for choice in found if choice.regions[0].kind == "suffix" and not choice.within]
@@ -37,11 +37,15 @@ def suffix_in_parts(planning, parts=2):
     return variant.rewrites
 
 
-def stays_across_loops(found):
-    """Stays of the usual program during which a loop runs."""
+def offloads_across_loops(found):
+    """Offloads of the usual program during which a loop runs."""
     program, graph = found.plan.programs[0], found.variant.graphs[0].graph
     loops = {position for position, node in enumerate(program.sequence) if graph.nodes[node].regions}
-    return [stay for stay in program.stays if loops & set(range(stay.gone_behind + 1, stay.load_before))]
+    return [
+        offload
+        for offload in program.offloads
+        if loops & set(range(offload.gone_after + 1, offload.load_before))
+    ]
 
 
 def test_storages_wait_on_the_host_while_a_loop_runs():
@@ -49,7 +53,7 @@ def test_storages_wait_on_the_host_while_a_loop_runs():
     rewrites = suffix_in_parts(planning)
     options = Ask(Budget("75%", host="64MiB"), limits=Limits(work=300, seed=0), rewrites=rewrites)
     found = planning.plan(options)
-    assert stays_across_loops(found)
+    assert offloads_across_loops(found)
     assert_runs_as_predicted(wide_head, found)
 
 
@@ -60,5 +64,5 @@ def test_bodies_of_loops_take_storages_to_the_host_in_each_trip(spec, work):
     limits = Limits(work=work, seed=0)
     options = Ask(Budget("min", host="64MiB"), limits=limits, numerics=CLOSE, workers=1)
     found = prepared(factory).plan(options)
-    assert any(order.stays for order in found.plan.programs[0].bodies)
+    assert any(order.offloads for order in found.plan.programs[0].bodies)
     assert_runs_as_predicted(factory, found)
