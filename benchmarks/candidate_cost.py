@@ -1,7 +1,7 @@
 """What judging a changed graph costs: `python benchmarks/candidate_cost.py [--layers 6 48] [--models vit@paper]`.
 
 Candidates put copies in front of users, somewhere in a training step of a transformer with so many layers, or in one of the zoo
-that is captured on the meta device, so that about 20 nodes are touched. Printed is processor time on one thread: of a candidate judged in the sequence that stood before,
+that is captured on the meta device, so that about 20 nodes are touched. Printed is processor time on one thread: of a candidate checked in the sequence that stood before,
 beside what the same answer takes by compiling, and of the edit itself, which comes before either. Medians and ninth deciles.
 """
 
@@ -30,7 +30,7 @@ from neaptide.ops.rewritten import CLONE
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide_corpus.training_steps import transformer_step
-from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.check import check_candidate
 from neaptide_peers.candidates.standing import Standing
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ SEED: Final = 0
 CANDIDATES: Final = 25
 COPIES: Final = 10  # each is a node, and the first user of its operand is another
 DEVICE: Final = "rtx3090"
-COLUMNS: Final = ("step", "nodes", "touched", "judged (ms)", "p90", "compiled (ms)", "edit (ms)")
+COLUMNS: Final = ("step", "nodes", "touched", "checked (ms)", "p90", "compiled (ms)", "edit (ms)")
 
 
 def edited(graph: Graph, first: int, copying: str) -> Edited:
@@ -86,28 +86,28 @@ def of_the_zoo(spec: str) -> Graph:
 
 
 def measure(name: str, graph: Graph, meaning: OpRegistry, copying: str) -> dict[str, Any]:
-    """One graph: candidates spread over its first half, judged both ways."""
+    """One graph: candidates spread over its first half, checked both ways."""
     standing = Standing(graph, Pricing(EstimatedCost(get_device(DEVICE), meaning), meaning))
     rng = random.Random(SEED)
     rows = []
     for number in range(CANDIDATES):
         first = rng.randrange(len(graph.nodes) // 2)
         edit_ms, change = timed(lambda at=first: edited(graph, at, copying))
-        judged_ms, found = timed(lambda to=change: judge_candidate(standing, to))
+        checked_ms, found = timed(lambda to=change: check_candidate(standing, to))
         assert not found.refusal, found.refusal
-        row = {"edit_ms": edit_ms, "judged_ms": judged_ms, "touched": len(change.touched)}
+        row = {"edit_ms": edit_ms, "checked_ms": checked_ms, "touched": len(change.touched)}
         if number < CANDIDATES // 5:
             sequence = found.sequence()
             row["compiled_ms"], right = timed(lambda to=change, of=sequence: compiled(standing, to, of))
             assert right == (found.peak_with_workspace_bytes, found.seconds)
         rows.append(row)
-    judged = sorted(row["judged_ms"] for row in rows)
+    checked = sorted(row["checked_ms"] for row in rows)
     return {
         "step": name,
         "nodes": len(graph.nodes),
         "touched": statistics.median(row["touched"] for row in rows),
-        "judged_ms": statistics.median(judged),
-        "judged_p90_ms": judged[int(0.9 * len(judged))],
+        "checked_ms": statistics.median(checked),
+        "checked_p90_ms": checked[int(0.9 * len(checked))],
         "compiled_ms": statistics.median(row["compiled_ms"] for row in rows if "compiled_ms" in row),
         "edit_ms": statistics.median(row["edit_ms"] for row in rows),
     }
@@ -115,7 +115,7 @@ def measure(name: str, graph: Graph, meaning: OpRegistry, copying: str) -> dict[
 
 def cells(row: dict[str, Any]) -> list[str]:
     """A row as it is printed."""
-    times = (f"{row[name]:.2f}" for name in ("judged_ms", "judged_p90_ms", "compiled_ms", "edit_ms"))
+    times = (f"{row[name]:.2f}" for name in ("checked_ms", "checked_p90_ms", "compiled_ms", "edit_ms"))
     return [row["step"], str(row["nodes"]), f"{row['touched']:.0f}", *times]
 
 

@@ -10,7 +10,7 @@ Columns, as shares of the peak of program order:
 * transform, then plan (`transform_then_plan`): the best of that, and then its best schedule;
 * plan, then transform (`plan_then_transform`): the best schedule, and then parts where it allows them;
 * micro-batch (`micro_batch`): the whole step in parts, with recomputation inside each and around;
-* MAGIS (`magis`): its own search for parts and recomputation at once; work is states there, simulated or judged;
+* MAGIS (`magis`): its own search for parts and recomputation at once; work is states there, simulated or checked;
 * ours: `numerics="close"`: the search that keeps the bits has the limit, and so have all searches for variants together.
 
 `quote_results.py` puts the counts into the page.

@@ -89,7 +89,7 @@ class Case:
     def eager(self) -> Footprint:
         return footprint(self.step.graph, Schedule.program_order(self.step.graph), self.cost)
 
-    def judged(self, graph: Graph, schedule: Schedule) -> Row:
+    def checked(self, graph: Graph, schedule: Schedule) -> Row:
         """Shares of eager's peak by both conventions, and the time that is added."""
         simulated = footprint(graph, schedule, self.cost)
         generated = footprint(graph, schedule, self.cost, holds_pieces=False)
@@ -111,7 +111,7 @@ def micro_batches(case: Case) -> list[Row]:
         variant = choices.taken(whole, parts) if parts <= whole.length else None
         if variant is not None:
             graph = variant.graph
-            rows.append({"parts": parts, **case.judged(graph, Schedule.program_order(graph))})
+            rows.append({"parts": parts, **case.checked(graph, Schedule.program_order(graph))})
     return rows
 
 
@@ -136,13 +136,13 @@ def ours(case: Case, limit: str, limits: Limits, wholes: Sequence[Row]) -> Row:
         for row in wholes
         if row["overhead"] <= added(limit)
     ]
-    made = {"label": found.label, **case.judged(found.variant.graph, found.found.schedule)}
+    made = {"label": found.label, **case.checked(found.variant.graph, found.found.schedule)}
     chosen = min([made, *points], key=lambda row: row["peak_share"])
     return {**chosen, "searched": made, "tried": [row.label for row in found.tried]}
 
 
 def magis(case: Case, limit: str, limits: Limits) -> Row:
-    """MAGIS's search, carried out as a graph with loops and judged: F-tree alone, then all moves in the time that is left."""
+    """MAGIS's search, carried out as a graph with loops and checked: F-tree alone, then all moves in the time that is left."""
     longest_s = case.eager.seconds * (1.0 + added(limit))
     solve = peer("magis", "search").solve
     wanted, watch = Wanted(longest_s=longest_s), Stopwatch()
@@ -158,7 +158,7 @@ def magis(case: Case, limit: str, limits: Limits) -> Row:
         "recomputations": len(found.state.again),
         "stays_on_the_host": len(found.state.away),
         "states": parts.require().seen + whole.require().seen,
-        **case.judged(made.graph, made.schedule),
+        **case.checked(made.graph, made.schedule),
     }
 
 

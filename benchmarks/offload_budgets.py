@@ -2,7 +2,7 @@
 
 One model at its published size, on the meta device, planned for an A100 with three links. Budgets are shares of the way
 from the peak of program order down to the least bytes that any schedule needs. Nothing is run: all figures are
-predictions, and each plan is judged for legality and seconds by the judges of schedules, which share no code with the
+predictions, and each plan is checked for legality and seconds by the checkers of schedules, which share no code with the
 planner. Planning times are processor seconds; the search with offloads begins with the one without.
 """
 
@@ -81,7 +81,7 @@ def collect(model: str) -> dict[str, Any]:
             if away.fill_until_within(LimitGuard(limits)):
                 away.drop_needless()
             stored = away.plan("offload")
-            judged = _judge(graph, problem, host)
+            checked = _check(graph, problem, host)
             found = {"recompute": OffloadPlan(alone), "offload": stored, "both": both}
             rows.append(
                 {
@@ -92,7 +92,7 @@ def collect(model: str) -> dict[str, Any]:
                     "baseline_seconds": before.seconds,
                     "recompute_planning_s": alone_s,
                     "both_planning_s": both_s,
-                    **{way: judged(plan) for way, plan in found.items()},
+                    **{way: checked(plan) for way, plan in found.items()},
                 }
             )
     return recorded(rows, seed=SEED, repeats=1, model=model, device=DEVICE, work=WORK)
@@ -106,14 +106,14 @@ def with_rate(host: HostSpace, rate: float) -> HostSpace:
     return replace(host, out=out, back=back)
 
 
-def _judge(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[str, Any]]:
+def _check(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[str, Any]]:
     from neaptide.analysis.legality import check_schedule
     from neaptide.ir.schedule import Schedule
     from neaptide.ops import registry
     from neaptide.schedule.timeline import simulate_timeline
 
-    def judged(plan: OffloadPlan) -> dict[str, Any]:
-        """The figures of a plan, as the judges of schedules find them."""
+    def checked(plan: OffloadPlan) -> dict[str, Any]:
+        """The figures of a plan, as the checkers of schedules find them."""
         schedule = Schedule.from_nodes(graph, plan.planned.sequence).with_offloads(plan.offloads)
         check_schedule(graph, schedule, registry())
         seconds = simulate_timeline(problem, schedule, host.out, host.back).seconds
@@ -128,7 +128,7 @@ def _judge(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[
             "host_bytes": plan.host_bytes,
         }
 
-    return judged
+    return checked
 
 
 def added(row: Mapping[str, Any], way: str) -> str:

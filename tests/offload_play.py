@@ -66,8 +66,8 @@ def least_seconds(step, budget, host, repetitions):
     return least
 
 
-def judged(graph, registry, step, found, host):
-    """The profile of a plan that is legal, and that says of itself what the judges say."""
+def checked(graph, registry, step, found, host):
+    """The profile of a plan that is legal, and that says of itself what the checkers say."""
     schedule = Schedule.from_nodes(graph, found.planned.sequence).with_offloads(found.offloads)
     check_schedule(graph, schedule, registry)
     profile = memory_profile(graph, schedule)

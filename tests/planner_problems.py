@@ -1,4 +1,4 @@
-"""What the planner tests share: problems of made-up steps, the judge of plans, and brute force."""
+"""What the planner tests share: problems of made-up steps, the checker of plans, and brute force."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compiled(made, workspace=None):
     return compile_problem(made.graph, made.registry, workspace=workspace, seconds=made.seconds)
 
 
-def judge(graph, planned, workspace=None, registry=None):
+def check_sequence(graph, planned, workspace=None, registry=None):
     """A plan is legal and its bytes are those of the reference."""
     schedule = Schedule.from_nodes(graph, planned.sequence)
     check_schedule(graph, schedule, registry or toy_registry())
@@ -41,7 +41,7 @@ def stays_legal_and_no_higher(name, graph, share):
     budget = int(share * before.peak_with_workspace_bytes)
     outcome = strategy(name)(PlanningProblem(step, budget), Limits())
     found = outcome.require()
-    judge(graph, found, workspace)
+    check_sequence(graph, found, workspace)
     assert found.rank(budget) <= before.rank(budget)
     assert found.strategy == name
     return step, budget, outcome

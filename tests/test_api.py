@@ -275,9 +275,9 @@ def test_a_profile_names_what_is_alive_and_where_it_comes_from():
     _, optimizer, step, batch = deep()
     report = neaptide.profile(step, batch, name="deep")
     assert report.predicted_peak_bytes >= report.lower_bound_bytes >= report.resident_bytes
-    assert report.alive_at_peak
-    assert any(row.made_at for row in report.alive_at_peak)
-    sizes = [row.nbytes for row in report.alive_at_peak]
+    assert report.live_at_peak
+    assert any(row.made_at for row in report.live_at_peak)
+    sizes = [row.nbytes for row in report.live_at_peak]
     assert sizes == sorted(sizes, reverse=True)
     assert sum(report.bytes_by_kind_at_peak.values()) == report.predicted_peak_bytes
     assert report.capacity_bytes is None

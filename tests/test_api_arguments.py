@@ -156,8 +156,8 @@ def test_a_budget_out_of_reach_carries_the_best_plan_and_what_is_alive():
     program = error.plan.program("steady")
     assert error.smallest_peak_bytes == program.predictions.peak_with_workspace_bytes
     assert program.budget_bytes < error.lower_bound_bytes <= error.smallest_peak_bytes
-    assert error.alive
-    assert any("KiB" in name for name in error.alive)
+    assert error.live
+    assert any("KiB" in name for name in error.live)
     assert "no schedule of these operations needs less" in error.why
     assert str(error).count(format_bytes(error.smallest_peak_bytes)) == 1, "said once"
     after = model.state_dict().values()
@@ -222,7 +222,7 @@ def test_a_step_without_an_optimizer_leaves_gradients():
         return loss.detach()
 
     report = neaptide.profile(step, torch.randn(2, 64), device="rtx3090")
-    kinds = {row.name: row.kind for row in report.alive_at_peak}
+    kinds = {row.name: row.kind for row in report.live_at_peak}
     assert "gradient" in kinds.values()
     assert kinds["weight"] == "parameter"
     assert kinds["batch"] == "input"
@@ -236,7 +236,7 @@ def test_a_comparison_out_of_budget_measures_the_lowest_plan():
     assert row.bitwise_equal
     assert row.predicted_peak_with_workspace_bytes > compared.budget_bytes
     assert format_bytes(row.predicted_peak_with_workspace_bytes) in compared.budget_missed
-    assert "alive at that peak" in compared.budget_missed
+    assert "live at that peak" in compared.budget_missed
     text = comparison_document(compared).plain()
     assert f"Not reached: {compared.budget_missed}." in text
     assert not is_within_budget(compared)

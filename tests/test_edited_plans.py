@@ -177,7 +177,7 @@ def test_edits_are_refused_with_the_name_of_the_field(document, captured, name):
 
 
 def test_a_file_cannot_allow_itself_other_bits(document, captured):
-    """The flag alone changes nothing: what the sequence repeats is judged by what the caller allows."""
+    """The flag alone changes nothing: what the sequence repeats is checked by what the caller allows."""
     changed = copy.deepcopy(document)
     changed["plan"]["allow_nondeterministic"] = True
     error, _ = refusal_or_variant(written(changed), captured)

@@ -1,4 +1,4 @@
-"""A plan for all shapes is saved, judged when it is read, and runs with eager's bits and the predicted peak, unplanned."""
+"""A plan for all shapes is saved, checked when it is read, and runs with eager's bits and the predicted peak, unplanned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan whose loop runs in an order of its own: recompute inside a body, stored, judged, run elsewhere as predicted."""
+"""A plan whose loop runs in an order of its own: recompute inside a body, stored, checked, run elsewhere as predicted."""
 
 from __future__ import annotations
 

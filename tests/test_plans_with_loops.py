@@ -1,4 +1,4 @@
-"""A plan with a loop placed by hand, from end to end: planned, saved, loaded elsewhere, judged, run, compared with eager."""
+"""A plan with a loop placed by hand, from end to end: planned, saved, loaded elsewhere, checked, run, compared with eager."""
 
 from __future__ import annotations
 

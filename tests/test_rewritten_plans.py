@@ -1,4 +1,4 @@
-"""Plans of rewritten graphs from end to end: planned, saved, loaded elsewhere, judged, run, compared with eager."""
+"""Plans of rewritten graphs from end to end: planned, saved, loaded elsewhere, checked, run, compared with eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans whose storages wait on the host: judged at the door, run with eager's bits and the predicted bytes."""
+"""Plans whose storages wait on the host: checked at the door, run with eager's bits and the predicted bytes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ def test_a_plan_with_offloads_is_saved_judged_and_run(plan, captured, tmp_path):
             lambda plan: changed(plan, offloads=plan.programs[0].offloads[:1]),
             "predictions.* and the sequence uses",
         ),
-        (lambda plan: changed(plan, offloads=()), "offloads is empty, and the plan predicts bytes on the host"),
+        (
+            lambda plan: changed(plan, offloads=()),
+            "offloads is empty, and the plan predicts bytes on the host",
+        ),
         (lambda plan: replace(plan, atomic=True), "saved is .*, and an atomic step saves"),
         (
             lambda plan: predicting(plan, arena_bytes=4096),
@@ -123,8 +126,14 @@ def test_a_plan_with_offloads_is_saved_judged_and_run(plan, captured, tmp_path):
             lambda plan: moved(plan, back_before=10**15),
             "offloads is not legal: storage .* cannot stay on the host",
         ),
-        (lambda plan: moved(plan, store_after=-1), "offloads is not legal: storage .* cannot stay on the host"),
-        (lambda plan: moved(plan, storage=10**6), "offloads is not legal: step .* cannot store storage 1000000"),
+        (
+            lambda plan: moved(plan, store_after=-1),
+            "offloads is not legal: storage .* cannot stay on the host",
+        ),
+        (
+            lambda plan: moved(plan, storage=10**6),
+            "offloads is not legal: step .* cannot store storage 1000000",
+        ),
         (lambda plan: moved(plan, storage=0), "offloads is not legal: step .* it is away on the host"),
         (lambda plan: moved(plan, occurrence=7), "offloads is not legal: step .* it is not made yet"),
         (lambda plan: moved(plan, load_before=2000, back_before=2000), "offloads is not legal"),

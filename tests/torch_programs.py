@@ -169,7 +169,7 @@ def bits(data: Any) -> Any:
 
 
 def check_run(recorder: Recorder, graph: Graph, schedule: Schedule, executable: Executable) -> None:
-    """The run gives the recorded bits, and at each operation exactly the predicted bytes are alive."""
+    """The run gives the recorded bits, and at each operation exactly the predicted bytes are live."""
     inputs = recorder.fresh_inputs()
     tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
     boxed = list(inputs)

@@ -148,7 +148,7 @@ class InfeasibleBudget(NeaptideError):
     Attributes:
         smallest_peak_bytes: the lowest peak that was found.
         lower_bound_bytes: no plan with the allowed moves can go below this.
-        alive: names of the values alive at that peak, largest first.
+        live: names of the values live at that peak, largest first.
         plan: the best plan found, a `neaptide.plans.Plan`; None when there is none.
     """
 
@@ -160,7 +160,7 @@ class InfeasibleBudget(NeaptideError):
         *,
         smallest_peak_bytes: int,
         lower_bound_bytes: int,
-        alive: tuple[str, ...] = (),
+        live: tuple[str, ...] = (),
         plan: object | None = None,
         where: str | None = None,
         why: str | None = None,
@@ -168,7 +168,7 @@ class InfeasibleBudget(NeaptideError):
     ) -> None:
         self.smallest_peak_bytes = smallest_peak_bytes
         self.lower_bound_bytes = lower_bound_bytes
-        self.alive = alive
+        self.live = live
         self.plan = plan
         super().__init__(what, where=where, why=why, next_step=next_step)
 

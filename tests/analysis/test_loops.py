@@ -199,7 +199,7 @@ def test_a_sum_is_overwritten_by_the_first_trip_only_where_nothing_else_looks_at
     )
 
 
-def test_an_order_of_a_body_is_judged():
+def test_an_order_of_a_body_is_checked():
     graph = summing_graph()
     body = graph.nodes[0].regions[0].body
     steps = Schedule.program_order(graph).steps

@@ -1,4 +1,4 @@
-"""Every benchmark can be imported; pages say what their results say; rows are judged as their tables promise."""
+"""Every benchmark can be imported; pages say what their results say; rows are checked as their tables promise."""
 
 import importlib
 import json
@@ -88,10 +88,10 @@ def test_losses_are_shares_and_a_missed_budget_is_beyond_all():
 
 def test_recomputation_is_judged_beside_what_is_published_and_proved():
     published = {"chain DP": 0.02, "CP-SAT": None, "closure": 0.018, "closure bound": 0.01}
-    judge = recompute_cases._against_published
-    assert judge({"overhead": 0.0184}, published) == {"no published plan is better": True}
-    assert judge({"overhead": 0.0186}, published) == {"no published plan is better": False}
-    assert judge({"overhead": None}, {"chain DP": None}) == {}
+    check = recompute_cases._against_published
+    assert check({"overhead": 0.0184}, published) == {"no published plan is better": True}
+    assert check({"overhead": 0.0186}, published) == {"no published plan is better": False}
+    assert check({"overhead": None}, {"chain DP": None}) == {}
     assert recompute_cases._is_as_proved({"overhead": None, "status": "infeasible"}, None)
     assert not recompute_cases._is_as_proved({"overhead": 0.1, "status": "feasible"}, None)
 

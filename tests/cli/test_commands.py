@@ -141,7 +141,7 @@ def test_what_cannot_be_meant_is_refused_before_the_target_is_touched(call, fake
 
 
 def infeasible(samples):
-    error = InfeasibleBudget("no plan", smallest_peak_bytes=2**30, lower_bound_bytes=2**29, alive=("h0",))
+    error = InfeasibleBudget("no plan", smallest_peak_bytes=2**30, lower_bound_bytes=2**29, live=("h0",))
     error.plan = samples.plan()
     return error
 
@@ -155,7 +155,7 @@ def test_a_budget_out_of_reach_still_writes_the_best_plan(call, fake_api, sample
     assert Plan.load(tmp_path / "p.json") == samples.plan()
     content = json.loads(call("plan", TARGET, "--peak", "1MiB", "--json").out)
     assert content["error"]["smallest_peak_bytes"] == 2**30
-    assert content["error"]["alive"] == ["h0"]
+    assert content["error"]["live"] == ["h0"]
 
 
 def test_the_first_interrupt_asks_for_the_best_plan(call, fake_api):

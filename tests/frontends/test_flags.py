@@ -17,7 +17,7 @@ def critic_and_writer(*, by_attribute=False, off=False, back=False):
     writer, critic = nn.Linear(4, 6), nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
     critic.requires_grad_(not off)
     writes = torch.optim.Adam(writer.parameters(), 0.01)
-    judges = torch.optim.SGD(critic.parameters(), 0.1, momentum=0.9)
+    checkers = torch.optim.SGD(critic.parameters(), 0.1, momentum=0.9)
 
     def switch(wanted):
         if by_attribute:
@@ -28,9 +28,9 @@ def critic_and_writer(*, by_attribute=False, off=False, back=False):
 
     def step(x):
         switch(True)
-        judges.zero_grad()
+        checkers.zero_grad()
         (critic(writer(x).detach()).mean() - critic(x.repeat(1, 2)[:, :6]).mean()).backward()
-        judges.step()
+        checkers.step()
         switch(False)
         writes.zero_grad()
         loss = -critic(writer(x)).mean()

@@ -1,4 +1,4 @@
-"""Layout problems: what can be meant, bounds from below, and the judge of layouts."""
+"""Layout problems: what can be meant, bounds from below, and the checker of layouts."""
 
 import random
 
@@ -103,10 +103,10 @@ def test_at_every_step_some_stack_reaches_the_padded_bound_and_none_is_below(see
     problem = random_problem(seed, 6, steps=12, alignments=(alignment,), fixed=False, gaps=False)
     best = 0
     for step in range(12):
-        alive = [k for k, b in enumerate(problem.buffers) if b.start <= step < b.end]
+        live = [k for k, b in enumerate(problem.buffers) if b.start <= step < b.end]
         # The one with the largest padding on top is the best stack of one alignment.
-        alive.sort(key=lambda k: -problem.buffers[k].nbytes % alignment)
-        best = max(best, stacked(problem, alive))
+        live.sort(key=lambda k: -problem.buffers[k].nbytes % alignment)
+        best = max(best, stacked(problem, live))
     assert arena_lower_bound(problem) == best
 
 

@@ -1,4 +1,4 @@
-"""Parts and schedules one after the other: plans that stand before the judge, by name, none worse than what it began with."""
+"""Parts and schedules one after the other: plans that stand before the checker, by name, none worse than what it began with."""
 
 from __future__ import annotations
 

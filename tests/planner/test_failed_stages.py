@@ -182,6 +182,6 @@ def test_what_the_user_can_put_right_is_raised_and_where_even_program_order_is_r
     def refuse(*_, **__):
         raise PlanError("nothing is right")
 
-    monkeypatch.setattr(plan_graph_module, "judge_program", refuse)
+    monkeypatch.setattr(plan_graph_module, "check_program", refuse)
     with pytest.warns(FailedStageWarning), pytest.raises(PlanError):
         planned("70%")

@@ -25,7 +25,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.judge_plan import judge_program, problem_of
+from neaptide.planner.check_plan import check_program, problem_of
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import GraphAsk
@@ -184,7 +184,7 @@ def test_a_loop_in_a_loop_is_planned_stored_judged_and_run():
     assert [order.loops for order in found.program.bodies] == [(node.id,), (node.id, inner.id)]
     program = Plan.from_json(Plan((found.program,)).to_json()).programs[0]
     step = problem_of(program, graph, REGISTRY)
-    schedule = judge_program(program, graph, step, REGISTRY)
+    schedule = check_program(program, graph, step, REGISTRY)
     assert schedule == found.schedule
     inputs = random_inputs(graph)
     assert_close(run_measured(graph, inputs, schedule), run_measured(graph, inputs))
@@ -251,7 +251,7 @@ def test_a_body_has_the_room_that_offloads_leave_it():
 
 
 def edits(found, graph):
-    """Programs with bodies that are wrong, what is said of them, and whether only the judge says it."""
+    """Programs with bodies that are wrong, what is said of them, and whether only the checker says it."""
     loop = loop_of(graph)
     body, (outer, inner) = loop.regions[0].body, found.bodies
     for wrong, why in (
@@ -279,12 +279,12 @@ def edits(found, graph):
 def test_orders_of_bodies_and_what_they_assume_are_judged_at_the_door():
     graph, pricing = nested(), priced()
     found = BodyPlanner(pricing, LIMITS).around(graph, GraphAsk(Budget("min"))).program
-    for edited, why, is_of_judge in edits(found, graph):
-        if is_of_judge:
+    for edited, why, is_of_check in edits(found, graph):
+        if is_of_check:
             step = problem_of(edited, graph, REGISTRY)
             assert step.workspace[loop_of(graph).id] > 10**6
         with pytest.raises(PlanError, match=why):
-            judge_program(edited, graph, problem_of(edited, graph, REGISTRY), REGISTRY)
+            check_program(edited, graph, problem_of(edited, graph, REGISTRY), REGISTRY)
 
 
 def test_orders_that_name_no_body_are_no_schedules():
@@ -355,8 +355,8 @@ def test_a_body_without_room_stores_in_each_trip(budget):
     step = pricing.problem(graph, found.schedule.bodies)
     assert made.seconds == pytest.approx(simulate_timeline(step, found.schedule, *LINKS).seconds)
     read = Plan.from_json(Plan((program,)).to_json()).programs[0]
-    judged = problem_of(read, graph, REGISTRY)
-    assert judge_program(read, graph, judged, REGISTRY) == found.schedule
+    checked = problem_of(read, graph, REGISTRY)
+    assert check_program(read, graph, checked, REGISTRY) == found.schedule
     assert "1 storage on the host meanwhile" in plan_text(Plan((program,)))
 
 

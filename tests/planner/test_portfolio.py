@@ -25,7 +25,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide_peers.strategies import per_block
-from planner_problems import compiled, judge, least_seconds, random_chain, units_of
+from planner_problems import check_sequence, compiled, least_seconds, random_chain, units_of
 from strategies import graphs
 from together import together
 
@@ -45,7 +45,7 @@ def test_tiny_instances_come_close_to_brute_force(seed):
     for share in (0.0, 0.5, 0.9):
         budget = int(step.lower_bound_bytes + share * (peak_of(step) - step.lower_bound_bytes))
         found = plan_sequence(step, budget, Limits()).require()
-        judge(graph, found, workspace)
+        check_sequence(graph, found, workspace)
         if (best := least_seconds(step, budget)) is not None:
             assert found.peak_with_workspace_bytes <= budget
             assert found.seconds <= 1.05 * best
@@ -59,7 +59,7 @@ def test_tighter_budgets_cost_more_and_are_met(made):
         budget = step.resident_bytes + int(share * (peak_of(step) - step.resident_bytes))
         outcome = plan_sequence(step, budget, Limits(work=2500))
         found = outcome.require()
-        judge(made.graph, found, None, made.registry)
+        check_sequence(made.graph, found, None, made.registry)
         assert found.peak_with_workspace_bytes <= budget
         assert outcome.termination.reason in {TerminationReason.OPTIMAL, TerminationReason.FEASIBLE}
         seconds.append(found.seconds)
@@ -116,7 +116,7 @@ def test_a_stage_left_out_is_not_asked_and_the_plan_is_sound(stage, monkeypatch)
     budget = (step.lower_bound_bytes + peak_of(step)) // 2
     monkeypatch.setattr(engine, "strategy", lambda name: asked.add(name) or strategy(name))
     found = plan_sequence(step, budget, Limits(work=1000), without=(stage,)).require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= max(peak_of(step), budget)
     assert stage not in asked
 
@@ -128,7 +128,7 @@ def test_a_fixed_order_is_kept_whatever_the_budget(share):
     order, low = tuple(range(step.node_count)), step.lower_bound_bytes
     budget = int(low + share * (peak_of(step) - low))
     found = plan_sequence(step, budget, Limits(work=2000), order=order).require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     assert tuple(dict.fromkeys(found.sequence)) == order
     greedy = strategy("greedy_recompute")(PlanningProblem(step, budget, start=order), Limits(work=2000))
     assert found.rank(budget) <= greedy.require().rank(budget)
@@ -188,7 +188,7 @@ def test_floors_of_any_graph_do_not_rise(graph):
     assert found == sorted(found)
     outcome = least_memory(step, math.inf, Limits())
     least = outcome.require()
-    judge(graph, least)
+    check_sequence(graph, least)
     assert least.peak_with_workspace_bytes <= min([*found, peak_of(step)])
     assert outcome.termination.bound <= outcome.termination.best == least.peak_with_workspace_bytes
 
@@ -240,7 +240,7 @@ def test_the_users_own_schedule_gives_way_to_nothing_worse():
     missed, outcome = beside(budget)
     found = outcome.require()
     assert missed.require().peak_with_workspace_bytes > budget
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     assert found.rank(budget) <= own.rank(budget)
     assert (outcome.termination.reason, outcome.termination.best) == (
         TerminationReason.FEASIBLE,

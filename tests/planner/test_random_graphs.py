@@ -24,7 +24,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide_peers.cp_sat import process
-from planner_problems import judge
+from planner_problems import check_sequence
 from value_play import play
 
 FEATURES = ("views", "in_place", "multi_output", "shape_only", "resident", "rng", "effects")
@@ -83,7 +83,7 @@ def check(seed: int, names) -> None:
         problem = PlanningProblem(step, budget, start=start)
         plans.append(strategy(name)(problem, LIMITS).require())
     for plan in dict.fromkeys(plans):
-        judge(graph, plan, workspace, registry)
+        check_sequence(graph, plan, workspace, registry)
         played = play(graph, plan.sequence, registry, workspace)
         assert_does_the_same(played, expected)
         assert played.peak_bytes == plan.peak_bytes

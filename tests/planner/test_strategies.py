@@ -30,7 +30,7 @@ from neaptide.schedule.recompute_form import from_json
 from neaptide_corpus.recompute_forms import recompute_form
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide_peers.strategies import sqrt_n
-from planner_problems import compiled, judge, least_seconds, random_chain, units_of
+from planner_problems import check_sequence, compiled, least_seconds, random_chain, units_of
 from together import together
 
 OWN = NAMES[:6]
@@ -62,7 +62,7 @@ def test_training_steps_stay_legal_and_no_higher(name, made):
     for before in starts:
         problem = problem_of(step, 0.5, before.sequence)
         found = strategy(name)(problem, Limits(work=500 if name == "lagrangian" else None)).require()
-        judge(made.graph, found, None, made.registry)
+        check_sequence(made.graph, found, None, made.registry)
         if name != "program_order":
             assert found.rank(problem.budget_bytes) <= before.rank(problem.budget_bytes)
         if name in OWN:
@@ -133,7 +133,7 @@ def test_marginal_decisions_and_blocks_reach_a_budget_at_a_moderate_price(made, 
     found = greedy_recompute.solve(problem, Limits()).require()
     outcome = block_dp.solve(problem, Limits())
     for plan in (found, outcome.require()):
-        judge(made.graph, plan, None, made.registry)
+        check_sequence(made.graph, plan, None, made.registry)
     assert found.peak_with_workspace_bytes <= problem.budget_bytes
     # One extra forward, what checkpointing every block costs, is about a third.
     assert found.seconds < 1.33 * step.baseline_seconds
@@ -153,7 +153,7 @@ def test_marginal_decisions_and_blocks_reach_a_budget_at_a_moderate_price(made, 
 def test_dropout_and_batch_norm_may_be_replayed(made, op):
     """The one draws under the state that it had the first time, the other leaves its running statistics alone."""
     found = greedy_recompute.solve(problem_of(compiled(made), 0.4), Limits()).require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     ops = [made.graph.nodes[n].op for n in found.sequence]
     assert ops.count(op) > [n.op for n in made.graph.nodes].count(op)
 
@@ -163,7 +163,7 @@ def test_the_budget_is_held_on_the_peak_with_workspace_and_more_work_is_never_wo
     scratch = {n.id: 2_000_000 for n in made.graph.nodes if n.op == "toy.attention_backward"}
     problem = problem_of(compiled(made, scratch), 0.75)
     found = greedy_recompute.solve(problem, Limits()).require()
-    judge(made.graph, found, scratch, made.registry)
+    check_sequence(made.graph, found, scratch, made.registry)
     assert found.peak_bytes < found.peak_with_workspace_bytes <= problem.budget_bytes
     problem = problem_of(compiled(STEPS["conv"]), 0.4)
     outcomes = [greedy_recompute.solve(problem, Limits(work=work)) for work in (0, 5, 50, 5000)]
@@ -204,7 +204,7 @@ def test_plans_of_prices_are_legal_and_keep_the_bound_of_their_order(made):
     problem = problem_of(step, 0.7)
     outcome = lagrangian.solve(problem, Limits())
     found = outcome.require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= problem.budget_bytes
     assert recompute_bound(step, problem.budget_bytes).seconds <= found.seconds
     assert step.baseline_seconds < outcome.termination.bound <= found.seconds

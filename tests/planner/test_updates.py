@@ -22,7 +22,7 @@ from neaptide.planner.updates import (
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, judge
+from planner_problems import check_sequence, compiled
 from strategies import graphs, node_orders
 from together import together
 
@@ -71,12 +71,12 @@ def test_running_statistics_are_no_updates_and_without_phases_updates_stand_behi
 
 
 def hoisted(made, workspace=None):
-    """A step in program order and with its updates hoisted, which is judged, and never higher."""
+    """A step in program order and with its updates hoisted, which is checked, and never higher."""
     step = compiled(made, workspace)
     before, found = (
         one.solve(PlanningProblem(step, 0), Limits()).require() for one in (program_order, early_updates)
     )
-    judge(made.graph, found, workspace, made.registry)
+    check_sequence(made.graph, found, workspace, made.registry)
     assert found.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
     return step, before, found
 
@@ -140,7 +140,7 @@ def test_best_orders_are_legal_never_above_the_start_and_proved_by_their_bound(s
     step = compile_problem(graph, toy_registry())
     outcome = best_order.solve(PlanningProblem(step, 0), Limits(work=5000))
     found = outcome.require()
-    judge(graph, found)
+    check_sequence(graph, found)
     assert sorted(found.sequence) == list(range(n))
     assert found.peak_with_workspace_bytes <= program_order.baseline(step).peak_with_workspace_bytes
     assert outcome.termination.bound <= found.peak_with_workspace_bytes
@@ -164,7 +164,7 @@ def test_late_overwrites_keep_the_peak_of_any_legal_order(n, data):
     step, order = compile_problem(graph, toy_registry()), data.draw(node_orders(graph))
     late = with_late_overwrites(step, order)
     before, after = (PlannedSequence.evaluate(step, found, "") for found in (order, late))
-    judge(graph, after)
+    check_sequence(graph, after)
     assert sorted(late) == list(range(n))
     assert after.peak_with_workspace_bytes == before.peak_with_workspace_bytes
     kept = [[node for node in found if not step.writes_resident(node)] for found in (order, late)]

@@ -21,7 +21,7 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.budget import Budget
-from neaptide.planner.judge_plan import judge_program, problem_of
+from neaptide.planner.check_plan import check_program, problem_of
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.report.plan_text import plan_document  # `neaptide explain` prints with it
@@ -41,7 +41,7 @@ pricing = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
 found = plan_graph(graph, pricing, GraphAsk(Budget("min"), limits=Limits(work=2000)))
 program = found.program
 step = problem_of(program, graph, registry())
-assert judge_program(program, graph, step, registry()) == found.schedule
+assert check_program(program, graph, step, registry()) == found.schedule
 assert program.predictions.peak_bytes < program.predictions.baseline_peak_bytes
 assert "torch" not in sys.modules
 print(program.predictions.peak_bytes, program.predictions.baseline_peak_bytes)

@@ -2,7 +2,7 @@
 
 For each budget the peak that was predicted and the one that was measured must be the same to the byte, and after three
 steps everything that can be reached from the step must have eager's bits: losses, gradients, parameters, buffers,
-optimizer state, random states, and the user's own Python values. Two judges look: `runtime.comparing.verification`, which sees
+optimizer state, random states, and the user's own Python values. Two checkers look: `runtime.comparing.verification`, which sees
 the gradients of every step, and `programs.reachable`, which shares no code with the capture.
 """
 
@@ -41,7 +41,7 @@ STEPS: Final = 3
 SHARE: Final = "75%"
 LOWEST: Final = "min"
 # Enough for the searches to move and repeat operations of a program of a few hundred; how good the plans are is not
-# judged here.
+# checked here.
 LIMITS: Final = Limits(time_s=0.5, work=400, seed=SEED)
 # Scratch is measured on operations that run alone; between others a kernel may find its memory laid out otherwise.
 ALLOCATOR_TOLERANCE: Final = 1.01
@@ -103,7 +103,7 @@ def check(program: Program, limits: Limits = LIMITS, budgets: tuple[str, ...] = 
     began = time.process_time()
     checked = Checked(program.name, Outcome.EXACT)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the program's author is warned of is not judged here
+        warnings.simplefilter("ignore")  # what the program's author is warned of is not checked here
         try:
             _check(program.factory, checked, limits, budgets)
         except _Ended as end:
@@ -134,9 +134,9 @@ def _check(plain: Factory, checked: Checked, limits: Limits, budgets: tuple[str,
     checked.eager_peak_bytes = compared.row("eager").measured_peak_bytes or 0
     checked.baseline_peak_bytes = compared.row("baseline").predicted_peak_bytes or 0
     for name in ("baseline", *plans):
-        _judge(compared, compared.row(name), checked)
+        _check(compared, compared.row(name), checked)
     for name in plans.keys() - floors.keys():
-        _judge_budget(plans[name], compared.row(name))
+        _check_budget(plans[name], compared.row(name))
     for name, found in plans.items():
         _differ_not(_after_planned(factory, found), expected, Outcome.DIFFERENT, f"{name} and eager")
     if SHARE in floors:
@@ -165,7 +165,7 @@ def _budget(name: str) -> Budget:
         return Budget(peak=1)
 
 
-def _judge(compared: Comparison, row: ComparisonRow, checked: Checked) -> None:
+def _check(compared: Comparison, row: ComparisonRow, checked: Checked) -> None:
     checked.peaks[row.name] = row.predicted_peak_bytes or 0
     if not row.bitwise_equal:
         notes = [note for note in compared.notes if "differs from eager" in note]
@@ -175,7 +175,7 @@ def _judge(compared: Comparison, row: ComparisonRow, checked: Checked) -> None:
         raise _Ended(Outcome.INEXACT, told)
 
 
-def _judge_budget(found: StepPlan, row: ComparisonRow) -> None:
+def _check_budget(found: StepPlan, row: ComparisonRow) -> None:
     """What the allocator saw, scratch included, is within the bytes that were allowed."""
     allowed = found.plan.programs[0].budget_bytes
     measured = row.measured_allocator_peak_bytes or 0

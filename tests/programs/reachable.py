@@ -1,6 +1,6 @@
 """Everything that can be reached from a step, by path, and where two of them differ.
 
-It judges the search for state of `neaptide.frontends`, and so shares no code with it: it follows closures, defaults,
+It checks the search for state of `neaptide.frontends`, and so shares no code with it: it follows closures, defaults,
 named globals, attributes and containers of every kind, in library objects too, and notes tensors, arrays, numbers,
 strings and the states of generators. What lies on the way twice is noted once and referred to after that, so that two
 names of one object stay two names of one object.

@@ -66,7 +66,7 @@ def missing_in_model(spec: str) -> set[str]:
 def missing_in_program(factory: Callable[[], tuple[Callable[..., Any], Any]]) -> set[str] | None:
     """None where the program is refused with line, reason and fix: it has no graph."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the program's author is warned of is not judged here
+        warnings.simplefilter("ignore")  # what the program's author is warned of is not checked here
         step, batch = factory()
         try:
             captured = capture(step, (batch,))

@@ -13,7 +13,7 @@ from neaptide.plans import (
     StayCopies,
     TimedCopy,
 )
-from neaptide.report.model import AliveRow, Comparison, ComparisonRow, ProfileReport, RunReport
+from neaptide.report.model import Comparison, ComparisonRow, LiveRow, ProfileReport, RunReport
 
 MIB = 2**20
 VERSIONS = {"neaptide": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
@@ -37,7 +37,7 @@ def profile(**changes):
             "temporary": 2 * MIB,
         },
         "alive_at_peak": tuple(
-            AliveRow(
+            LiveRow(
                 f"h{i}",
                 "activation",
                 (20 - i) * MIB,

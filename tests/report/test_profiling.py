@@ -27,7 +27,7 @@ def test_a_report_adds_up(prepared):
     assert report.name == "normed"
     assert report.seed == 4
     assert sum(report.bytes_by_kind_at_peak.values()) == report.predicted_peak_bytes
-    assert sum(row.nbytes for row in report.alive_at_peak) == report.predicted_peak_bytes
+    assert sum(row.nbytes for row in report.live_at_peak) == report.predicted_peak_bytes
     assert report.lower_bound_bytes <= report.order_lower_bound_bytes
     assert report.order_lower_bound_bytes <= report.predicted_peak_with_workspace_bytes
     assert report.capacity_bytes is None
@@ -43,8 +43,8 @@ def test_the_error_names_what_is_alive_and_what_would_do(prepared):
     assert error is not None
     assert error.plan is found.plan
     assert error.smallest_peak_bytes > found.plan.programs[0].budget_bytes
-    assert error.alive[-1] == "copies of an atomic step (96 B)"
-    assert "(activation, " in "".join(error.alive) or "(input, " in "".join(error.alive)
+    assert error.live[-1] == "copies of an atomic step (96 B)"
+    assert "(activation, " in "".join(error.live) or "(input, " in "".join(error.live)
     assert str(error).count("\n  ") == 3
 
 

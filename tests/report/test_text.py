@@ -85,7 +85,7 @@ def test_profile_says(changes, expected):
     text = profile_text(**changes)
     for part in expected:
         assert part in text
-    assert "alive at the peak" not in profile_text(alive_at_peak=())
+    assert "live at the peak" not in profile_text(live_at_peak=())
 
 
 @together(

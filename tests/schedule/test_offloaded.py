@@ -1,4 +1,4 @@
-"""Offloads, within a step and between two: bytes here and there, and seconds, beside what judges them."""
+"""Offloads, within a step and between two: bytes here and there, and seconds, beside what checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph in the sequence that candidates are judged in: what every judgement reads, worked out once."""
+"""A graph in the sequence that candidates are checked in: what every check reads, worked out once."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.judge_plan import judge_program
+from neaptide.planner.check_plan import check_program
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.plan_graph import GraphAsk, GraphPlan, GraphPlanning
@@ -73,7 +73,7 @@ class Combining:
     def plan_of(
         self, variant: Variant, sequence: Sequence[int], name: str, bodies: Bodies = NO_BODIES
     ) -> GraphPlan:
-        """The plan that runs a variant in a sequence, judged. O(size).
+        """The plan that runs a variant in a sequence, checked. O(size).
 
         Args:
             variant: what is run.
@@ -82,7 +82,7 @@ class Combining:
             bodies: orders of the bodies of its loops; program order for those without one.
 
         Raises:
-            PlanError: the sequence does not stand before the judge.
+            PlanError: the sequence does not stand before the checker.
         """
         graph, asked = variant.graph, self.asked(variant.edited)
         pricing = self.exact(graph)
@@ -101,7 +101,7 @@ class Combining:
             bodies=body_orders(bodies),
         )
         program = replace(program, fingerprint=fingerprint(graph))
-        schedule = judge_program(program, graph, step, pricing.registry, binding=pricing.binding)
+        schedule = check_program(program, graph, step, pricing.registry, binding=pricing.binding)
         return GraphPlan(program, schedule)
 
     def plan_with_offloads(self, variant: Variant, stored: OffloadPlan, bodies: Bodies) -> GraphPlan:
@@ -113,7 +113,7 @@ class Combining:
             bodies: orders of the bodies of its loops; program order for those without one.
 
         Raises:
-            PlanError: the plan does not stand before the judge.
+            PlanError: the plan does not stand before the checker.
             VerifyError: it is above the budget, and above its graph in program order.
         """
         asked = replace(self.asked(variant.edited), bodies=bodies, limits=self.limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.variant import Variant
-from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.check import check_candidate
 from neaptide_peers.candidates.standing import Standing
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.combinations.transformed import Numbers, best_transformed
@@ -25,14 +25,14 @@ def solve(made: Combining) -> VariantPlan:
     found = BodyPlanner(pricing, made.limits, made.interrupt).around(made.graph, asked)
     standing = Standing(made.graph, pricing, found.program.sequence)
 
-    def judge(variant: Variant) -> Numbers | None:
+    def check(variant: Variant) -> Numbers | None:
         made.exact(variant.graph)
-        candidate = judge_candidate(standing, variant.edited)
+        candidate = check_candidate(standing, variant.edited)
         return None if candidate.refusal else (candidate.peak_with_workspace_bytes, candidate.seconds)
 
     planned = found.program.predictions
-    best = best_transformed(made, judge, (planned.peak_with_workspace_bytes, planned.seconds))
+    best = best_transformed(made, check, (planned.peak_with_workspace_bytes, planned.seconds))
     if not best.rewrites:
         return made.answer(plain, found, "as it is")
-    sequence = judge_candidate(standing, best.edited).sequence()
+    sequence = check_candidate(standing, best.edited).sequence()
     return made.answer(best, made.plan_of(best, sequence, found.program.strategy), best.label)

@@ -19,28 +19,28 @@ _ROUNDS: Final = 3
 
 Numbers = tuple[int, float]
 """Peak with workspace, and seconds."""
-Judge = Callable[[Variant], Numbers | None]
+Checker = Callable[[Variant], Numbers | None]
 """The numbers of a variant; None where it cannot be."""
 
 
-def in_program_order(made: Combining) -> Judge:
+def in_program_order(made: Combining) -> Checker:
     """The numbers of variants whose nodes run in program order."""
 
-    def judge(variant: Variant) -> Numbers:
+    def check(variant: Variant) -> Numbers:
         found = baseline(made.exact(variant.graph).problem(variant.graph))
         return found.peak_with_workspace_bytes, found.seconds
 
-    return judge
+    return check
 
 
-def best_transformed(made: Combining, judge: Judge, known: Numbers) -> Variant:
+def best_transformed(made: Combining, check: Checker, known: Numbers) -> Variant:
     """The best variant that is found; the graph as it is where none is better.
 
-    Ranked by estimates, a few variants a round are made and judged; from the best the next round goes on.
+    Ranked by estimates, a few variants a round are made and checked; from the best the next round goes on.
 
     Args:
         made: what is asked; it is told what was tried.
-        judge: says what a variant comes to.
+        check: says what a variant comes to.
         known: what there is without variants.
     """
     choices = Choices(made.quick.registry, made.objection)
@@ -59,12 +59,12 @@ def best_transformed(made: Combining, judge: Judge, known: Numbers) -> Variant:
             if variant is None:
                 continue
             finished = merged(variant, choices)
-            judged = judge(finished)
-            if judged is None:
+            checked = check(finished)
+            if checked is None:
                 continue
-            made.tried.append(TriedVariant(finished.label, *judged))
-            if made.goal.rank(*judged) < made.goal.rank(*numbers):
-                best, numbers, found = finished, judged, variant
+            made.tried.append(TriedVariant(finished.label, *checked))
+            if made.goal.rank(*checked) < made.goal.rank(*numbers):
+                best, numbers, found = finished, checked, variant
         if found is None:
             break
         begins = found

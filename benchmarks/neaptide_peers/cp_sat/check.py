@@ -1,4 +1,4 @@
-"""The judge of what the solver says: every constraint of a model, played with a solution in plain Python."""
+"""The checker of what the solver says: every constraint of a model, played with a solution in plain Python."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class _View:
             if is_seen or not self.reverse:
                 return False
         if self.reverse:
-            return True  # it is alive from the first access that is placed, wherever the others are
+            return True  # it is live from the first access that is placed, wherever the others are
         # It dies with the last access, so one that never runs here keeps it alive.
         waiting = sum(op in self.looked_at and op not in self.placed for op in before)
         is_kept = self.looked_at.issuperset(before) or not self.looked_at_now.issuperset(after)

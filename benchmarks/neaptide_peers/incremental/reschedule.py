@@ -53,7 +53,7 @@ def reschedule(
 
     New ops go next to those that need them. If that raises the peak, the stretch around the edit is solved again, as
     in MAGIS (ASPLOS 2024): it grows to a narrow waist on either side, where few ops can run on both sides of a
-    position and few bytes are alive; then small windows around the peak. The bound comes from the first of these
+    position and few bytes are live; then small windows around the peak. The bound comes from the first of these
     that meets the peak: the old one, where the edit only adds; the old proof, where it has not looked at what the
     edit changed; the cut that was the proof before, and that of the op at the peak; cuts around the set of ops that
     no order could leave; a search that ends wherever the old one knows how what is left goes on.

@@ -4,7 +4,7 @@ A state that is taken from the queue yields all states one move away. Those that
 the others are simulated, and queued where they are at most `relaxation` times as bad as the best one. As in the release
 (`RelaxOptimizer`), what is queued is ranked by the limit first, then by the objective.
 
-Where simulation is not exact, a state is judged when it is taken from the queue, and the best is the best that was judged: the
+Where simulation is not exact, a state is checked when it is taken from the queue, and the best is the best that was checked: the
 release measures such states on the device.
 """
 
@@ -37,7 +37,7 @@ class Counted(Protocol):
     def seconds(self) -> float: ...
 
 
-Judge = Callable[[State], Counted | None]
+Checker = Callable[[State], Counted | None]
 """What a state takes by an exact count; None where it cannot be."""
 
 
@@ -71,9 +71,9 @@ class BestFirst:
     Args:
         simulator: of the step.
         wanted: what is searched for.
-        guard: of the limits; work is states simulated and states judged.
+        guard: of the limits; work is states simulated and states checked.
         relaxation: how much worse than the best a state may be to be looked at.
-        judge: counts a state that is taken from the queue; None where simulation is exact.
+        checker: counts a state that is taken from the queue; None where simulation is exact.
         by_score: of states of one rank, those whose outermost regions have the highest scores come first. Captured programs
             have many such: of regions inside the forward, most bytes leave for the backward.
     """
@@ -84,12 +84,12 @@ class BestFirst:
         wanted: Wanted,
         guard: LimitGuard,
         relaxation: float = RELAXATION,
-        judge: Judge | None = None,
+        check: Checker | None = None,
         *,
         by_score: bool = False,
     ) -> None:
         self.simulator, self.wanted, self.guard, self.relaxation = simulator, wanted, guard, relaxation
-        self.judge, self.by_score = judge, by_score
+        self.check, self.by_score = check, by_score
         self.dropped = 0  # states that cannot be
         self.draw = random.Random(guard.limits.seed)
         self.state = State()
@@ -110,9 +110,9 @@ class BestFirst:
         while self.queue:
             *_, state, simulated = heapq.heappop(self.queue)
             if (
-                self.judge is not None
+                self.check is not None
                 and state.digest != State().digest
-                and not self._judged(self.judge, state)
+                and not self._checked(self.check, state)
             ):
                 return
             if parts_only:
@@ -127,11 +127,11 @@ class BestFirst:
                 self.seen.add(found.digest)
                 self._look_at(found)
 
-    def _judged(self, judge: Judge, state: State) -> bool:
-        """Have a state judged; False where the limits are reached."""
+    def _checked(self, check: Checker, state: State) -> bool:
+        """Have a state checked; False where the limits are reached."""
         if self.guard.check_now() is not None or self.guard.exhausted() is not None:
             return False
-        counted = judge(state)
+        counted = check(state)
         if counted is None:
             self.dropped += 1
         else:
@@ -148,7 +148,7 @@ class BestFirst:
         except RewriteError:
             self.dropped += 1
             return
-        if self.judge is None:
+        if self.check is None:
             self._take(state, simulated)
         key, best = self.wanted.key(simulated), self.wanted.key(self.best)
         if key <= (best[0] * self.relaxation, best[1] * self.relaxation):

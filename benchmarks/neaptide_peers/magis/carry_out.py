@@ -1,4 +1,4 @@
-"""A state of MAGIS's search as a rewritten graph with a schedule, so that the judges of any other plan can look at it.
+"""A state of MAGIS's search as a rewritten graph with a schedule, so that the checkers of any other plan can look at it.
 
 Nodes are found again by what an edit says became of them; in bodies, where values keep their names, by these.
 """

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neaptide_peers.magis.f_tree_moves import Parts, next_choices
-from neaptide_peers.magis.simulate import ROOT, Alive, Simulated, Simulator
+from neaptide_peers.magis.simulate import ROOT, Live, Simulated, Simulator
 from neaptide_peers.magis.state import State
 
 
 def next_states(simulator: Simulator, state: State, simulated: Simulated) -> Iterator[State]:
     """States one move away, those of the F-tree first, then those of the tensors that idle longest."""
     yield from next_parts(simulator, state)
-    idle = [found for found in simulated.alive if found.was_used and found.user >= 0]
-    for alive in sorted(idle, key=lambda found: (-found.span, found.tensor)):
-        if _may_run_again(simulator, state, alive):
-            yield state.toggled_again((simulator.flat.maker[alive.tensor], alive.user))
-        if _may_go_away(simulator, state, alive):
-            yield state.toggled_away((alive.tensor, alive.user))
+    idle = [found for found in simulated.live if found.was_used and found.user >= 0]
+    for live in sorted(idle, key=lambda found: (-found.span, found.tensor)):
+        if _may_run_again(simulator, state, live):
+            yield state.toggled_again((simulator.flat.maker[live.tensor], live.user))
+        if _may_go_away(simulator, state, live):
+            yield state.toggled_away((live.tensor, live.user))
     for again in sorted(state.again):
         yield state.toggled_again(again)
     for away in sorted(state.away):
@@ -40,20 +40,20 @@ def level_of(simulator: Simulator, parts: Parts, node: int) -> int:
     return min(found, key=lambda k: (len(simulator.tree.regions[k].members), -k), default=ROOT)
 
 
-def _may_run_again(simulator: Simulator, state: State, alive: Alive) -> bool:
-    flat, node = simulator.flat, simulator.flat.maker[alive.tensor]
-    if node < 0 or alive.user >= flat.again_until[node]:
+def _may_run_again(simulator: Simulator, state: State, live: Live) -> bool:
+    flat, node = simulator.flat, simulator.flat.maker[live.tensor]
+    if node < 0 or live.user >= flat.again_until[node]:
         return False
     # The user stands for a region where it is the last member of one.
-    return level_of(simulator, state.parts, node) == alive.level and (node, alive.user) not in state.again
+    return level_of(simulator, state.parts, node) == live.level and (node, live.user) not in state.again
 
 
-def _may_go_away(simulator: Simulator, state: State, alive: Alive) -> bool:
+def _may_go_away(simulator: Simulator, state: State, live: Live) -> bool:
     """What the step is called with stays where it is."""
     flat = simulator.flat
-    if flat.copying is None or alive.tensor not in flat.copying.movable or flat.maker[alive.tensor] < 0:
+    if flat.copying is None or live.tensor not in flat.copying.movable or flat.maker[live.tensor] < 0:
         return False
-    return alive.level == ROOT and (alive.tensor, alive.user) not in state.away
+    return live.level == ROOT and (live.tensor, live.user) not in state.away
 
 
 def _without_torn(simulator: Simulator, state: State) -> State:

@@ -63,7 +63,7 @@ def solve(
     guard = LimitGuard(limits, interrupt)
     graph = step.graph
     profile = memory_profile(graph, Schedule.program_order(graph))
-    tree = f_tree(graph, step.registry, [s.storage for s in profile.alive_at_peak], levels=levels)
+    tree = f_tree(graph, step.registry, [s.storage for s in profile.live_at_peak], levels=levels)
     search = BestFirst(Simulator(recorded_flat_step(step), tree), wanted, guard, relaxation)
     search.run(parts_only=parts_only)
     best = search.best

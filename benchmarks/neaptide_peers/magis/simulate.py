@@ -28,7 +28,7 @@ Item = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class Live:
     """A tensor that is there at the peak of its level, and idle then.
 
     Attributes:
@@ -53,12 +53,12 @@ class Simulated:
     Attributes:
         peak_bytes: most bytes while one operation runs.
         seconds: of the step; of a region those of one part.
-        alive: at the peak.
+        live: at the peak.
     """
 
     peak_bytes: int
     seconds: float
-    alive: tuple[Alive, ...]
+    live: tuple[Live, ...]
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ class _Level:
             if here > most:
                 most, at = here, position
         part = inside[at] if inside else None
-        return Simulated(max(most, 0), seconds, (*self._idle(at), *(() if part is None else part.alive)))
+        return Simulated(max(most, 0), seconds, (*self._idle(at), *(() if part is None else part.live)))
 
     def offloads(self, starts: list[float]) -> list[SimulatedOffload]:
         """Offloads that free bytes; of an instance one at most."""
@@ -336,7 +336,7 @@ class _Level:
         if needed > nbytes:
             raise RewriteError(f"the host has no room for offloads of {needed} bytes at once")
 
-    def _idle(self, at: int) -> Iterator[Alive]:
+    def _idle(self, at: int) -> Iterator[Live]:
         """Tensors that are there at a step that neither makes nor uses them, and are used after it."""
         for instance in self.all:
             later = [use for use in instance.uses if use > at]
@@ -344,7 +344,7 @@ class _Level:
                 before = [use for use in instance.uses if use < at]
                 since = max([instance.begin, *before])
                 user = self.standing[later[0]]
-                yield Alive(self.level, instance.tensor, user, bool(before), later[0] - since)
+                yield Live(self.level, instance.tensor, user, bool(before), later[0] - since)
 
 
 def _tensors(flat: FlatStep, values: Iterable[int]) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """MAGIS's search on a captured program: the strategy `magis`.
 
-The search of `best_first` over parts and recomputations at once. A state that is taken from the queue is carried out and judged
+The search of `best_first` over parts and recomputations at once. A state that is taken from the queue is carried out and checked
 by the evaluator and the prices of the planner, as the plans of all other strategies are. The F-tree alone first, as the preset
 `ines` of the release, in half of the limits; then all moves, from the program as it is and from the best so far. Each region by
 itself is looked at first: a way of moves to a region around others may lead through states that are far above the best.
@@ -53,10 +53,10 @@ _ROUNDING: Final = 1e-9
 
 
 def solve(made: Combining) -> VariantPlan:
-    """The best state that is found and judged; the program as it is where none is better.
+    """The best state that is found and checked; the program as it is where none is better.
 
     Args:
-        made: what is asked. Work is states simulated and states judged.
+        made: what is asked. Work is states simulated and states checked.
     """
     guard = LimitGuard(made.limits, made.interrupt)
     carrying = Carrying.of(made)
@@ -65,14 +65,14 @@ def solve(made: Combining) -> VariantPlan:
     begins = [State().with_parts(parts) for parts in each_alone(carrying.tree)]
     for parts_only in (True, False):
         inner = LimitGuard(guard.left(2 if parts_only else 1), made.interrupt)
-        search = BestFirst(carrying.simulator, wanted, inner, judge=carrying.judged, by_score=True)
+        search = BestFirst(carrying.simulator, wanted, inner, check=carrying.checked, by_score=True)
         for state in begins:
             search.begin_with(state)
         search.run(parts_only=parts_only)
         begins.append(search.state)
         guard.exhausted(inner.work)
         logger.info(
-            "%s: %d states simulated, %d judged, %d could not be",
+            "%s: %d states simulated, %d checked, %d could not be",
             "moves of the F-tree alone" if parts_only else "all moves",
             len(search.seen),
             len(carrying.known),
@@ -87,7 +87,7 @@ def solve(made: Combining) -> VariantPlan:
 
 
 @dataclass(frozen=True)
-class JudgedState:
+class CheckedState:
     """A state that was carried out.
 
     Attributes:
@@ -130,24 +130,24 @@ class Carrying:
         self.made, self.begun, self.tree, self.simulator = made, begun, tree, simulator
         plain = Variant.captured(made.graph)
         first = OffloadPlan(made.before)
-        self.best = JudgedState("as it is", plain, Schedule.program_order(made.graph), first)
+        self.best = CheckedState("as it is", plain, Schedule.program_order(made.graph), first)
         self.known: dict[int, _Numbers | None] = {}
         self.reordering = Reordering(made.interrupt)
 
     @staticmethod
     def of(made: Combining) -> Carrying:
-        """With the F-tree of what is alive at the peak of the program as it is."""
+        """With the F-tree of what is live at the peak of the program as it is."""
         registry, pricing = made.quick.registry, made.quick
         begun = Choices(registry, made.objection).begun(made.graph)
         problem = pricing.problem(begun.graph)
         order = Schedule.program_order(begun.graph)
         profile = memory_profile(begun.graph, order, binding=pricing.binding, device=problem.device)
-        at_peak = [alive.storage for alive in profile.alive_at_peak]
+        at_peak = [live.storage for live in profile.live_at_peak]
         tree = f_tree(begun.graph, registry, at_peak, leaving_out=True, small_axes=_SMALL_AXES)
         flat = captured_flat_step(begun.graph, problem, made.costs, made.asked(begun.edited).host)
         return Carrying(made, begun, tree, Simulator(flat, tree))
 
-    def judged(self, state: State) -> _Numbers | None:
+    def checked(self, state: State) -> _Numbers | None:
         """What a state takes by the planner's own count; None where it cannot be."""
         if state.digest not in self.known:
             try:
@@ -157,7 +157,7 @@ class Carrying:
                 self.known[state.digest] = None
         return self.known[state.digest]
 
-    def carried_out(self, state: State) -> JudgedState:
+    def carried_out(self, state: State) -> CheckedState:
         """A state as a graph with a schedule, counted.
 
         Raises:
@@ -186,7 +186,7 @@ class Carrying:
             check_schedule(edited.graph, schedule, pricing.registry)
         rewrites = (*self.begun.rewrites, *carried.rewrites)
         variant = Variant((Decision(label),), rewrites, edited)
-        return JudgedState(label, variant, schedule, stored)
+        return CheckedState(label, variant, schedule, stored)
 
     def _check_peak(self, problem: StepProblem, found: PlannedSequence) -> None:
         """Refuse what is above the budget, and above the same graph in program order."""
@@ -194,13 +194,13 @@ class Carrying:
         if found.peak_with_workspace_bytes > most:
             raise RewriteError("the same graph takes fewer bytes in program order")
 
-    def _noted(self, judged: JudgedState) -> _Numbers:
-        counted, goal = judged.counted, self.made.goal
+    def _noted(self, checked: CheckedState) -> _Numbers:
+        counted, goal = checked.counted, self.made.goal
         found = counted.peak_with_workspace_bytes, counted.seconds
         best = self.best.counted
         if goal.rank(*found) < goal.rank(best.peak_with_workspace_bytes, best.seconds):
-            self.best = judged
-            self.made.tried.append(TriedVariant(judged.label, *found))
+            self.best = checked
+            self.made.tried.append(TriedVariant(checked.label, *found))
         return _Numbers(*found)
 
     def _label(self, state: State) -> str:

@@ -145,7 +145,7 @@ class _Hierarchy:
         self.rounds.append(Round(len(groups), self.peak))
 
     def dissolved(self, groups: Sequence[Block]) -> list[Block]:
-        """Take apart the groups at the peak, those whose storages are alive there, and those that follow them.
+        """Take apart the groups at the peak, those whose storages are live there, and those that follow them.
 
         Where none of them is a block, all blocks are taken apart: something has to give.
         """

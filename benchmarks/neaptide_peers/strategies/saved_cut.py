@@ -2,7 +2,7 @@
 
 After He et al. (functorch's `min_cut_rematerialization_partition`): every forward unit is an arc whose capacity is its
 bytes; what must not run again hangs at the source, what the backward reads at the sink, and the cut is what is saved.
-The rule knows one number, the bytes saved; where they are alive, and what is alive beside them, it does not ask.
+The rule knows one number, the bytes saved; where they are live, and what is live beside them, it does not ask.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sublinear memory (Chen et al. 2016): segments of about equal bytes, each recomputed as a whole in its backward.
 
 The forward part is scanned; the bytes that it makes are added up, and where they exceed b and little crosses, the
-segment is closed. With n equal blocks and sqrt(n) segments about 2 sqrt(n) blocks are alive, for one more forward.
-What is alive beside the segments differs between programs, so b is searched and the simulated peak decides.
+segment is closed. With n equal blocks and sqrt(n) segments about 2 sqrt(n) blocks are live, for one more forward.
+What is live beside the segments differs between programs, so b is searched and the simulated peak decides.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def compose(problem: OrderProblem, steps: Steps) -> Composition:
         return Composition((), 0)
     edges = _Edges(steps)
     edges.contract()
-    left = edges.alive()
+    left = edges.live()
     if len(left) > 1:
         raise Refusal(_why_not(problem, edges, left))
     return Composition(tuple(edges.inside[left[0]]), edges.degree)
@@ -75,7 +75,7 @@ class _Edges:
         self._bundles: list[tuple[int, int]] = []  # no two edges of the input have the same ends
         self._passing = [op for op in range(count) if self._is_passed(op)]
 
-    def alive(self) -> list[int]:
+    def live(self) -> list[int]:
         """Edges that are left."""
         return [edge for numbers in self._between.values() for edge in numbers]
 

@@ -21,15 +21,15 @@ def restrict(
         accessors = problem.accessors[index]
         here = any(op in index_of for op in accessors)
         kept = storage.resident or storage.output
-        alive = problem.from_start[index] or bool(accessors and accessors[0] in ran)
+        live = problem.from_start[index] or bool(accessors and accessors[0] in ran)
         over = not kept and all(op in ran for op in accessors)
-        if over or not (here or alive):
+        if over or not (here or live):
             continue
         renumbered[index] = len(storages)
         outlives = kept or any(op not in until for op in accessors)
-        resident = storage.resident or (alive and outlives)
+        resident = storage.resident or (live and outlives)
         storages.append(OrderStorage(storage.name, storage.nbytes, resident, outlives))
-        if alive and not resident:
+        if live and not resident:
             from_before.add(index)
     records: list[OrderOp] = []
     for op in ops:

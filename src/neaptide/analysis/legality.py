@@ -1,6 +1,6 @@
 """Is a schedule legal: does every step find the bytes that the captured program found.
 
-A simulator of Python variables with version counters; it shares no code with the planners that it judges.
+A simulator of Python variables with version counters; it shares no code with the planners that it checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes at every step of a schedule: the slow reference evaluator, and the final judge of every plan.
+"""Bytes at every step of a schedule: the slow reference evaluator, and the final checker of every plan.
 
 It adds up the storages that are there by the names that hold them (`analysis.liveness`): the bytes of each come at the step
 where it comes, and go where it goes. Everything faster must agree.
@@ -32,7 +32,7 @@ from neaptide.ir.values import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class AliveStorage:
+class LiveStorage:
     """A storage instance that is there at the peak, with the source of its creator."""
 
     storage: int
@@ -52,7 +52,7 @@ class MemoryProfile:
             holds while it runs are part of it, at the most of any trip.
         resident_bytes: those included that are on the host when the schedule begins.
         peak_step: the first highest step of `bytes_at`.
-        alive_at_peak: largest first; storages of the bodies of loops are not listed.
+        live_at_peak: largest first; storages of the bodies of loops are not listed.
         host_bytes_at: for each node step the most bytes of this device's storages that are kept on the host, from its
             begin to that of the next one, those of the bodies of loops included.
     """
@@ -66,7 +66,7 @@ class MemoryProfile:
     peak_bytes: int
     peak_with_workspace_step: int | None
     peak_with_workspace_bytes: int
-    alive_at_peak: tuple[AliveStorage, ...]
+    live_at_peak: tuple[LiveStorage, ...]
     host_bytes_at: tuple[int, ...]
     peak_host_bytes: int
 
@@ -130,7 +130,7 @@ def memory_profile(
         peak_bytes=int(bytes_at.max()) if running else resident,
         peak_with_workspace_step=int(with_workspace.argmax()) if running else None,
         peak_with_workspace_bytes=int(with_workspace.max()) if running else resident,
-        alive_at_peak=_described(graph, running, at_peak, sizes, wanted),
+        live_at_peak=_described(graph, running, at_peak, sizes, wanted),
         host_bytes_at=tuple(host_bytes_at),
         peak_host_bytes=max(host_bytes_at, default=0),
     )
@@ -155,11 +155,11 @@ def _bytes_at(spans: Iterable[tuple[int, int, int]], steps: int) -> NDArray[np.i
 
 
 def _described(
-    graph: Graph, running: list[Node], alive: list[Presence], sizes: tuple[int, ...], device: str
-) -> tuple[AliveStorage, ...]:
+    graph: Graph, running: list[Node], live: list[Presence], sizes: tuple[int, ...], device: str
+) -> tuple[LiveStorage, ...]:
     kinds = storage_kinds(graph)
     rows = [
-        AliveStorage(
+        LiveStorage(
             storage=one.storage,
             occurrence=one.occurrence,
             nbytes=sizes[one.storage],
@@ -167,7 +167,7 @@ def _described(
             name=graph.storages[one.storage].name,
             source=Source() if one.is_resident else running[one.start].source,
         )
-        for one, _, _ in alive
+        for one, _, _ in live
         if graph.storages[one.storage].device == device
     ]
     return tuple(sorted(rows, key=lambda row: (-row.nbytes, row.storage, row.occurrence)))

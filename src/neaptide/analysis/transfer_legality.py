@@ -1,6 +1,6 @@
 """Are the transfers of a schedule legal: does every step find its storages on the device, with the right contents.
 
-Transfers change no name and no version, so they are judged after everything else, by which instances each step
+Transfers change no name and no version, so they are checked after everything else, by which instances each step
 touches and overwrites.
 """
 

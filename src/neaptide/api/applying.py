@@ -46,7 +46,7 @@ def apply(
 ) -> PlannedStep:
     """A callable that runs a step under a plan; `plan.apply(step)` is the same.
 
-    The step is captured at the first call and must be the program that the plan was made for. The plan is then judged
+    The step is captured at the first call and must be the program that the plan was made for. The plan is then checked
     beside it: its order must be legal, and its bytes those that the step gives.
 
     Args:

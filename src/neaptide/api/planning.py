@@ -52,7 +52,7 @@ def plan(
         **options: see `neaptide.options.PlanOptions`.
 
     Raises:
-        InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is alive at it.
+        InfeasibleBudget: no plan within the budget was found; carries the best (`.plan`) and what is live at it.
         CaptureError: the step cannot be captured; names the user's line.
         InvalidBudget: the budget is no budget.
         UsageError: no option, strategy, rule or device of that name, or a factory instead of a step; `dynamic` does not fit

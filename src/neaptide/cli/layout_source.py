@@ -123,13 +123,13 @@ def _in_order(
     schedule = Schedule.program_order(graph)
     if plan is not None:
         from neaptide.ops import registry
-        from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
+        from neaptide.planner.check_plan import check_program, plan_workspace, problem_of
         from neaptide.planner.rewritten_plan import replayed
 
         program, known = plan.program("steady"), registry().with_bits(may_vary=plan.bits_may_vary)
         captured, graph = graph, replayed(program, graph, known).graph
         step = problem_of(program, graph, known)
-        schedule = judge_program(
+        schedule = check_program(
             program,
             graph,
             step,

@@ -99,7 +99,7 @@ def literal_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
-    """Identity of a storage while it is alive."""
+    """Identity of a storage while it is live."""
     return int(storage._cdata)
 
 

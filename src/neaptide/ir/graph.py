@@ -36,7 +36,7 @@ class Graph:
 
     Attributes:
         inputs: value ids that the caller owns (parameters, buffers, optimizer state, batch, scalars).
-        outputs: value ids handed back; alive after the last node.
+        outputs: value ids handed back; live after the last node.
         segments: a partition of the nodes; empty means one segment.
         dims: the named dimensions of its sizes with their ranges. Empty: the sizes are constant, or it is the body of
             a loop and uses the dims of the graph around it, or nothing is known of its dims but that they are 0 or more.

@@ -1,6 +1,6 @@
-"""Results in the bytes of operands under a schedule: which may, their judge, and the layout problem in which both have one buffer.
+"""Results in the bytes of operands under a schedule: which may, their checker, and the layout problem in which both have one buffer.
 
-An operand is judged by storage instance, not by storage: a recomputed one is another instance. Views count through the
+An operand is checked by storage instance, not by storage: a recomputed one is another instance. Views count through the
 instance that they show.
 """
 

@@ -205,11 +205,11 @@ def _clashes(buffers: Sequence[Buffer]) -> Iterator[Fault]:
     parts = sorted(
         ((part, index) for index, buffer in fixed for part in buffer.parts()), key=lambda pair: pair[0].start
     )
-    alive: list[tuple[Part, int]] = []
+    live: list[tuple[Part, int]] = []
     for part, index in parts:
-        alive = [pair for pair in alive if pair[0].end > part.start]
+        live = [pair for pair in live if pair[0].end > part.start]
         low = buffers[index].offset or 0
-        for other_part, other in alive:
+        for other_part, other in live:
             other_low = buffers[other].offset or 0
             if other != index and (
                 low + part.low < other_low + other_part.high and other_low + other_part.low < low + part.high
@@ -221,4 +221,4 @@ def _clashes(buffers: Sequence[Buffer]) -> Iterator[Fault]:
                     f"the fixed buffers {names} overlap",
                     f"both are live at step {part.start} and their bytes cross",
                 )
-        alive.append((part, index))
+        live.append((part, index))

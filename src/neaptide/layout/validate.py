@@ -1,4 +1,4 @@
-"""The judge of layouts: plain Python, every pair that is live together, no code shared with any solver."""
+"""The checker of layouts: plain Python, every pair that is live together, no code shared with any solver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neaptide.layout.result import Layout
 def check_layout(problem: LayoutProblem, layout: Layout, *, capacity_bytes: int | None = None) -> None:
     """Make sure that a layout is legal: offsets, alignments, fixed places, arena, and no byte used twice at a step.
 
-    O(sum over parts of the parts alive with it), with everything read from the buffers themselves.
+    O(sum over parts of the parts live with it), with everything read from the buffers themselves.
 
     Raises:
         VerifyError: names the buffer, or the two buffers and a step at which they clash.
@@ -51,17 +51,17 @@ def _check_clashes(problem: LayoutProblem, layout: Layout) -> None:
             if start < end
         ]
     rectangles.sort()
-    alive: dict[int, tuple[int, int, int]] = {}
+    live: dict[int, tuple[int, int, int]] = {}
     ending: list[tuple[int, int]] = []
     for number, (start, end, low, high, index) in enumerate(rectangles):
         while ending and ending[0][0] <= start:
-            alive.pop(heapq.heappop(ending)[1])
-        for other_low, other_high, other in alive.values():
+            live.pop(heapq.heappop(ending)[1])
+        for other_low, other_high, other in live.values():
             if low < other_high and other_low < high and other != index:
                 names = f"{problem.buffers[other].name!r} and {problem.buffers[index].name!r}"
                 raise VerifyError(
                     f"the buffers {names} clash at step {start}",
                     why=f"bytes [{other_low}, {other_high}) and [{low}, {high}) are in use together",
                 )
-        alive[number] = (low, high, index)
+        live[number] = (low, high, index)
         heapq.heappush(ending, (end, number))

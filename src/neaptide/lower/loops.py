@@ -22,7 +22,7 @@ def write_loop(
 ) -> None:
     """Emit a loop over the function `body`. O(inputs + outputs).
 
-    What is alive on the way is the results, whole, and what the body holds. `places` are expressions for tensors that
+    What is live on the way is the results, whole, and what the body holds. `places` are expressions for tensors that
     results are put together in, by output; fresh ones for the others.
     """
     loop: Loop = node.regions[0]

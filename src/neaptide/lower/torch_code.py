@@ -1,7 +1,7 @@
 """Schedule -> readable Python that calls ATen, one line an operation, every storage freed at its last use.
 
 No autograd objects, no hidden references: names are deleted directly after the step that needs them last, so that
-what is alive is what `analysis.liveness` says.
+what is live is what `analysis.liveness` says.
 
 Between the operations of a program with points, values that an action may take, read or put back live in one list; all
 others are plain variables, which cost less. A point at which there is nothing to do costs one comparison.

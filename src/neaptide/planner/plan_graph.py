@@ -1,4 +1,4 @@
-"""Plans one graph: price, search, lay out, record, judge."""
+"""Plans one graph: price, search, lay out, record, check."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from neaptide.named_peers import WITH_OFFLOADS, peer
 from neaptide.outcome import Limits, Outcome
 from neaptide.planner.arena_order import PlannedArena, moved_outcome, settle_arena
 from neaptide.planner.atomic import atomic_step, check_atomic
+from neaptide.planner.check_plan import check_program
 from neaptide.planner.failed_stages import Stage
 from neaptide.planner.graph_search import GraphSearch, check_strategy
-from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.between_steps import choose_with_state_between
 from neaptide.planner.offload.carried import OffloadPlan
@@ -54,7 +54,7 @@ class GraphAsk(Ask):
     bodies: Bodies = field(default_factory=dict)  # orders that budget and baseline are meant under
     host: HostSpace | None = None  # where storages may wait; an atomic step has all back before its updates
     known: tuple[GraphPlan, ...] = ()  # plans of this very graph for other limits, to begin with
-    is_draft: bool = False  # neither laid out nor judged: `finished_plan` does both
+    is_draft: bool = False  # neither laid out nor checked: `finished_plan` does both
     operands: Operands | None = None  # where results may lie on operands in the plan
 
     @classmethod
@@ -69,7 +69,7 @@ class GraphPlan:
 
     program: PlannedProgram
     schedule: Schedule  # the order in which the nodes run, and those in the bodies of loops
-    is_draft: bool = False  # neither laid out nor judged, without a fingerprint
+    is_draft: bool = False  # neither laid out nor checked, without a fingerprint
     work: int = 0  # of the search for its sequence; bodies of loops and offloads count their own
     rewritten: tuple[Edited, Rewrite] | None = None  # the graph of the plan, where results lie on operands
     offloads: tuple[Offload, ...] = ()  # on the host, of storages of the graph that was searched
@@ -80,10 +80,10 @@ class GraphPlan:
 
 
 def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
-    """Search for a schedule of a graph within a budget: always a plan, the best found and judged, in the budget or not."""
+    """Search for a schedule of a graph within a budget: always a plan, the best found and checked, in the budget or not."""
     check_strategy(asked.strategy, atomic=asked.atomic)
     planning = GraphPlanning(graph, pricing, asked)
-    with Stage("the judge of the plan found", can_be_cut=False):
+    with Stage("the checker of the plan found", can_be_cut=False):
         outcome = planning.search.run()
         stored = None
         with Stage("the choice of offloads"):
@@ -96,13 +96,13 @@ def plan_graph(graph: Graph, pricing: Pricing, asked: GraphAsk) -> GraphPlan:
 
 
 def finished_plan(graph: Graph, pricing: Pricing, asked: GraphAsk, draft: GraphPlan) -> GraphPlan:
-    """A draft, laid out and judged; any other plan as it is."""
+    """A draft, laid out and checked; any other plan as it is."""
     if not draft.is_draft:
         return draft
     asked = replace(asked, bodies=draft.schedule.bodies, known=(), is_draft=False)
     planning = GraphPlanning(graph, pricing, asked)
     outcome = Outcome(draft.on(planning.step), draft.program.termination)
-    with Stage("the judge of the plan found", can_be_cut=False):
+    with Stage("the checker of the plan found", can_be_cut=False):
         return replace(planning.laid_out(outcome), work=draft.work)
     return replace(planning.nothing_found(), work=draft.work)
 
@@ -148,7 +148,7 @@ class GraphPlanning:
         self._legal = tuple(sequence)
 
     def on_operands(self, outcome: Outcome[PlannedSequence], stored: OffloadPlan | None) -> GraphPlan:
-        """What was found, judged: with its results on top of operands where that lowers its peak."""
+        """What was found, checked: with its results on top of operands where that lowers its peak."""
         found, offloads, operands = (
             outcome.require(),
             () if stored is None else stored.offloads,
@@ -203,9 +203,9 @@ class GraphPlanning:
         )
 
     def ended(self, outcome: Outcome[PlannedSequence], stored: OffloadPlan | None = None) -> GraphPlan:
-        """A legal sequence: as a draft where one is asked for, with its stays where it has any, else laid out; and judged."""
+        """A legal sequence: as a draft where one is asked for, with its stays where it has any, else laid out; and checked."""
         if stored is not None:
-            return self.judged(outcome, None, stored)
+            return self.checked(outcome, None, stored)
         if not self.asked.is_draft or self.whole is not None:
             return self.laid_out(outcome)
         program = self._program(outcome)
@@ -213,7 +213,7 @@ class GraphPlanning:
         return GraphPlan(program, schedule, is_draft=True, work=outcome.work)
 
     def laid_out(self, outcome: Outcome[PlannedSequence]) -> GraphPlan:
-        """A sequence, laid out and judged; steps may be moved for the layout."""
+        """A sequence, laid out and checked; steps may be moved for the layout."""
         sequence, limits = outcome.require().sequence, self.search.limits
         arena = unmoved = PlannedArena(sequence, 0, 0)
         with Stage("the layout of the plan"):
@@ -232,7 +232,7 @@ class GraphPlanning:
                 # In the graph as it is: what was searched may have had results on operands.
                 moved = moved_outcome(replace(self.search, step=self.step), outcome, arena.sequence)
             outcome, arena = (outcome, unmoved) if moved is None else (moved, arena)
-        return self.judged(outcome, arena)
+        return self.checked(outcome, arena)
 
     def stored(self, outcome: Outcome[PlannedSequence]) -> Outcome[OffloadPlan] | None:
         """A better plan with offloads; None where none is found, or none is asked for."""
@@ -254,16 +254,16 @@ class GraphPlanning:
         return found
 
     def nothing_found(self) -> GraphPlan:
-        """The order that there is in any case, judged."""
+        """The order that there is in any case, checked."""
         return self.on_operands(self.search.nothing_found(), None)
 
-    def judged(
+    def checked(
         self,
         outcome: Outcome[PlannedSequence],
         arena: PlannedArena | None,
         stored: OffloadPlan | None = None,
     ) -> GraphPlan:
-        """A sequence, with its layout or its offloads if there are any, as the entry of a plan file and judged."""
+        """A sequence, with its layout or its offloads if there are any, as the entry of a plan file and checked."""
         graph, step, asked, whole = self.graph, self.step, self.asked, self.whole
         if stored is None:
             # Bodies of loops may have stays where the graph around them has none.
@@ -293,7 +293,7 @@ class GraphPlanning:
             offloads=stored.offloads,
             saved=() if whole is None else whole.saved,
         )
-        schedule = judge_program(
+        schedule = check_program(
             program,
             graph,
             step,

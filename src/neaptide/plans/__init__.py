@@ -1,4 +1,4 @@
-"""Plans as plain data: what is saved, reviewed as a diff, judged when it is loaded, and applied elsewhere.
+"""Plans as plain data: what is saved, reviewed as a diff, checked when it is loaded, and applied elsewhere.
 
 No top-level module may have the name of a public function: importing `neaptide/plan.py` would replace `neaptide.plan`.
 """

@@ -1,6 +1,6 @@
 """Does a plan agree with itself: what can be said of a plan file without the program that it is for.
 
-Whether its order is legal and its bytes are right is judged beside the program: `planner.judge_plan`.
+Whether its order is legal and its bytes are right is checked beside the program: `planner.check_plan`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def wrong_field(field: str, why: str) -> PlanError:
 def check_content(plan: Plan) -> None:
     """Check that the fields of a plan fit each other. O(length of its sequences, times its logarithm).
 
-    Names, versions, texts and the device are words for the reader, and are not judged.
+    Names, versions, texts and the device are words for the reader, and are not checked.
     """
     for field, why in _faults(plan):
         raise wrong_field(field, why)

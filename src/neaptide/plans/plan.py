@@ -1,7 +1,7 @@
 """Plan: what the planner decided, as plain frozen data that is saved, reviewed as a diff, and applied elsewhere.
 
 A plan file is JSON with a format version and a checksum over its content. Reading one never executes anything. A
-checksum is no proof: what is read is judged, by itself here and beside its program by `planner.judge_plan`.
+checksum is no proof: what is read is checked, by itself here and beside its program by `planner.check_plan`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans whose peak an error named as the lowest: whoever asks for that many bytes in this process gets them.
 
 A search that is cut short by its limit of time may find less the next time. What was named as reachable stays so: the plan is
-kept as the entry of a plan file, by the program and by what was asked, and is judged anew before it is given back.
+kept as the entry of a plan file, by the program and by what was asked, and is checked anew before it is given back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import Termination, TerminationReason
-from neaptide.planner.judge_plan import problem_of
+from neaptide.planner.check_plan import problem_of
 from neaptide.plans import PlannedProgram
-from neaptide.policy.plan_facts import judged_graph, replayed_graph
+from neaptide.policy.plan_facts import checked_graph, replayed_graph
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def kept_floor(
 ) -> tuple[PlannedProgram, PlannedGraph] | None:
     """A plan that was kept and is within a budget that what was found is above, and what then runs; else None.
 
-    What was found is kept unless a lower one is. A plan that does not stand before the judge is not given back. O(size).
+    What was found is kept unless a lower one is. A plan that does not stand before the checker is not given back. O(size).
     """
     budget = ask.budget
     question = (
@@ -62,7 +62,7 @@ def kept_floor(
     try:
         planned = replayed_graph(entry, captured, registry)
         step = problem_of(entry, planned.graph, registry)
-        return entry, judged_graph(entry, planned, step, registry, atomic=ask.atomic)
+        return entry, checked_graph(entry, planned, step, registry, atomic=ask.atomic)
     except PlanError as error:
         logger.warning("a plan that was found before is not legal any more: %s", error.what)
         return None

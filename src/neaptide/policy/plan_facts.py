@@ -12,7 +12,7 @@ from neaptide.errors import PlanError, PlanMismatch, RewriteError
 from neaptide.frontends.guards.fact_words import described
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.registry import OpRegistry
-from neaptide.planner.judge_plan import judge_program
+from neaptide.planner.check_plan import check_program
 from neaptide.planner.rewritten_plan import replayed
 from neaptide.plans import STEADY, BudgetRecord, Plan, PlannedProgram, ShapesRecord, wrong_field
 from neaptide.policy.costed_step import CostedStep
@@ -82,12 +82,12 @@ def replayed_graph(entry: PlannedProgram, program: CapturedProgram, registry: Op
         raise wrong_field(f"{entry.role}.captured.rewrites", f"are not legal: {error.what}") from error
 
 
-def judged_graph(
+def checked_graph(
     entry: PlannedProgram, planned: PlannedGraph, step: StepProblem, registry: OpRegistry, *, atomic: bool
 ) -> PlannedGraph:
-    """What runs under an entry of a plan, judged; `planned` is its graph and `step` that as integers."""
+    """What runs under an entry of a plan, checked; `planned` is its graph and `step` that as integers."""
     captured = None if entry.captured is None else planned.program.graph
-    schedule = judge_program(entry, planned.graph, step, registry, captured=captured, atomic=atomic)
+    schedule = check_program(entry, planned.graph, step, registry, captured=captured, atomic=atomic)
     return replace(planned, schedule=schedule, saved=entry.saved, host_bytes=entry.predictions.host_bytes)
 
 

@@ -13,12 +13,12 @@ from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.judge_plan import judge_budgets, problem_of
+from neaptide.planner.check_plan import check_budgets, problem_of
 from neaptide.planner.on_operands import IN_PLACE
 from neaptide.planner.own_schedule import as_written
 from neaptide.plans import STEADY, Plan, PlannedProgram, ShapesProgram, check_content, wrong_field
-from neaptide.policy.plan_facts import judged_graph, mismatch, needs_leave, replayed_graph
-from neaptide.policy.points.saved_plan import judged_for_all_shapes
+from neaptide.policy.plan_facts import checked_graph, mismatch, needs_leave, replayed_graph
+from neaptide.policy.points.saved_plan import checked_for_all_shapes
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
 from neaptide.schedule.problem import StepProblem
@@ -33,7 +33,7 @@ def fits(plan: Plan, captured: CapturedStep) -> bool:
 
 
 def matched(plan: Plan, prepared: PreparedStep, time_limit_s: float | None = None) -> PlannedVariant:
-    """The schedules of a plan for a step, judged: orders are legal, and bytes those that the step gives.
+    """The schedules of a plan for a step, checked: orders are legal, and bytes those that the step gives.
 
     A plan from this process is believed no more than one of a file. First steps that a plan for one shape lacks are
     planned for the same bytes, in `time_limit_s`. Of a plan for all shapes nothing is searched for: what may be evicted is
@@ -51,10 +51,10 @@ def matched(plan: Plan, prepared: PreparedStep, time_limit_s: float | None = Non
             raise wrong_field("programs.role", f"is {entry.role!r} for a program that is another step here")
     pairs = list(zip(captured.programs, entries, strict=True))
     graphs = [
-        judged_for_all_shapes(entry, program, prepared)
+        checked_for_all_shapes(entry, program, prepared)
         for program, entry in pairs
         if isinstance(entry, ShapesProgram)
-    ] or _judged(plan, pairs, prepared, time_limit_s)
+    ] or _checked(plan, pairs, prepared, time_limit_s)
     if rewrites := graphs[0].rewrites:
         logger.info("the step runs as a rewritten graph: %s", "; ".join(described_rewrites(rewrites)))
     return PlannedVariant(captured, tuple(graphs), plan, prepared.slow)
@@ -99,15 +99,15 @@ def same_budget(plan: Plan, time_limit_s: float | None, leave_out: LeaveOut | No
     )
 
 
-def _judged(
+def _checked(
     plan: Plan,
     pairs: Sequence[tuple[CapturedProgram, PlannedProgram | ShapesProgram | None]],
     prepared: PreparedStep,
     time_limit_s: float | None,
 ) -> list[PlannedGraph]:
-    """What runs for each of the programs of a plan for one shape, judged beside its graph, or planned where it lacks one."""
+    """What runs for each of the programs of a plan for one shape, checked beside its graph, or planned where it lacks one."""
     graphs: dict[int, PlannedGraph] = {}
-    judged: list[PlannedProgram] = []
+    checked: list[PlannedProgram] = []
     peaks: list[int] = []
     known = registry().with_bits(may_vary=plan.bits_may_vary)
     allowed = known.with_bits(may_vary=prepared.registry.bits_may_vary and plan.bits_may_vary)
@@ -121,13 +121,13 @@ def _judged(
         if index == 0 and plan.captured_on not in ("", here):
             raise wrong_field("captured_on", f"is {plan.captured_on!r}, and the step is on {here!r}")
         try:
-            graphs[index] = judged_graph(entry, planned, step, allowed, atomic=plan.atomic)
+            graphs[index] = checked_graph(entry, planned, step, allowed, atomic=plan.atomic)
         except PlanError as error:
             if plan.bits_may_vary and not prepared.registry.bits_may_vary:
                 raise needs_leave(error) from error
             raise
-        judged.append(entry)
-    judge_budgets(plan.budget, judged, peaks)
+        checked.append(entry)
+    check_budgets(plan.budget, checked, peaks)
     if len(graphs) < len(pairs):
         found = prepared.plan(same_budget(plan, time_limit_s)).variant.graphs
         graphs = {**dict(enumerate(found)), **graphs}

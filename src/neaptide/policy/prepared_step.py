@@ -16,9 +16,9 @@ from neaptide.interruption import keeping
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.check_plan import check_program
 from neaptide.planner.garbage import collected_rarely
 from neaptide.planner.graph_search import check_strategy
-from neaptide.planner.judge_plan import judge_program
 from neaptide.planner.loop_bodies import BodyPlanner
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.on_operands import Operands
@@ -153,7 +153,7 @@ class PreparedStep(CostedStep):
 
         if ask.numerics != CLOSE:
             planned, found = self._with_same_bits(planned, asked, ask, asked(planned))
-            return self._judged(planned, found, ask)
+            return self._checked(planned, found, ask)
 
         def keeping_bits(request: GraphAsk) -> tuple[PlannedGraph, GraphPlan]:
             return self._with_same_bits(planned, asked, ask, request)
@@ -162,7 +162,7 @@ class PreparedStep(CostedStep):
         planned, found = searched_variant(
             planned, asked, ask, prices, self.choices(planned), like, met, keeping_bits
         )
-        return self._judged(planned, found, ask)
+        return self._checked(planned, found, ask)
 
     def _with_same_bits(
         self,
@@ -190,17 +190,17 @@ class PreparedStep(CostedStep):
     def usual_program_of(
         self, ask: Ask, allowed: int, plan: VariantPlan
     ) -> tuple[PlannedProgram, PlannedGraph]:
-        """A plan of a variant of the usual program that searches met, laid out and judged, and what then runs."""
+        """A plan of a variant of the usual program that searches met, laid out and checked, and what then runs."""
         planned = as_variant(self.rewritten(0, ask.rewrites, ask.leave_out), plan.variant)
         request = self.request(0, STEADY, planned, ask, allowed)
         pricing = self.pricing(planned.graph)
         found = finished_plan(planned.graph, pricing, request, plan.found)
-        return self._judged(planned, found, ask)
+        return self._checked(planned, found, ask)
 
-    def _judged(
+    def _checked(
         self, planned: PlannedGraph, found: GraphPlan, ask: Ask
     ) -> tuple[PlannedProgram, PlannedGraph]:
-        """The plan of a rewritten program as one of the captured program, judged; and what then runs."""
+        """The plan of a rewritten program as one of the captured program, checked; and what then runs."""
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
         planned = replace(planned, schedule=found.schedule, saved=found.program.saved, host_bytes=host_bytes)
@@ -209,7 +209,7 @@ class PreparedStep(CostedStep):
         captured = planned.program.graph
         program = of_captured(found.program, captured, self.pricing(captured), planned.rewrites)
         edited = replayed(program, captured, self.registry)
-        judge_program(
+        check_program(
             program,
             edited.graph,
             pricing.problem(planned.graph, found.schedule.bodies),

@@ -29,8 +29,8 @@ class CapturedReport(Report):
 
 
 @dataclass(frozen=True)
-class AliveRow:
-    """A storage that is alive at the peak; what the caller owns is called as the user calls it."""
+class LiveRow:
+    """A storage that is live at the peak; what the caller owns is called as the user calls it."""
 
     name: str  # of the value that made it
     kind: str  # parameter, buffer, input, optimizer_state, gradient, activation, temporary or output
@@ -88,10 +88,10 @@ class ShapeRanges:
 
 @dataclass(frozen=True, kw_only=True)
 class AtPeak:
-    """What is alive at the peak of storages, and the operation there."""
+    """What is live at the peak of storages, and the operation there."""
 
     bytes_by_kind_at_peak: dict[str, int]
-    alive_at_peak: tuple[AliveRow, ...]  # largest first
+    live_at_peak: tuple[LiveRow, ...]  # largest first
     peak_at: str  # `file:line`
     peak_module: str
     peak_phase: str
@@ -183,7 +183,7 @@ class Comparison(CapturedReport):
         int | None
     )  # of the largest process that measured; None where the system does not tell
     notes: tuple[str, ...]
-    budget_missed: str = ""  # how the plan is beyond its bytes or time, and what is alive at its peak
+    budget_missed: str = ""  # how the plan is beyond its bytes or time, and what is live at its peak
     # Seconds of a piece of work, always the same: at the pace that plans are decided at, and at the one that was seen
     # while the programs ran. None where nothing was timed, or costs are estimated.
     pace_kept_s: float | None = None

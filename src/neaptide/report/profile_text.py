@@ -1,4 +1,4 @@
-"""A profile as people read it: does it fit, what is alive at the peak, what is the next command."""
+"""A profile as people read it: does it fit, what is live at the peak, what is the next command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neaptide.report.model import FittingShapes, LargestSize, ProfileReport, Sha
 from neaptide.units import format_bytes
 
 # More rows than this do not help to find the cause; `--json` has all of them.
-_MOST_ALIVE_ROWS: Final = 10
+_MOST_LIVE_ROWS: Final = 10
 _LONGEST_CODE: Final = 48
 
 
@@ -33,7 +33,7 @@ def profile_document(report: ProfileReport) -> Document:
         _verdict(report),
         predicted_only(report.device, report.captured_on),
         _at_the_peak(report),
-        _alive(report),
+        _live(report),
         _why_not_lower(report),
         bullets("Changed by the capture", report.rewrites),
         bullets("Operations without a row in the op table, left alone", report.unknown_ops),
@@ -78,8 +78,8 @@ def _at_the_peak(report: ProfileReport) -> str:
     return f"At the peak{f' ({parts})' if parts else ''}: {shares(report.bytes_by_kind_at_peak)}"
 
 
-def _alive(report: ProfileReport) -> Table | None:
-    if not report.alive_at_peak:
+def _live(report: ProfileReport) -> Table | None:
+    if not report.live_at_peak:
         return None
     rows = [
         (
@@ -89,13 +89,13 @@ def _alive(report: ProfileReport) -> Table | None:
             place(row.made_at),
             _shortened(row.code),
         )
-        for row in report.alive_at_peak[:_MOST_ALIVE_ROWS]
+        for row in report.live_at_peak[:_MOST_LIVE_ROWS]
     ]
-    others = report.alive_at_peak[_MOST_ALIVE_ROWS:]
+    others = report.live_at_peak[_MOST_LIVE_ROWS:]
     if others:
         rows.append((byte_cell(sum(row.nbytes for row in others)), f"{len(others)} more", "", "", ""))
     return Table(
-        ("alive at the peak", "kind", "name", "made at", "line"), tuple(rows), left=frozenset({1, 2, 3, 4})
+        ("live at the peak", "kind", "name", "made at", "line"), tuple(rows), left=frozenset({1, 2, 3, 4})
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes profile reports and the error for a budget that cannot be reached: what is alive, and where it comes from."""
+"""Makes profile reports and the error for a budget that cannot be reached: what is live, and where it comes from."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from neaptide.plans import NONE_WITHIN, PlannedProgram, TrialsRecord, described_
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.cells import not_counted
-from neaptide.report.model import AliveRow, ProfileReport
+from neaptide.report.model import LiveRow, ProfileReport
 from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 from neaptide.units import format_bytes, format_seconds
 
-_NAMED_ALIVE = 5  # of the values alive at the peak, how many an error message names
+_NAMED_LIVE = 5  # of the values live at the peak, how many an error message names
 
 
 def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> ProfileReport:
@@ -42,7 +42,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         lower_bound_bytes=step.lower_bound_bytes,
         order_lower_bound_bytes=step.order_lower_bound_bytes,
         bytes_by_kind_at_peak=kinds,
-        alive_at_peak=alive_rows(found, prepared.user_names()),
+        live_at_peak=live_rows(found, prepared.user_names()),
         peak_at=at_peak.location if at_peak else "",
         peak_module=at_peak.module if at_peak else "",
         peak_phase=at_peak.phase if at_peak else "",
@@ -74,24 +74,24 @@ def step_profile(prepared: PreparedStep, planned: PlannedGraph) -> MemoryProfile
     )
 
 
-def alive_rows(profile: MemoryProfile, user_names: Mapping[int, str]) -> tuple[AliveRow, ...]:
-    """What is alive at the peak, largest first; `user_names` are those of the caller's storages, by id."""
+def live_rows(profile: MemoryProfile, user_names: Mapping[int, str]) -> tuple[LiveRow, ...]:
+    """What is live at the peak, largest first; `user_names` are those of the caller's storages, by id."""
     return tuple(
-        AliveRow(
-            user_names.get(alive.storage, alive.name),
-            str(alive.kind),
-            alive.nbytes,
-            alive.source.location,
-            alive.source.code,
-            alive.source.module,
+        LiveRow(
+            user_names.get(live.storage, live.name),
+            str(live.kind),
+            live.nbytes,
+            live.source.location,
+            live.source.code,
+            live.source.module,
         )
-        for alive in profile.alive_at_peak
-        if alive.nbytes
+        for live in profile.live_at_peak
+        if live.nbytes
     )
 
 
 def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | None:
-    """The error for a plan above its budget, with the values alive at its peak and the plan; None when it keeps to it.
+    """The error for a plan above its budget, with the values live at its peak and the plan; None when it keeps to it.
 
     Every program must keep to the bytes, the first steps too; the usual one to the time as well.
     """
@@ -111,7 +111,7 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
         f"no plan within {format_bytes(program.budget_bytes)} that takes at most {format_seconds(longest)} was found",
         smallest_peak_bytes=predicted.peak_with_workspace_bytes,
         lower_bound_bytes=predicted.lower_bound_bytes,
-        alive=_alive_names(prepared, found, program, 0),
+        live=_live_names(prepared, found, program, 0),
         plan=found.plan,
         why=f"the fastest found takes {format_seconds(seconds)}, {seconds / baseline_seconds - 1:+.1%} over the baseline",
         next_step="allow more bytes, or more time",
@@ -127,7 +127,7 @@ def _too_slow(prepared: PreparedStep, found: StepPlan, trials: TrialsRecord) -> 
         f"none of {len(trials.rows)} plans that were run measured within the latency {found.plan.budget.latency}",
         smallest_peak_bytes=predicted.peak_with_workspace_bytes,
         lower_bound_bytes=predicted.lower_bound_bytes,
-        alive=_alive_names(prepared, found, found.plan.programs[0], 0),
+        live=_live_names(prepared, found, found.plan.programs[0], 0),
         plan=found.plan,
         why=f"the fastest took {row.measured_ratio:.3f} of the time of {trials.beside}",
         next_step="allow more time, or more trials",
@@ -147,15 +147,15 @@ def _too_high(
 ) -> InfeasibleBudget:
     predicted = program.predictions
     smallest, allowed = predicted.peak_with_workspace_bytes, program.budget_bytes
-    names = _alive_names(prepared, found, program, index)
+    names = _live_names(prepared, found, program, index)
     which = _which(prepared, program, index)
     return InfeasibleBudget(
         f"no plan{which} within {format_bytes(allowed)} was found; the lowest peak is {format_bytes(smallest)}",
         smallest_peak_bytes=smallest,
         lower_bound_bytes=predicted.lower_bound_bytes,
-        alive=names,
+        live=names,
         plan=found.plan,
-        where="alive at that peak: " + ", ".join(names),
+        where="live at that peak: " + ", ".join(names),
         why=_why_it_ended(program),
         next_step=f"allow that much ({smallest} bytes), or make the batch smaller",
     )
@@ -188,11 +188,11 @@ def _why_it_ended(program: PlannedProgram) -> str:
     return f"no further change helps; nothing is proved above {bound}"
 
 
-def _alive_names(
+def _live_names(
     prepared: PreparedStep, found: StepPlan, program: PlannedProgram, index: int
 ) -> tuple[str, ...]:
     planned = found.variant.graphs[index]
-    alive = alive_rows(step_profile(prepared, planned), prepared.user_names(index, planned.graph))
-    names = tuple(f"{a.name} ({a.kind}, {format_bytes(a.nbytes)})" for a in alive[:_NAMED_ALIVE])
+    live = live_rows(step_profile(prepared, planned), prepared.user_names(index, planned.graph))
+    names = tuple(f"{a.name} ({a.kind}, {format_bytes(a.nbytes)})" for a in live[:_NAMED_LIVE])
     saved = program.predictions.saved_bytes
     return (*names, f"copies of an atomic step ({format_bytes(saved)})") if saved else names

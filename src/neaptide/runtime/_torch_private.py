@@ -61,7 +61,7 @@ def load_dispatch_machinery() -> None:
     """Runs one operator under a mode that does nothing; once per process.
 
     The first operator under any mode makes PyTorch import its compiler, which leaves a reference cycle
-    through the frames of whoever called the operator: their tensors would look alive until a collection.
+    through the frames of whoever called the operator: their tensors would look live until a collection.
     """
     with _PassThrough():
         torch.empty(0)

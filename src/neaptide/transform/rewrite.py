@@ -1,7 +1,7 @@
 """A legal change of a graph as plain data, the rules that find and apply such changes, and their replay.
 
 A variant of a graph is a list of rewrites. Each names nodes of the graph that the rewrites before it make, so that the
-list can be stored in a plan, and whoever has the captured graph can build the variant again and judge it.
+list can be stored in a plan, and whoever has the captured graph can build the variant again and check it.
 """
 
 from __future__ import annotations

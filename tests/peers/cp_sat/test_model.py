@@ -75,7 +75,7 @@ def test_numbers_beyond_64_bits_are_found():
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_the_judge_knows_the_rules(seed):
+def test_the_check_knows_the_rules(seed):
     """It accepts exactly what brute force on single points accepts."""
     from itertools import product
 

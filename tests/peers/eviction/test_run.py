@@ -22,7 +22,7 @@ from neaptide_peers.eviction.policy import HEURISTICS, heuristic
 from neaptide_peers.eviction.run import SimulationStopped
 from neaptide_peers.eviction.settings import SETTINGS
 from neaptide_peers.eviction.simulate import simulate
-from planner_problems import compiled, judge
+from planner_problems import check_sequence, compiled
 from strategies import graphs, node_orders
 
 
@@ -37,7 +37,7 @@ def test_any_graph_in_any_order_is_run_legally(name, data, share):
     budget = int(share * program_order.baseline(step).peak_with_workspace_bytes)
     run = simulate(step, order, heuristic(name), budget)
     planned = PlannedSequence.evaluate(step, run.sequence, name)
-    judge(graph, planned, workspace)
+    check_sequence(graph, planned, workspace)
     assert tuple(dict.fromkeys(run.sequence)) == order
     assert planned.peak_with_workspace_bytes <= run.totals.peak_bytes
 
@@ -68,7 +68,7 @@ def test_training_steps_keep_to_the_budget(made, share):
     early = strategy("early_updates")(PlanningProblem(step, 0), Limits()).require().sequence
     budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
     run = simulate(step, early, heuristic("dtr"), budget)
-    judge(made.graph, PlannedSequence.evaluate(step, run.sequence, "dtr"), None, made.registry)
+    check_sequence(made.graph, PlannedSequence.evaluate(step, run.sequence, "dtr"), None, made.registry)
     assert run.totals.peak_bytes <= budget
 
 

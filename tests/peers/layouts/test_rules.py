@@ -44,13 +44,13 @@ def test_keys_are_those_counted_step_by_step(seed):
         t: frozenset(i for i, b in enumerate(buffers) if b.start <= t < b.end)
         for t in range(max(b.end for b in buffers))
     }
-    nbytes = {t: sum(buffers[i].nbytes for i in alive) for t, alive in live.items()}
+    nbytes = {t: sum(buffers[i].nbytes for i in live) for t, live in live.items()}
     maximal = {a for a in live.values() if not any(a < other for other in live.values())}
     for i, b in enumerate(buffers):
         life = range(b.start, b.end)
         assert keys.overlaps[i] == len(frozenset().union(*(live[t] for t in life))) - 1
         assert keys.contention[i] == max(nbytes[t] for t in life)
-        assert keys.sections[i] == sum(i in alive for alive in maximal)
+        assert keys.sections[i] == sum(i in live for live in maximal)
     by_area = sorted(range(len(buffers)), key=lambda i: keys.areas[i])
     areas = [buffers[i].nbytes * (buffers[i].end - buffers[i].start) for i in by_area]
     assert areas == sorted(areas)

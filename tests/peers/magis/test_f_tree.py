@@ -24,7 +24,7 @@ from recorded_play import perceptron
 
 def tree_of(step, **options):
     profile = memory_profile(step.graph, Schedule.program_order(step.graph))
-    return f_tree(step.graph, step.registry, [s.storage for s in profile.alive_at_peak], **options)
+    return f_tree(step.graph, step.registry, [s.storage for s in profile.live_at_peak], **options)
 
 
 def step_of(**sizes):

@@ -51,8 +51,8 @@ def by_counting(form, order):
         wanted = {a for node in later for a in node["args"]}
         used = {a for node in form for a in node["args"]}
         there = set(order[: at + 1]) | set(given_)
-        alive = {n for n in there if n in wanted or n not in used or n == number}
-        most = max(most, 4 * sum(by_id[n]["out_elems"] for n in alive))
+        live = {n for n in there if n in wanted or n not in used or n == number}
+        most = max(most, 4 * sum(by_id[n]["out_elems"] for n in live))
     return most
 
 

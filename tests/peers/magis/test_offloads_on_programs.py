@@ -1,4 +1,4 @@
-"""Offloads in MAGIS's search on captured programs: counted as judges count them, within the room, and run as eager does."""
+"""Offloads in MAGIS's search on captured programs: counted as checkers count them, within the room, and run as eager does."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def graphs():
 
 @pytest.fixture
 def in_program_order(monkeypatch):
-    """States are judged in the order that the simulation has."""
+    """States are checked in the order that the simulation has."""
     monkeypatch.setattr(strategy, "reordered_schedule", lambda carried, *_: carried.schedule)
 
 
@@ -120,7 +120,7 @@ def as_many_offloads_as_may_be(carrying):
         yield state
 
 
-def judged_states(carrying):
+def checked_states(carrying):
     """States that can be carried out, each with what it comes to."""
     for states in (as_many_offloads_as_may_be(carrying), *(walk(carrying, way) for way in WAYS)):
         for state in states:
@@ -130,21 +130,21 @@ def judged_states(carrying):
                 continue
 
 
-def profile_of(carrying, judged):
+def profile_of(carrying, checked):
     """By the evaluator that shares no code with the searches; the schedule must be legal."""
-    graph, schedule = judged.variant.graph, judged.schedule
+    graph, schedule = checked.variant.graph, checked.schedule
     check_schedule(graph, schedule, registry())
     workspace = carrying.made.quick.prices(graph, schedule.bodies).workspace
     return memory_profile(graph, schedule, workspace=workspace)
 
 
-def assert_counted_as_judges_count(carrying, judged, links):
-    profile = profile_of(carrying, judged)
-    assert judged.counted.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
-    assert judged.stored.host_bytes == profile.peak_host_bytes
-    problem = carrying.made.quick.problem(judged.variant.graph, judged.schedule.bodies)
-    timeline = simulate_timeline(problem, judged.schedule, *LINKS[links])
-    assert judged.counted.seconds == pytest.approx(timeline.seconds)
+def assert_counted_as_checkers_count(carrying, checked, links):
+    profile = profile_of(carrying, checked)
+    assert checked.counted.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
+    assert checked.stored.host_bytes == profile.peak_host_bytes
+    problem = carrying.made.quick.problem(checked.variant.graph, checked.schedule.bodies)
+    timeline = simulate_timeline(problem, checked.schedule, *LINKS[links])
+    assert checked.counted.seconds == pytest.approx(timeline.seconds)
 
 
 @pytest.mark.usefixtures("in_program_order")
@@ -153,15 +153,15 @@ def assert_counted_as_judges_count(carrying, judged, links):
 def test_states_with_offloads_take_what_the_judges_count(graphs, name, links):
     """Bytes by the independent evaluator, seconds by the timeline; without loops the simulation says the same."""
     carrying, met = carrying_of(graphs[name], links=links), set()
-    for state, judged in judged_states(carrying):
-        assert_counted_as_judges_count(carrying, judged, links)
+    for state, checked in checked_states(carrying):
+        assert_counted_as_checkers_count(carrying, checked, links)
         if not state.parts:
             simulated = carrying.simulator.run(state)
-            assert simulated.peak_bytes == judged.counted.peak_with_workspace_bytes
-            assert simulated.seconds == pytest.approx(judged.counted.seconds)
-            assert len(carrying.simulator.offloads(state)) == len(judged.stored.offloads)
-        if judged.stored.offloads:
-            met.add((bool(state.parts), bool(state.again), judged.stored.exposed_s > 0))
+            assert simulated.peak_bytes == checked.counted.peak_with_workspace_bytes
+            assert simulated.seconds == pytest.approx(checked.counted.seconds)
+            assert len(carrying.simulator.offloads(state)) == len(checked.stored.offloads)
+        if checked.stored.offloads:
+            met.add((bool(state.parts), bool(state.again), checked.stored.exposed_s > 0))
     assert any(parts for parts, *_ in met)
     assert any(again for _, again, _ in met)
     assert any(waits for *_, waits in met) == (links == "slow")
@@ -171,9 +171,9 @@ def test_offloads_are_placed_in_the_order_that_runs(graphs):
     """What is ordered anew has other positions than the simulation."""
     carrying = carrying_of(graphs["deep"], links="slow")
     offloads = 0
-    for _, judged in judged_states(carrying):
-        assert_counted_as_judges_count(carrying, judged, "slow")
-        offloads += len(judged.stored.offloads)
+    for _, checked in checked_states(carrying):
+        assert_counted_as_checkers_count(carrying, checked, "slow")
+        offloads += len(checked.stored.offloads)
     assert offloads
 
 
@@ -190,11 +190,11 @@ def test_an_order_above_program_order_is_refused(graphs, monkeypatch):
     refused = 0
     for state in as_many_offloads_as_may_be(carrying):
         try:
-            judged = carrying.carried_out(state)
+            checked = carrying.carried_out(state)
         except RewriteError as why:
             refused += "fewer bytes in program order" in str(why)
             continue
-        assert judged.counted.peak_with_workspace_bytes <= most
+        assert checked.counted.peak_with_workspace_bytes <= most
     assert refused
 
 
@@ -208,8 +208,8 @@ def test_without_room_nothing_goes_to_the_host(graphs):
 def test_the_room_on_the_host_is_kept_to(graphs):
     """Of the simulation and of what is carried out alike: without loops both refuse the same states."""
     roomy = carrying_of(graphs["deep"])
-    states = [(state, judged) for state, judged in judged_states(roomy) if judged.stored.offloads]
-    rooms = sorted({judged.stored.host_bytes for _, judged in states})
+    states = [(state, checked) for state, checked in checked_states(roomy) if checked.stored.offloads]
+    rooms = sorted({checked.stored.host_bytes for _, checked in states})
     assert len(rooms) > 2
     refused = 0
     for nbytes in rooms[:: max(1, len(rooms) // 3)]:
@@ -226,7 +226,7 @@ def test_the_room_on_the_host_is_kept_to(graphs):
             if not state.parts:
                 with pytest.raises(RewriteError, match="no room"):
                     tight.simulator.run(state)
-            assert tight.judged(state) is None
+            assert tight.checked(state) is None
     assert refused
     smallest = carrying_of(graphs["deep"], nbytes=1)
     assert all(not state.away for way in WAYS for state in walk(smallest, way))
@@ -250,19 +250,21 @@ def test_what_is_stuck_stays_on_the_device(graphs):
 @pytest.mark.usefixtures("in_program_order")
 def test_all_is_back_where_a_segment_begins(graphs):
     graph = graphs["deep"]
-    free = [offload for _, judged in judged_states(carrying_of(graph)) for offload in judged.stored.offloads]
+    free = [
+        offload for _, checked in checked_states(carrying_of(graph)) for offload in checked.stored.offloads
+    ]
     border = sorted(offload.back_before for offload in free)[len(free) // 2]
     assert any(offload.store_after < border < offload.back_before for offload in free)
     carrying = carrying_of(graph, border=border)
     kept = 0
-    for state, judged in judged_states(carrying):
+    for state, checked in checked_states(carrying):
         if state.parts:
             continue  # the border may be in a loop then
-        place = judged.counted.sequence.index(border)
-        for offload in judged.stored.offloads:
+        place = checked.counted.sequence.index(border)
+        for offload in checked.stored.offloads:
             kept += 1
             assert offload.store_after >= place or offload.back_before <= place
-        assert carrying.simulator.run(state).peak_bytes == judged.counted.peak_with_workspace_bytes
+        assert carrying.simulator.run(state).peak_bytes == checked.counted.peak_with_workspace_bytes
     assert kept
 
 
@@ -275,11 +277,11 @@ def test_a_storage_is_back_for_the_loop_that_needs_it(graphs):
         handed = {t for n in region.members for t in flat.operands[n] if flat.maker[t] not in region.members}
         for tensor in sorted(t for t in handed if flat.maker[t] >= 0):
             state = State().with_parts(((index, 2),)).toggled_away((tensor, max(region.members)))
-            judged = carrying.carried_out(state)
-            edited, sequence = judged.variant.edited, judged.counted.sequence
+            checked = carrying.carried_out(state)
+            edited, sequence = checked.variant.edited, checked.counted.sequence
             (loop,) = (p for p, node in enumerate(sequence) if edited.graph.nodes[node].regions)
-            problem = carrying.made.quick.problem(edited.graph, judged.schedule.bodies)
-            for offload in judged.stored.offloads:
+            problem = carrying.made.quick.problem(edited.graph, checked.schedule.bodies)
+            for offload in checked.stored.offloads:
                 seen += 1
                 assert edited.storage_of[offload.storage] == tensor
                 users = [p for p, node in enumerate(sequence) if node in problem.roles[offload.storage]]
@@ -287,8 +289,8 @@ def test_a_storage_is_back_for_the_loop_that_needs_it(graphs):
                 # In front of the loop it is back for nothing but what the loop brings.
                 between = [sequence[p] for p in users if offload.back_before <= p < loop]
                 assert all(edited.node_of[node] in {-1, *region.members} for node in between)
-                profile = profile_of(carrying, judged)
-                assert judged.counted.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
+                profile = profile_of(carrying, checked)
+                assert checked.counted.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
     assert seen
 
 

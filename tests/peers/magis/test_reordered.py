@@ -1,4 +1,4 @@
-"""Ordering anew: blocks as good as brute force, never above what was given, legal for the judge, and kept to around the change."""
+"""Ordering anew: blocks as good as brute force, never above what was given, legal for the checker, and kept to around the change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workspace_of(graph):
     return {node.id: 7 for node in graph.nodes[::3]}
 
 
-def judged(graph, sequence):
+def checked(graph, sequence):
     """Bytes by the evaluator that shares no code with what orders; the sequence must be legal."""
     schedule = Schedule.from_nodes(graph, sequence)
     check_schedule(graph, schedule, toy_registry())
@@ -50,13 +50,13 @@ def judged(graph, sequence):
 
 @st.composite
 def sequences(draw, graph):
-    """A legal sequence with repetitions, wherever the judge allows them."""
+    """A legal sequence with repetitions, wherever the checker allows them."""
     sequence = list(draw(node_orders(graph)))
     for node in draw(st.lists(st.sampled_from(sequence), max_size=10)) if sequence else []:
         place = draw(st.integers(sequence.index(node) + 1, len(sequence)))
         longer = [*sequence[:place], node, *sequence[place:]]
         try:
-            judged(graph, longer)
+            checked(graph, longer)
         except VerifyError:
             continue
         sequence = longer
@@ -75,7 +75,7 @@ def cases(draw):
 def test_every_order_of_the_executions_is_legal_and_takes_what_the_judge_counts(case, draw):
     graph, step, sequence = case
     problem = executions_problem(step, sequence)
-    assert evaluate_order(problem, range(len(sequence))).peak_bytes == judged(graph, sequence)
+    assert evaluate_order(problem, range(len(sequence))).peak_bytes == checked(graph, sequence)
     waiting = [set(before) for before in problem.predecessors]
     order, left = [], set(range(len(sequence)))
     while left:
@@ -83,7 +83,7 @@ def test_every_order_of_the_executions_is_legal_and_takes_what_the_judge_counts(
         order.append(chosen)
         left.remove(chosen)
     other = [sequence[op] for op in order]
-    assert evaluate_order(problem, order).peak_bytes == judged(graph, other)
+    assert evaluate_order(problem, order).peak_bytes == checked(graph, other)
 
 
 @given(st.data())
@@ -101,10 +101,10 @@ def test_what_is_ordered_anew_is_legal_and_never_higher(case, data):
     changed = data.draw(st.sets(st.integers(0, len(sequence) - 1)))
     found = Reordering().sequence(step, sequence, changed)
     assert sorted(found) == sorted(sequence)
-    before = judged(graph, sequence)
-    assert judged(graph, found) == Evaluator(step, found).peak <= before
+    before = checked(graph, sequence)
+    assert checked(graph, found) == Evaluator(step, found).peak <= before
     if found != sequence:
-        assert judged(graph, found) < before
+        assert checked(graph, found) < before
         problem = executions_problem(step, sequence)
         start, end = interval(beside(*closures(problem)), min(changed), max(changed) + 1)
         assert (found[:start], found[end:]) == (sequence[:start], sequence[end:])

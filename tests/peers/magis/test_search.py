@@ -36,10 +36,10 @@ def step_of(**sizes):
 
 def tree_of(step, levels=4):
     profile = memory_profile(step.graph, Schedule.program_order(step.graph))
-    return f_tree(step.graph, step.registry, [s.storage for s in profile.alive_at_peak], levels=levels)
+    return f_tree(step.graph, step.registry, [s.storage for s in profile.live_at_peak], levels=levels)
 
 
-def judged(step, tree, state):
+def checked(step, tree, state):
     """What a state takes, told by the rewritten graph, which must be legal."""
     made = carry_out(step, tree, state)
     check_schedule(made.graph, made.schedule, step.registry)
@@ -60,7 +60,7 @@ def test_states_take_what_their_rewritten_graphs_take(sizes, choices):
     for choice in choices:
         found = list(moves.next_states(simulator, state, simulator.run(state)))
         state = found[choice % len(found)]
-        simulated, by_graph = simulator.run(state), judged(step, tree, state)
+        simulated, by_graph = simulator.run(state), checked(step, tree, state)
         assert simulated.peak_bytes == by_graph.peak_bytes
         assert simulated.seconds == pytest.approx(by_graph.seconds, rel=1e-4)  # merges take next to nothing
 
@@ -125,7 +125,7 @@ def by_brute_force(step, tree, longest_s):
                 continue
             if any(user >= flat.again_until[node] for node, user in some):
                 continue
-            found = judged(step, tree, state)
+            found = checked(step, tree, state)
             if found.seconds <= longest_s and (best is None or found.peak_bytes < best):
                 best = found.peak_bytes
     return best
@@ -136,11 +136,11 @@ def by_brute_force(step, tree, longest_s):
 )
 def test_small_steps_end_at_the_optimum(batch, width, layers, more):
     step = step_of(batch=batch, width=width, layers=layers)
-    longest_s = more * judged(step, tree_of(step), State()).seconds
+    longest_s = more * checked(step, tree_of(step), State()).seconds
     found = solve(step, Wanted(longest_s=longest_s), Limits(), relaxation=4.0).require()
     # States of the search may have offloads as well, which brute force has not.
     assert found.peak_bytes <= by_brute_force(step, found.tree, longest_s)
-    assert judged(step, found.tree, found.state).peak_bytes == found.peak_bytes
+    assert checked(step, found.tree, found.state).peak_bytes == found.peak_bytes
     assert found.seconds <= longest_s
 
 
@@ -184,7 +184,7 @@ def test_parts_alone():
 
 def test_never_worse_than_the_step_as_it_is():
     step = step_of(batch=8, width=64, layers=3)
-    plain = judged(step, tree_of(step), State())
+    plain = checked(step, tree_of(step), State())
     interrupted = threading.Event()
     interrupted.set()
     found = solve(step, Wanted(longest_s=plain.seconds), Limits(), interrupted).require()
@@ -196,12 +196,12 @@ def test_never_worse_than_the_step_as_it_is():
 
 def test_the_least_time_within_bytes():
     step = step_of(batch=16, width=8, layers=4)
-    plain = judged(step, tree_of(step), State())
+    plain = checked(step, tree_of(step), State())
     most = int(0.8 * plain.peak_bytes)
     found = solve(step, Wanted(most_bytes=most), Limits(work=500)).require()
     assert found.peak_bytes <= most
     assert found.seconds >= plain.seconds  # nothing that it may do saves time
-    assert judged(step, found.tree, found.state).peak_bytes == found.peak_bytes
+    assert checked(step, found.tree, found.state).peak_bytes == found.peak_bytes
     roomy = solve(step, Wanted(most_bytes=plain.peak_bytes), Limits(work=500)).require()
     assert roomy.state == State()
 

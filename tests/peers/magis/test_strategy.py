@@ -1,4 +1,4 @@
-"""MAGIS's search on captured programs: counts that are the judge's, plans that run as eager does, and no rewrites on the way."""
+"""MAGIS's search on captured programs: counts that are the checker's, plans that run as eager does, and no rewrites on the way."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def asked_of(graph, budget=None, limits=None, exact=None, interrupt=None):
     )
 
 
-def played(made, judged):
+def played(made, checked):
     """Bytes of a carried out state by the evaluator that shares no code with the searches; it must be legal."""
-    graph, schedule = judged.variant.graph, judged.schedule
+    graph, schedule = checked.variant.graph, checked.schedule
     check_schedule(graph, schedule, registry())
     workspace = made.quick.prices(graph, schedule.bodies).workspace
     return memory_profile(graph, schedule, workspace=workspace).peak_with_workspace_bytes
@@ -114,7 +114,7 @@ WAYS = [(0, 0, 1), (1, 2, 1, 0), (3, 1, 4, 1, 5), (2, 7, 1, 8, 2, 8), (6, 6, 6),
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_states_take_what_the_judge_counts(graphs, name):
+def test_states_take_what_the_check_counts(graphs, name):
     """In program order to the byte and to the second, if there are no loops; ordered anew never more."""
     made = asked_of(graphs[name])
     carrying = strategy.Carrying.of(made)
@@ -122,16 +122,16 @@ def test_states_take_what_the_judge_counts(graphs, name):
     for way in WAYS:
         for state in walk(carrying, way):
             try:
-                judged = carrying.carried_out(state)
+                checked = carrying.carried_out(state)
             except RewriteError:
                 assert state.parts
                 continue
-            assert judged.counted.peak_with_workspace_bytes == played(made, judged)
+            assert checked.counted.peak_with_workspace_bytes == played(made, checked)
             looped += bool(state.parts)
             before = in_program_order(made, carrying, state)
-            assert judged.counted.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
-            assert judged.counted.seconds == before.seconds
-            lower += judged.counted.peak_with_workspace_bytes < before.peak_with_workspace_bytes
+            assert checked.counted.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
+            assert checked.counted.seconds == before.seconds
+            lower += checked.counted.peak_with_workspace_bytes < before.peak_with_workspace_bytes
             if not state.parts:
                 simulated = carrying.simulator.run(state)
                 assert simulated.peak_bytes == before.peak_with_workspace_bytes
@@ -157,15 +157,15 @@ def test_views_run_again_with_what_they_show(graphs):
                 continue
             seen += 1
             state = State().toggled_again((node, users[-1]))
-            judged = carrying.carried_out(state)
+            checked = carrying.carried_out(state)
             before = in_program_order(made, carrying, state)
             assert carrying.simulator.run(state).peak_bytes == before.peak_with_workspace_bytes
-            sequence = judged.counted.sequence
+            sequence = checked.counted.sequence
             assert sequence.count(node) == 2
             assert all(sequence.count(view.node) == 2 for view in behind)
             # All that is used after is the new one: the first is gone by then.
             profile = memory_profile(begun, Schedule.from_nodes(begun, sequence))
-            assert profile.peak_bytes <= played(made, judged) <= before.peak_with_workspace_bytes
+            assert profile.peak_bytes <= played(made, checked) <= before.peak_with_workspace_bytes
     assert seen
 
 

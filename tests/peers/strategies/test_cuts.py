@@ -15,13 +15,13 @@ from neaptide_corpus.training_steps import conv_step, pooled_step, transformer_s
 from neaptide_peers.strategies import drop_cheap, min_cut, min_cut_ratios
 from neaptide_peers.strategies.saved_cut import compute_intensive, saved_units, worth_saving
 from peers.strategies.stage_instances import chain
-from planner_problems import compiled, judge
+from planner_problems import check_sequence, compiled
 
 
 def plan(made):
     step = compiled(made)
     found = drop_cheap.solve(PlanningProblem(step, step.resident_bytes), Limits()).require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     return step, found
 
 
@@ -151,10 +151,10 @@ def test_plans_are_legal_and_those_of_ratios_no_worse(made):
         budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
         problem = PlanningProblem(step, budget)
         cut = min_cut.solve(problem, Limits()).require()
-        judge(made.graph, cut, None, made.registry)
+        check_sequence(made.graph, cut, None, made.registry)
         assert cut.peak_with_workspace_bytes <= before.peak_with_workspace_bytes
         if made is STEPS["gpt"]:
             assert cut.peak_with_workspace_bytes < before.peak_with_workspace_bytes
         best = min_cut_ratios.solve(problem, Limits()).require()
-        judge(made.graph, best, None, made.registry)
+        check_sequence(made.graph, best, None, made.registry)
         assert best.rank(budget) <= cut.rank(budget)

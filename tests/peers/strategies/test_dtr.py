@@ -15,7 +15,7 @@ from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.strategies import NAMES, early_updates, program_order, strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.eviction.policy import HEURISTICS
-from planner_problems import compiled, judge, stays_legal_and_no_higher, units_of
+from planner_problems import check_sequence, compiled, stays_legal_and_no_higher, units_of
 from strategies import graphs
 
 STEPS = {
@@ -50,7 +50,7 @@ def test_training_steps_from_either_order(made):
     budget = step.resident_bytes + int(0.7 * (early.peak_with_workspace_bytes - step.resident_bytes))
     for start, before in ((None, program_order.baseline(step)), (early.sequence, early)):
         found = strategy("dtr")(PlanningProblem(step, budget, start), Limits()).require()
-        judge(made.graph, found, None, made.registry)
+        check_sequence(made.graph, found, None, made.registry)
         assert found.rank(budget) <= before.rank(budget)
         assert sum(len(unit.nodes) for unit in units_of(step, found)) <= len(found.sequence) - step.node_count
     assert found.peak_with_workspace_bytes <= budget

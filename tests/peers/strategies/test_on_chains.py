@@ -20,7 +20,7 @@ from neaptide_peers.strategies import per_block, revolve, rotor, sqrt_n
 from neaptide_peers.strategies.segments import segments_table
 from neaptide_peers.strategies.tables import best_of
 from planner.recompute.chain.test_chain import nominal_of
-from planner_problems import compiled, judge, least_seconds
+from planner_problems import check_sequence, compiled, least_seconds
 from together import together
 
 
@@ -132,7 +132,7 @@ def test_rotor_fits_and_is_faster_than_whole_segments(made, share):
     before = program_order.baseline(step)
     budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
     found = solved(rotor, step, budget)
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= budget
     for other in (per_block, sqrt_n):
         assert found.rank(budget) <= solved(other, step, budget).rank(budget)
@@ -157,7 +157,7 @@ def test_every_layer_runs_forward_twice():
     outcome = per_block.solve(PlanningProblem(step, step.resident_bytes), Limits())
     assert outcome.termination.detail.endswith(" blocks")
     found = outcome.require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     assert found.peak_bytes - step.resident_bytes < 0.75 * (before.peak_bytes - step.resident_bytes)
     forward = [n for n in range(step.node_count) if step.phases[n] == "forward"]
     counts = [found.sequence.count(n) for n in forward]

@@ -14,7 +14,7 @@ from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import program_order
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import pofo, rotor
-from offload_play import chain, judged, least_seconds, links
+from offload_play import chain, checked, least_seconds, links
 from planner_problems import compiled
 
 
@@ -32,7 +32,7 @@ def planned(step, budget, host):
     ],
     ids=["t", "c75", "c60"],
 )
-def test_its_plans_are_what_the_judges_say(made, share):
+def test_its_plans_are_what_the_checkers_say(made, share):
     step = compiled(made)
     before = program_order.baseline(step)
     budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
@@ -43,7 +43,7 @@ def test_its_plans_are_what_the_judges_say(made, share):
     assert found.offloads
     assert found.planned.strategy == "pofo"
     assert found.planned.peak_with_workspace_bytes <= budget
-    judged(made.graph, made.registry, step, found, host)
+    checked(made.graph, made.registry, step, found, host)
     alone = rotor.solve(PlanningProblem(step, budget), Limits()).require()
     assert found.rank(budget) <= alone.rank(budget)
 

@@ -24,7 +24,7 @@ from neaptide_peers.strategies import checkmate, moccasin
 from neaptide_peers.strategies.stages.interval_model import IntervalModel
 from neaptide_peers.strategies.stages.program import StageProgram, Verdict
 from peers.strategies.stage_instances import cases
-from planner_problems import compiled, judge, least_seconds, units_of
+from planner_problems import check_sequence, compiled, least_seconds, units_of
 from strategies import graphs
 
 
@@ -66,7 +66,7 @@ def test_training_steps_are_solved(made):
     problem = PlanningProblem(step, step.resident_bytes + int(0.9 * (peak - step.resident_bytes)))
     outcome = checkmate.solve(problem, Limits(work=200))
     found = outcome.require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     greedy = greedy_recompute.solve(problem, Limits()).require()
     assert found.rank(problem.budget_bytes)[:2] <= greedy.rank(problem.budget_bytes)[:2]
     assert outcome.termination.reason is TerminationReason.OPTIMAL
@@ -110,7 +110,7 @@ def test_where_nothing_can_run_again_the_start_is_all_there_is():
     graph = builder.finish()
     step = compile_problem(graph, toy_registry())
     outcome = checkmate.solve(PlanningProblem(step, step.lower_bound_bytes - 1), Limits())
-    judge(graph, outcome.require())
+    check_sequence(graph, outcome.require())
     assert outcome.require().sequence == (0,)
     assert outcome.termination.reason is TerminationReason.NO_SOLUTION_FOUND
     units = stage_units(step, (0,))
@@ -191,7 +191,7 @@ def test_training_steps_are_no_slower_than_what_it_was_started_from(made):
     problem = PlanningProblem(step, step.resident_bytes + int(0.7 * (peak - step.resident_bytes)))
     outcome = moccasin.solve(problem, Limits(work=20_000))
     found = outcome.require()
-    judge(made.graph, found, None, made.registry)
+    check_sequence(made.graph, found, None, made.registry)
     greedy = greedy_recompute.solve(problem, Limits()).require()
     assert found.rank(problem.budget_bytes)[:2] <= greedy.rank(problem.budget_bytes)[:2]
     assert found.strategy == "moccasin"
@@ -212,7 +212,7 @@ def test_solutions_on_any_graph_are_legal_sequences_within_their_bytes(session, 
     if outcome.value is not None:
         sequence = sequence_of(model, outcome)
         found = PlannedSequence.evaluate(step, sequence, "moccasin")
-        judge(graph, found)
+        check_sequence(graph, found)
         if not any(len(writers) for writers in step.writers):
             assert found.peak_with_workspace_bytes <= budget
             assert found.seconds <= step.baseline_seconds + model.seconds(outcome.value.objective) + 1e-6

@@ -16,7 +16,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import judged, links, recomputed
+from offload_play import checked, links, recomputed
 from strategies import graphs
 
 REGISTRY = toy_registry()
@@ -37,7 +37,7 @@ def test_plans_with_state_between_steps_are_what_the_judges_say(data):
     known = recomputed(step, step.lower_bound_bytes)
     budget = data.draw(st.integers(least, max(least, known.peak_with_workspace_bytes)))
     found = choose_with_state_between(OffloadProblem(step, budget, host, [known]), Limits()).require()
-    assert judged(graph, REGISTRY, step, found, host).peak_with_workspace_bytes >= least
+    assert checked(graph, REGISTRY, step, found, host).peak_with_workspace_bytes >= least
     assert found.rank(budget) <= known.rank(budget)
 
 
@@ -58,7 +58,7 @@ def test_state_of_three_layers_leaves_so_that_one_of_them_is_there_at_a_time():
     assert (step.resident_bytes, host.least_bytes(step)) == (1204, 804)
     known = PlannedSequence.evaluate(step, range(step.node_count), "")
     found = choose_with_state_between(OffloadProblem(step, 820, host, [known]), Limits()).require()
-    profile = judged(graph, REGISTRY, step, found, host)
+    profile = checked(graph, REGISTRY, step, found, host)
     assert profile.peak_bytes <= 820 < profile.resident_bytes
     assert {s.storage for s in found.offloads if s.begins_before} == {
         s.storage for s in found.offloads if s.ends_after

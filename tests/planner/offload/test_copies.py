@@ -1,4 +1,4 @@
-"""What a plan says of its copies: as the timeline plays them, kept in its file, and judged."""
+"""What a plan says of its copies: as the timeline plays them, kept in its file, and checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neaptide.errors import PlanError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.judge_plan import judge_program, problem_of
+from neaptide.planner.check_plan import check_program, problem_of
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
@@ -100,7 +100,7 @@ def test_copies_that_contradict_the_plan_are_refused(program, change, message):
 
 def test_copies_of_other_bytes_are_refused_beside_the_program(graph, program):
     step = problem_of(program, graph, REGISTRY)
-    judge_program(program, graph, step, REGISTRY)
+    check_program(program, graph, step, REGISTRY)
     edited = replace(program, copies=with_first(program.copies, nbytes=program.copies.rows[0].nbytes + 1))
     with pytest.raises(PlanError, match=r"copies\.rows have other bytes"):
-        judge_program(edited, graph, step, REGISTRY)
+        check_program(edited, graph, step, REGISTRY)

@@ -40,7 +40,7 @@ class Case:
     clock: OffloadClock
 
     def places(self, offloads):
-        """What stays come to, by the judge of schedules and the player of steps: peak and seconds."""
+        """What stays come to, by the checker of schedules and the player of steps: peak and seconds."""
         schedule = Schedule.from_nodes(self.graph, self.evaluator.sequence()).with_offloads(offloads)
         check_schedule(self.graph, schedule, REGISTRY)
         peak = memory_profile(self.graph, schedule).peak_with_workspace_bytes
@@ -161,7 +161,7 @@ def is_best(seed):
 @settings(max_examples=examples(100))
 @given(st.data())
 def test_gaps_of_a_graph_in_segments_may_all_be_filled(data):
-    """What the judge refuses is no gap: what would be away where a segment begins."""
+    """What the checker refuses is no gap: what would be away where a segment begins."""
     graph = data.draw(segmented(data.draw(graphs(min_nodes=3, max_nodes=12))))
     link = Link("device", "host", 1.0, 0.0)
     borders = tuple(segment.start for segment in graph.segments[1:] if segment.start < segment.end)

@@ -17,7 +17,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import OffloadClock
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import chain, judged, least_seconds, links, recomputed
+from offload_play import chain, checked, least_seconds, links, recomputed
 from strategies import graphs
 from together import together
 
@@ -40,7 +40,7 @@ def test_plans_with_offloads_are_what_the_judges_say(data):
     outcome = choose_offload(OffloadProblem(step, budget, host, [known]), Limits())
     found, bound = outcome.require(), outcome.termination.bound
     assert bound is None or step.baseline_seconds <= bound <= found.planned.seconds * (1 + 1e-9)
-    judged(graph, REGISTRY, step, found, host)
+    checked(graph, REGISTRY, step, found, host)
     assert found.rank(budget) <= known.rank(budget)
 
 

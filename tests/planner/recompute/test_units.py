@@ -15,12 +15,12 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.instances import TO_END
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, judge, units_of
+from planner_problems import check_sequence, compiled, units_of
 from strategies import graphs
 
 
 def check_bytes(step):
-    """Units that are alive and everything else together are the bytes of the profile."""
+    """Units that are live and everything else together are the bytes of the profile."""
     forward = forward_units(step, range(step.node_count))
     evaluator = Evaluator(step)
     for offset, other in enumerate(forward.other_bytes):
@@ -96,7 +96,7 @@ def test_any_table_whose_operands_are_there_is_a_legal_sequence(data, seed, shar
                 chosen.update(o for s in units.units[u].reads if (o := units.unit_of[s]) in again)
         items += [(stage, unit) for unit in chosen]
     sequence = units.sequence(items)
-    judge(graph, PlannedSequence.evaluate(step, sequence, "table"))
+    check_sequence(graph, PlannedSequence.evaluate(step, sequence, "table"))
 
 
 @given(st.data(), st.floats(0.3, 1.0))

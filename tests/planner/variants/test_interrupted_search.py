@@ -12,7 +12,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.judge_plan import judge_program, plan_workspace, problem_of
+from neaptide.planner.check_plan import check_program, plan_workspace, problem_of
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.met import MetPlans
 from neaptide.planner.variants.price import Goal
@@ -66,7 +66,7 @@ def test_the_best_that_was_met_is_the_answer(graph, after):
     program = Plan.from_json(Plan((answer.found.program,)).to_json()).programs[0]
     changed = replay(graph, registry(), answer.variant.rewrites, RULES).graph
     step = problem_of(program, changed, registry())
-    schedule = judge_program(program, changed, step, registry())
+    schedule = check_program(program, changed, step, registry())
     assert schedule == answer.found.schedule
     check_schedule(changed, schedule, registry())
     played = memory_profile(

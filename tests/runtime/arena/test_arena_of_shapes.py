@@ -125,15 +125,15 @@ def test_instances_have_the_bytes_of_the_script(sizes, share):
     decision = Decisions(PLAN).of(sizes, reachable(sizes, share))
     found = script_instances(PLAN.shaped, decision.script)
     nbytes = np.array(decision.sizes.storage_bytes)[found.storages]
-    alive = [
+    live = [
         int(nbytes[(found.starts <= step) & (step < found.ends)].sum()) for step in range(len(found.nodes))
     ]
     resident = PLAN.shaped.resident_size.evaluate(sizes)
-    assert resident + max(alive) == decision.script.peak_bytes
+    assert resident + max(live) == decision.script.peak_bytes
     first = found.runs == FIRST
     assert found.nodes[first].tolist() == list(PLAN.shaped.units.order)
     assert found.nodes[~first].tolist() == list(decision.script.repeated)
-    during = [alive[step] for step in np.flatnonzero(first)]
+    during = [live[step] for step in np.flatnonzero(first)]
     assert [resident + one for one in during] == decision.script.during[:-1].tolist()
 
 

@@ -176,13 +176,13 @@ def test_an_interrupt_from_the_keyboard_is_handled_like_an_error():
 def test_a_held_error_keeps_no_activation_alive():
     made, runner = with_plan(normed, atomic=True, warm=1)
     owned = {t.untyped_storage().data_ptr() for t in [*runner.resident(), made.batch]}
-    alive: list[weakref.ref[Any]] = []
+    live: list[weakref.ref[Any]] = []
 
     class Watching(DiesAt):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = super().__torch_dispatch__(func, types, args, kwargs)
             if isinstance(out, torch.Tensor) and out.untyped_storage().data_ptr() not in owned:
-                alive.append(weakref.ref(out.untyped_storage()))
+                live.append(weakref.ref(out.untyped_storage()))
             return out
 
     with Watching(60) as _:
@@ -191,8 +191,8 @@ def test_a_held_error_keeps_no_activation_alive():
         except RuntimeError as error:
             held = error
     gc.collect()
-    assert len(alive) > 5
-    assert not [ref for ref in alive if ref() is not None]
+    assert len(live) > 5
+    assert not [ref for ref in live if ref() is not None]
     assert held.__notes__
 
 

@@ -45,19 +45,19 @@ def test_steps_states_and_lattices_agree_with_the_judge(problem, reverse, seed):
         assert state.bytes == nbytes
         hills.append(hill)
         levels.append(nbytes)
-    played, judged = profile(steps, state.order()), evaluate_order(problem, state.order())
-    assert played.bytes_at == judged.bytes_at
-    assert (played.peak_bytes, played.peak_position) == (judged.peak_bytes, judged.peak_position)
+    played, checked = profile(steps, state.order()), evaluate_order(problem, state.order())
+    assert played.bytes_at == checked.bytes_at
+    assert (played.peak_bytes, played.peak_position) == (checked.peak_bytes, checked.peak_position)
     turn = -1 if reverse else 1
     assert (tuple(hills[::turn]), tuple(levels[::turn])) == (played.bytes_at, played.between)
     assert all(steps.bytes_after(state.order()[:k]) == level for k, level in enumerate(played.between))
     start, end = sorted(rng.choices(range(len(hills) + 1), k=2))
     inner = steps.window(state.order()[:start], state.order()[start:end])
     part = profile(inner, range(end - start))
-    assert (part.bytes_at, part.between) == (judged.bytes_at[start:end], played.between[start : end + 1])
+    assert (part.bytes_at, part.between) == (checked.bytes_at[start:end], played.between[start : end + 1])
     if end - start > 1:
         again = profile(inner.window((0,), range(1, end - start)), range(end - start - 1))
-        assert again.bytes_at == judged.bytes_at[start + 1 : end]
+        assert again.bytes_at == checked.bytes_at[start + 1 : end]
     relaxed = steps.window(state.order()[:start], state.order()[start:end], relaxed=True)
     assert all(
         a <= b for a, b in zip(profile(relaxed, range(end - start)).bytes_at, part.bytes_at, strict=True)

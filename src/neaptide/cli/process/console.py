@@ -247,7 +247,7 @@ class Console:
         if isinstance(error, InfeasibleBudget):
             content["smallest_peak_bytes"] = error.smallest_peak_bytes
             content["lower_bound_bytes"] = error.lower_bound_bytes
-            content["alive"] = list(error.alive)
+            content["live"] = list(error.live)
         with suppress(UsageError):  # nobody to tell: the code says it
             self.json({"error": content})
 

@@ -140,7 +140,7 @@ class _Skyline:
     def __init__(self, sections: int) -> None:
         self.begins, self.ends, self.floors = [0, 0, sections], [0, sections, sections], [_WALL, 0, _WALL]
         self._before, self._after = [0, 0, 1], [1, 2, 2]
-        self._alive = [False, True, False]
+        self._live = [False, True, False]
         self._heap = [(0, 0, 1)]
 
     def lowest(self) -> int | None:
@@ -148,7 +148,7 @@ class _Skyline:
         while self._heap:
             floor, _, run = heapq.heappop(self._heap)
             is_valley = self.floors[self._before[run]] > floor < self.floors[self._after[run]]
-            if self._alive[run] and self.floors[run] == floor and is_valley:
+            if self._live[run] and self.floors[run] == floor and is_valley:
                 return run
         return None
 
@@ -176,7 +176,7 @@ class _Skyline:
         self.begins.append(begin)
         self.ends.append(end)
         self.floors.append(floor)
-        self._alive.append(True)
+        self._live.append(True)
         self._before.append(before)
         self._after.append(after)
         self._after[before] = self._before[after] = run
@@ -186,8 +186,8 @@ class _Skyline:
         """Join a run with neighbours of the same floor, and offer it and them as valleys."""
         floor = self.floors[run]
         for other in (self._before[run], self._after[run]):
-            if self._alive[other] and self.floors[other] == floor:
-                self._alive[other] = False
+            if self._live[other] and self.floors[other] == floor:
+                self._live[other] = False
                 self.begins[run] = min(self.begins[run], self.begins[other])
                 self.ends[run] = max(self.ends[run], self.ends[other])
                 before, after = self._before[other], self._after[other]
@@ -195,5 +195,5 @@ class _Skyline:
         if floor == _WALL:
             return
         for near in (self._before[run], run, self._after[run]):
-            if self._alive[near]:
+            if self._live[near]:
                 heapq.heappush(self._heap, (self.floors[near], self.begins[near], near))

@@ -110,14 +110,14 @@ class ShapedProgram:
         np.add.at(change, self._born, nbytes[self._created])
         gone = np.minimum(self._last, count) + 1
         np.add.at(change, gone, -nbytes[self._created])
-        alive = resident + np.cumsum(change[: count + 1])
-        during = alive.copy()
+        live = resident + np.cumsum(change[: count + 1])
+        during = live.copy()
         during[:count] += workspace[self._order]
         made = np.zeros(count + 1, dtype=np.int64)
         np.add.at(made, self._born, nbytes[self._created])
         once = self._seconds(binding)
         again = (once + self._extra_seconds).tolist()
-        return ShapeSizes(nbytes.tolist(), workspace.tolist(), float(once.sum()), again, during, alive - made)
+        return ShapeSizes(nbytes.tolist(), workspace.tolist(), float(once.sum()), again, during, live - made)
 
     def bytes_in_bodies(self, binding: Mapping[str, int]) -> dict[int, int]:
         """By loop, most bytes of storages that a trip makes for itself."""

@@ -176,7 +176,7 @@ def _other_bytes(
     """Bytes that are there whatever is held, at and between the positions from `turning` on."""
     step = evaluator.problem
     count = len(evaluator.order)
-    alive, across = np.zeros((2, count + 2), dtype=np.int64)
+    live, across = np.zeros((2, count + 2), dtype=np.int64)
     for storage, spans in enumerate(evaluator.spans):
         unit = units.get(step.creator[storage])
         if unit is not None and not unit.is_pinned:
@@ -185,13 +185,11 @@ def _other_bytes(
         for start, end in spans:
             first = int(evaluator.position[start])
             last = count - 1 if end == TO_END else int(evaluator.position[end])
-            alive[first] += nbytes
+            live[first] += nbytes
             across[first + 1] += nbytes
-            alive[last + 1] -= nbytes
+            live[last + 1] -= nbytes
             across[last + 1] -= nbytes
-    here = (
-        step.resident_bytes + np.cumsum(alive[:count]) + np.array(step.workspace, np.int64)[evaluator.order]
-    )
+    here = step.resident_bytes + np.cumsum(live[:count]) + np.array(step.workspace, np.int64)[evaluator.order]
     before = step.resident_bytes + np.cumsum(across[:count])
     return tuple(here[turning:].tolist()), tuple(before[turning:].tolist())
 

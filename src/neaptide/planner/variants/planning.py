@@ -78,7 +78,7 @@ class VariantPlanning:
         return self.limits.time_s is None and self.limits.work is None
 
     def asked(self, edited: Edited, share: float = 1.0) -> GraphAsk:
-        """What is asked of a variant under a share of the limits: a draft, where plans are laid out and judged alone."""
+        """What is asked of a variant under a share of the limits: a draft, where plans are laid out and checked alone."""
         request = self._asked(edited)
         limits = request.limits if share == 1.0 else request.limits.part(share)
         return replace(request, is_draft=request.host is None and not request.atomic, limits=limits)
@@ -97,7 +97,7 @@ class VariantPlanning:
         return remaining / self.limits.time_s if self.limits.time_s and remaining is not None else 1.0
 
     def finish(self, best: VariantPlan) -> VariantPlan:
-        """The answer, laid out and judged."""
+        """The answer, laid out and checked."""
         variant, share = best.variant, max(self.left(), LEAST_SHARE)
         asked = self.asked(variant.edited, share)
         return replace(best, found=finished_plan(variant.graph, self.exact(variant.graph), asked, best.found))

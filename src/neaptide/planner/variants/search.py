@@ -64,7 +64,7 @@ def plan_variants(
         floor: the search that keeps the bits; by default that for a schedule of the graph as it is.
 
     Returns:
-        The best plan found, judged; the graph as it is where no variant is better.
+        The best plan found, checked; the graph as it is where no variant is better.
     """
     search = _Search(graph, asked, prices, choices, only=only, merging=merging, met=met or MetPlans())
     return _above(search, floor, search.run)

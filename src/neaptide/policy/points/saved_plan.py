@@ -1,4 +1,4 @@
-"""A plan for all shapes as data: it is written down, read again as what was asked, and judged beside a capture."""
+"""A plan for all shapes as data: it is written down, read again as what was asked, and checked beside a capture."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def in_program_order(graph: Graph, prepared: PreparedStep) -> ShapedProgram:
     return ShapedProgram(graph, EstimatedCost(prepared.device, registry()), range(len(graph.nodes)), largest)
 
 
-def judged_for_all_shapes(
+def checked_for_all_shapes(
     entry: ShapesProgram, program: CapturedProgram, prepared: PreparedStep
 ) -> PlannedGraph:
-    """What runs under an entry of a plan for all shapes, judged beside its program.
+    """What runs under an entry of a plan for all shapes, checked beside its program.
 
     Raises:
         PlanError: it is not legal here, or a number in it is not what the step gives; names the field.

@@ -124,7 +124,7 @@ class RestorePoint:
             set_random_state(device, state)
 
     def let_go(self) -> None:
-        """Keep nothing alive any more."""
+        """Keep nothing live any more."""
         self._copies.clear()
 
 

@@ -36,7 +36,7 @@ _FRESH_INPUT: Final = frozenset(
 class LiveBytesMeter(EagerMode):
     """Tracks the live bytes of the CPU's storages, and the most there were at any operator.
 
-    At each operator the count is taken when its outputs exist and its inputs are still alive. A storage
+    At each operator the count is taken when its outputs exist and its inputs are still live. A storage
     counts once however many tensors view it, with the bytes it really has (`untyped_storage().nbytes()`),
     from the operator that makes it until it is freed; views are free and a resize changes the count.
 

@@ -1,4 +1,4 @@
-"""Bytes of an order from the storages themselves: the judge of what searches find in `steps`."""
+"""Bytes of an order from the storages themselves: the checker of what searches find in `steps`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def evaluate_order(problem: OrderProblem, order: Sequence[int]) -> OrderProfile:
     if not order:
         return OrderProfile(at_rest, (), None)
     bytes_at = []
-    for position, (op, alive) in enumerate(zip(order, accumulate(change[:-1]), strict=True)):
+    for position, (op, live) in enumerate(zip(order, accumulate(change[:-1]), strict=True)):
         dying = [pair for pair in takeovers(problem, op) if last[pair.read] == position]
-        bytes_at.append(at_rest + alive + problem.ops[op].workspace - shared_bytes(dying))
+        bytes_at.append(at_rest + live + problem.ops[op].workspace - shared_bytes(dying))
     peak = max(bytes_at)
     return OrderProfile(peak, tuple(bytes_at), bytes_at.index(peak))
 

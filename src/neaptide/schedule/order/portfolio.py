@@ -113,8 +113,8 @@ class _Portfolio:
         is_small = problem.op_count <= _QUICK_OPS  # the time of one list grows with the width
         self.lists = _LISTS if is_small else {"backward_list": backward_list}
         self.order = tuple(range(problem.op_count))
-        judged = evaluate_order(problem, self.order)
-        self.peak, self.byte_steps = judged.peak_bytes, sum(judged.bytes_at)
+        checked = evaluate_order(problem, self.order)
+        self.peak, self.byte_steps = checked.peak_bytes, sum(checked.bytes_at)
         self.lower = per_op_bound(problem)
         self.exhausted = False
         self.parts: list[SolvedPart] = []
@@ -213,12 +213,12 @@ class _Portfolio:
         if order is None:
             return None
         whole = self.reduced.expand(order) if of_core and self.reduced else order
-        judged = evaluate_order(self.problem, whole)
-        peak = judged.peak_bytes
+        checked = evaluate_order(self.problem, whole)
+        peak = checked.peak_bytes
         if of_core and peak < self.core_peak:
             self.core_order, self.core_peak = order, peak
         # Between orders of the same peak, shorter lifetimes decide.
-        byte_steps = sum(judged.bytes_at)
+        byte_steps = sum(checked.bytes_at)
         if (peak, byte_steps) < (self.peak, self.byte_steps):
             self.order, self.peak, self.byte_steps = whole, peak, byte_steps
         return peak

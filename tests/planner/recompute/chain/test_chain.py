@@ -34,7 +34,7 @@ from neaptide.planner.recompute.units import forward_units
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide_peers.strategies.revolve import least_runs
-from planner_problems import compiled, judge
+from planner_problems import check_sequence, compiled
 from strategies import graphs
 from together import together
 
@@ -199,7 +199,7 @@ def test_any_table_is_carried_out_legally_on_any_graph(data, seed):
     forward = forward_units(step, range(step.node_count))
     table = random_table(forward, random.Random(seed))
     found = carried_out(step, forward, table)
-    judge(graph, found, workspace)
+    check_sequence(graph, found, workspace)
 
 
 def test_nothing_held_into_one_phase_makes_each_unit_again_once():

@@ -17,7 +17,7 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.recompute_forms import FAMILIES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, instance, judge, least_seconds, there_and_back
+from planner_problems import check_sequence, compiled, instance, least_seconds, there_and_back
 from strategies import graphs
 from together import together
 
@@ -110,23 +110,23 @@ def test_an_interrupt_leaves_the_baseline():
     assert outcome.require().points[0].sequence == tuple(range(step.node_count))
 
 
-def judged(graph, step, limits):
+def checked(graph, step, limits):
     curve = curve_of(step, limits=limits)
     for point in curve.points:
-        judge(graph, PlannedSequence.evaluate(step, point.sequence, point.strategy))
+        check_sequence(graph, PlannedSequence.evaluate(step, point.sequence, point.strategy))
     return curve
 
 
 @together("made", [transformer_step(layers=2), conv_step(blocks=2)], ids=["transformer", "conv"])
 def test_steps_with_updates_views_and_writes_in_place(made):
-    curve = judged(made.graph, compiled(made), LIMITS)
+    curve = checked(made.graph, compiled(made), LIMITS)
     assert curve.lowest_peak_bytes < curve.baseline_peak_bytes
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(graphs())
 def test_plans_of_random_graphs_are_legal(graph):
-    judged(graph, compile_problem(graph, toy_registry()), LIMITS)
+    checked(graph, compile_problem(graph, toy_registry()), LIMITS)
 
 
 @together("seed", range(4))

@@ -17,7 +17,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.recompute_forms import FAMILIES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, instance, judge, least_seconds, there_and_back, units_of
+from planner_problems import check_sequence, compiled, instance, least_seconds, there_and_back, units_of
 from strategies import graphs
 from together import together
 
@@ -119,7 +119,7 @@ def test_steps_with_updates_views_and_writes_in_place(make):
     made = make(**SMALL[make])
     step = compiled(made)
     longest = 1.1 * once(step)
-    judge(made.graph, check(step, least_memory(step, longest, LIMITS), longest))
+    check_sequence(made.graph, check(step, least_memory(step, longest, LIMITS), longest))
 
 
 def test_an_order_that_is_given_is_kept():
@@ -146,7 +146,7 @@ def test_no_worse_than_a_plan_that_is_known():
 def test_plans_of_random_graphs_are_legal(graph, times):
     step = compile_problem(graph, toy_registry())
     longest = times * once(step)
-    judge(graph, check(step, least_memory(step, longest, Limits(work=500)), longest))
+    check_sequence(graph, check(step, least_memory(step, longest, Limits(work=500)), longest))
 
 
 def test_a_chain_of_equal_operations_gets_down_to_four_of_them():

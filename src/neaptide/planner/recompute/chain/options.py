@@ -152,13 +152,13 @@ def _between(forward: ForwardUnits, block: Block) -> int:
 def _forward_peak(forward: ForwardUnits, block: Block, held: frozenset[int]) -> int:
     """Highest bytes of own units while a block runs forward; what enters it is left out."""
     units = [forward.units[u] for u in block.units]
-    alive = peak = 0
+    live = peak = 0
     ends: dict[int, int] = {}
     for unit in units:
         for last in [last for last in ends if last < unit.position]:
-            alive -= ends.pop(last)
-        alive += unit.nbytes
-        peak = max(peak, alive + unit.workspace)
+            live -= ends.pop(last)
+        live += unit.nbytes
+        peak = max(peak, live + unit.workspace)
         if unit.creator not in held:
             ends[unit.last_use] = ends.get(unit.last_use, 0) + unit.nbytes
     return peak
@@ -186,10 +186,10 @@ def _backward(forward: ForwardUnits, block: Block, held: frozenset[int]) -> tupl
     dying = [0] * len(events)
     for unit, index in last.items():
         dying[index] += forward.units[unit].nbytes
-    alive = sum(forward.units[u].nbytes for u in held & own if u in last)
+    live = sum(forward.units[u].nbytes for u in held & own if u in last)
     peak = _between(forward, block)
     for (nbytes, _, other), freed in zip(events, dying, strict=True):
-        alive += nbytes
-        peak = max(peak, alive + other)
-        alive -= freed
+        live += nbytes
+        peak = max(peak, live + other)
+        live -= freed
     return forward.seconds(anchors), peak

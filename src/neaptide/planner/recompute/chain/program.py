@@ -31,7 +31,7 @@ class Option:
     forward_s: float  # of making them from what enters the block
     backward_s: float  # of recomputing the rest in the backward
     forward_peak_bytes: int
-    backward_peak_bytes: int  # highest bytes of its backward, with everything else alive then
+    backward_peak_bytes: int  # highest bytes of its backward, with everything else live then
 
     @property
     def charges(self) -> tuple[float, ...]:
@@ -52,7 +52,7 @@ class ChainCosts:
     entering_bytes: tuple[tuple[int, ...], ...]
     again_s: tuple[float, ...]  # of making what leaves it from what enters it
     forward_peak_bytes: tuple[int, ...]  # while it runs without holding anything, without what enters it
-    before_bytes: tuple[int, ...]  # what is alive besides before its backward begins
+    before_bytes: tuple[int, ...]  # what is live besides before its backward begins
 
 
 @dataclass(frozen=True, slots=True)

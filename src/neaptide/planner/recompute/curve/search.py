@@ -249,7 +249,7 @@ class RecomputeSearch:
         """Plans of chain programs from the peak of the start down to a budget, so many for each table of the ladder.
 
         One table answers every budget, and carrying an answer out is cheap, so a whole ladder of plans costs about as much
-        as one search. They charge worst cases of whole blocks, so they are judged by their peaks.
+        as one search. They charge worst cases of whole blocks, so they are checked by their peaks.
         """
         high, low = self.start.peak_with_workspace_bytes, max(budget, self.step.lower_bound_bytes)
         if high > low:

@@ -1,10 +1,10 @@
-"""A pool of repetitions that a plan may choose from, and which storages are alive when for each choice.
+"""A pool of repetitions that a plan may choose from, and which storages are live when for each choice.
 
 First executions keep their order. The repetitions that are chosen for a stage run in front of its first execution.
-A storage is alive from the node that makes it through the last chosen reader, until it is recomputed. Read backwards,
-that is a chain of implications: a storage is alive before a reader that runs; and where it is alive after a repetition
-of its maker that does not run, it is alive before that too. So the bytes at every moment, also within repetitions, are
-linear in two kinds of variables: the choices, and the stretches in which storages are alive. These stretches are the
+A storage is live from the node that makes it through the last chosen reader, until it is recomputed. Read backwards,
+that is a chain of implications: a storage is live before a reader that runs; and where it is live after a repetition
+of its maker that does not run, it is live before that too. So the bytes at every moment, also within repetitions, are
+linear in two kinds of variables: the choices, and the stretches in which storages are live. These stretches are the
 retention intervals of Bartan et al. 2023 (Moccasin), for a pool of choices in place of all of them.
 """
 
@@ -36,7 +36,7 @@ class Stretch:
 
     start: int
     end: int
-    # Number of the variable that says whether it is alive; -1 when it always is (`is_always`), or never.
+    # Number of the variable that says whether it is live; -1 when it always is (`is_always`), or never.
     variable: int
     is_always: bool
     stage: int  # of the node that ends it; the number of stages less one for outputs
@@ -98,9 +98,9 @@ class RepetitionPool:
         """Bytes by moment, for shares of items and stretches. O(moments + variables)."""
         count = len(self.items)
         change = np.zeros(len(self.moments) + 1)
-        alive = self.stretch_bytes * values[count : self.variables]
-        np.add.at(change, self.stretch_start, alive)
-        np.add.at(change, self.stretch_end + 1, -alive)
+        live = self.stretch_bytes * values[count : self.variables]
+        np.add.at(change, self.stretch_start, live)
+        np.add.at(change, self.stretch_end + 1, -live)
         profile: Floats = self.always_bytes + np.cumsum(change)[:-1]
         profile[self.item_moment] += self.item_bytes * values[:count]
         return profile
@@ -126,23 +126,23 @@ class RepetitionPool:
         return events
 
     def _live(self, storage: int, position: int, events: list[tuple[int, int, bool]], change: Floats) -> None:
-        """Walk a storage backwards: what of it is alive always, never, or by a variable."""
+        """Walk a storage backwards: what of it is live always, never, or by a variable."""
         size = self.units.step.storage_bytes[storage]
         born = self.first_moment[position]
         touched = sorted(event for event in events if event[0] > born)
         is_output = self.units.is_output[storage]
         end, stage = len(self.moments) - 1, len(self.units.order)
-        alive = _ALWAYS if is_output else _NEVER
+        live = _ALWAYS if is_output else _NEVER
         found: list[Stretch] = []
         for moment, item, makes in reversed(touched):
-            found.append(self._stretch(moment, end, alive, stage))
-            before = self._before(alive, item, makes=makes)
+            found.append(self._stretch(moment, end, live, stage))
+            before = self._before(live, item, makes=makes)
             if before > 0:
                 self._starts.append(0)  # known when the node before it is
                 self._ends.append(moment)
                 self._sizes.append(size)
-            alive, end, stage = before, moment, self.moments[moment][0]
-        found.append(self._stretch(born, end, alive, stage))
+            live, end, stage = before, moment, self.moments[moment][0]
+        found.append(self._stretch(born, end, live, stage))
         count = len(self.items)
         for stretch in found:
             if stretch.variable >= 0:
@@ -152,11 +152,11 @@ class RepetitionPool:
                 change[stretch.end + 1] -= size
         self.stretches[storage] = found[::-1]
 
-    def _stretch(self, start: int, end: int, alive: int, stage: int) -> Stretch:
-        return Stretch(start, end, alive - 1 if alive > 0 else -1, alive == _ALWAYS, stage)
+    def _stretch(self, start: int, end: int, live: int, stage: int) -> Stretch:
+        return Stretch(start, end, live - 1 if live > 0 else -1, live == _ALWAYS, stage)
 
     def _before(self, behind: int, item: int, *, makes: bool) -> int:
-        """Whether a storage is alive before a node that touches it: never, always, or one more than a variable."""
+        """Whether a storage is live before a node that touches it: never, always, or one more than a variable."""
         if not makes and (item < 0 or behind == _ALWAYS):
             return _ALWAYS
         if makes and behind == _NEVER:

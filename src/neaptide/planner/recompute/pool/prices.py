@@ -63,7 +63,7 @@ class RepetitionPrices:
         return list(found)
 
     def shifted(self, profile: Sequence[float]) -> list[Item]:
-        """Items at stages before their own at which less is alive: room for what they need meanwhile; highest first."""
+        """Items at stages before their own at which less is live: room for what they need meanwhile; highest first."""
         pool = self._pool
         at_first = [profile[k] for k in pool.first_moment[:-1]]
         blocks: dict[int, list[int]] = {}
@@ -183,7 +183,7 @@ class RepetitionPrices:
 
 
 def _lower_before(profile: Sequence[float], stage: int) -> list[int]:
-    """Stages before one at which less is alive than at all between, nearest first."""
+    """Stages before one at which less is live than at all between, nearest first."""
     found: list[int] = []
     lowest = float("inf")
     for earlier in range(stage - 1, max(stage - _FURTHEST, 0) - 1, -1):

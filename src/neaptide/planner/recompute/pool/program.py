@@ -122,11 +122,11 @@ class RepetitionProgram:
         program.add_entries(rows.astype(np.int64), variables.astype(np.int64), signs, rights)
         item_at = {int(moment): number for number, moment in enumerate(pool.item_moment)}
         for moment in moments.tolist():
-            alive = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))
+            live = np.flatnonzero((pool.stretch_start <= moment) & (pool.stretch_end >= moment))
             item = [item_at[moment]] if moment in item_at else []
             beside = np.array([above, *item], dtype=np.int64)
-            columns = np.concatenate((alive + count, beside))
-            nbytes = np.concatenate((pool.stretch_bytes[alive], [-self._byte_scale], pool.item_bytes[item]))
+            columns = np.concatenate((live + count, beside))
+            nbytes = np.concatenate((pool.stretch_bytes[live], [-self._byte_scale], pool.item_bytes[item]))
             room = self._budget - float(pool.always_bytes[moment])
             program.add_row(columns, nbytes / self._byte_scale, room / self._byte_scale)
         per_second = 1.0 / (float(pool.seconds.max(initial=0.0)) or 1.0)

@@ -95,7 +95,7 @@ class ChainGraph:
         self._roots = {op for op, before in enumerate(self.predecessors) if not before}
         self._into = list(range(count))  # by chain, the one it has become part of
 
-    def alive(self) -> list[int]:
+    def live(self) -> list[int]:
         """Chains that are left, ascending."""
         return [chain for chain, items in enumerate(self.items) if items]
 
@@ -257,20 +257,20 @@ class ChainGraph:
 
     def _contract_regions(self) -> bool:
         """Contract what lies between entry and exit of single-entry single-exit regions, inner ones first."""
-        alive = self.alive()
-        if len(alive) < 2:
+        live = self.live()
+        if len(live) < 2:
             return False
         source, sink = len(self.items), len(self.items) + 1
-        before: list[Iterable[int]] = [*self.predecessors, (), [c for c in alive if not self.successors[c]]]
-        after: list[Iterable[int]] = [*self.successors, [c for c in alive if not self.predecessors[c]], ()]
-        for chain in alive:
+        before: list[Iterable[int]] = [*self.predecessors, (), [c for c in live if not self.successors[c]]]
+        after: list[Iterable[int]] = [*self.successors, [c for c in live if not self.predecessors[c]], ()]
+        for chain in live:
             if not self.predecessors[chain]:
                 before[chain] = (source,)
             if not self.successors[chain]:
                 after[chain] = (sink,)
         order = [source, *self.topological(), sink]
         changed = False
-        visits = _VISITS_PER_CHAIN * len(alive)
+        visits = _VISITS_PER_CHAIN * len(live)
         for entry, leave in entry_exit_pairs(order, before, after):
             if self._guard.check_now() is not None:
                 break
@@ -433,7 +433,7 @@ class ChainGraph:
 
     def topological(self) -> list[int]:
         """Chains that are left, in an order that keeps to the list order of their first ops where it can."""
-        waiting = {chain: len(self.predecessors[chain]) for chain in self.alive()}
+        waiting = {chain: len(self.predecessors[chain]) for chain in self.live()}
         ready = [chain for chain in reversed(list(waiting)) if not waiting[chain]]
         order: list[int] = []
         while ready:

@@ -62,7 +62,7 @@ def reduce(
     graph = ChainGraph(steps, state_limit=region_states, guard=guard, sizes=sizes)
     graph.contract()
     limit = guard.check_now()
-    if len(graph.alive()) < steps.op_count:
+    if len(graph.live()) < steps.op_count:
         smaller, contents = graph.to_steps()
     else:
         smaller, contents = steps, [(op,) for op in range(steps.op_count)]

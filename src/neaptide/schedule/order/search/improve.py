@@ -55,7 +55,7 @@ def improve_peak(
 
 
 def window_at(between: Sequence[int], position: int, width: int) -> tuple[int, int]:
-    """A window of about `width` ops around a position, ending where few bytes are alive on either side.
+    """A window of about `width` ops around a position, ending where few bytes are live on either side.
 
     Each side reaches at least a quarter and at most all of the width, and ends at its lowest valley; `between` are the
     bytes before each op and at the end.

@@ -1,4 +1,4 @@
-"""Candidates are judged as the slow way judges them: compile, play every byte, check every step."""
+"""Candidates are checked as the slow way checks them: compile, play every byte, check every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neaptide.planner import pricing as pricing_module
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide_corpus.training_steps import toy_registry, transformer_step
-from neaptide_peers.candidates.judge import judge_candidate
+from neaptide_peers.candidates.check import check_candidate
 from neaptide_peers.candidates.standing import Standing
 from random_edits import edited_graphs
 from seen_cost import SeenCost
@@ -57,7 +57,7 @@ def test_a_candidate_is_judged_as_the_whole_graph_is(is_measured, data):
     sequence = data.draw(sequences(graph))
     edited = data.draw(edited_graphs(graph))
     pricing = Pricing(SeenCost(is_measured), REGISTRY)
-    found = judge_candidate(Standing(graph, pricing, sequence), edited)
+    found = check_candidate(Standing(graph, pricing, sequence), edited)
     mapped = found.sequence()
     assert (not found.refusal) == is_legal(edited.graph, mapped), found.refusal
     if found.refusal:
@@ -75,7 +75,7 @@ def test_a_candidate_is_judged_as_the_whole_graph_is(is_measured, data):
     assert found.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
 
 
-def test_a_judgement_compiles_nothing(monkeypatch):
+def test_a_check_compiles_nothing(monkeypatch):
     made = transformer_step(layers=1)
     pricing = Pricing(EstimatedCost(get_device("rtx3090"), made.registry), made.registry)
     standing = Standing(made.graph, pricing)
@@ -86,6 +86,6 @@ def test_a_judgement_compiles_nothing(monkeypatch):
     copy = edit.fresh("copy", was.dtype, was.shape)
     edit.insert_after(4, NodeDraft("toy.mix", (value,), (copy,), (Ref(0),)))
     edit.replace_uses(value, copy)
-    found = judge_candidate(standing, edit.finish())
+    found = check_candidate(standing, edit.finish())
     assert not found.refusal
     assert found.seconds > standing.problem.baseline_seconds

@@ -48,7 +48,7 @@ class Candidate:
         return _mapped(self._change, self._places)
 
 
-def judge_candidate(standing: Standing, edited: Edited) -> Candidate:
+def check_candidate(standing: Standing, edited: Edited) -> Candidate:
     """Judge a change without compiling the changed graph.
 
     Nodes that are not touched keep their places and prices; touched ones are priced, and the storages that they use are
@@ -64,15 +64,15 @@ def judge_candidate(standing: Standing, edited: Edited) -> Candidate:
     """
     change = Change(standing, edited)
     places = Places(change)
-    judgement = _Judgement(change, places)
+    check = _Check(change, places)
     try:
-        judgement.run()
+        check.run()
     except NotLegalError as error:
         return Candidate(str(error), 0, 0.0, change, places)
-    return Candidate("", judgement.peak(), judgement.seconds(), change, places)
+    return Candidate("", check.peak(), check.seconds(), change, places)
 
 
-class _Judgement:
+class _Check:
     def __init__(self, change: Change, places: Places) -> None:
         self.change, self.places, self.standing = change, places, change.standing
         graph, pricing = change.graph, self.standing.pricing

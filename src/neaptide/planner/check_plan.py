@@ -1,4 +1,4 @@
-"""The judge of plans: is a planned program legal on its graph, and are its bytes those that it will use.
+"""The checker of plans: is a planned program legal on its graph, and are its bytes those that it will use.
 
 It stands at both doors: after the search, when a plan is made, and before the first step, when one is loaded. Legality
 and bytes come from `analysis`, which shares no code with the planners. What a plan says of seconds was measured where
@@ -40,7 +40,7 @@ def problem_of(
 ) -> StepProblem:
     """The integer problem of a graph under what a plan assumes of its bytes; each node takes one second.
 
-    Bodies of loops run in the orders of the plan, which are judged to be legal.
+    Bodies of loops run in the orders of the plan, which are checked to be legal.
 
     Raises:
         PlanError: the plan assumes something of nodes or storages that the graph has not, or the order of a body is not
@@ -48,7 +48,7 @@ def problem_of(
     """
     bodies = NO_BODIES
     if captured is None:
-        bodies = judged_bodies(program, graph, registry)
+        bodies = checked_bodies(program, graph, registry)
     assumed = program.assumed if captured is None else captured.assumed
     field = f"{program.role}.assumed" if captured is None else f"{program.role}.captured.assumed"
     for name, pairs, count in (
@@ -79,7 +79,7 @@ def problem_of(
     )
 
 
-def judged_bodies(program: PlannedProgram, graph: Graph, registry: OpRegistry) -> Bodies:
+def checked_bodies(program: PlannedProgram, graph: Graph, registry: OpRegistry) -> Bodies:
     """The schedules of the bodies of a program's loops, by loop, legal."""
     try:
         bodies = body_schedules(graph, program.bodies)
@@ -96,7 +96,7 @@ def plan_workspace(
     return {**dict(assumed.workspace), **loop_workspaces(graph, binding, bodies, _known_in_bodies(assumed))}
 
 
-def judge_program(
+def check_program(
     program: PlannedProgram,
     graph: Graph,
     step: StepProblem,
@@ -119,10 +119,10 @@ def judge_program(
         program.check_fingerprint(fingerprint(graph))
     if program.node_count != len(graph.nodes):
         raise wrong_field(f"{program.role}.node_count", f"is {program.node_count}, not {len(graph.nodes)}")
-    return _Judge(program, graph, step, registry, captured, binding).judge(atomic=atomic)
+    return _Checker(program, graph, step, registry, captured, binding).check(atomic=atomic)
 
 
-def judge_budgets(
+def check_budgets(
     record: BudgetRecord, programs: Sequence[PlannedProgram], written_peaks: Sequence[int]
 ) -> None:
     """Check that each program was allowed the bytes that the budget gives it for its written peak, and keeps to the host's."""
@@ -157,7 +157,7 @@ def judge_budgets(
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _Checker:
     program: PlannedProgram
     graph: Graph
     step: StepProblem
@@ -169,9 +169,9 @@ class _Judge:
     def storages(self) -> dict[int, int]:
         return dict(self.program.assumed.storages)
 
-    def judge(self, *, atomic: bool) -> Schedule:
+    def check(self, *, atomic: bool) -> Schedule:
         program, graph = self.program, self.graph
-        bodies = judged_bodies(program, graph, self.registry)
+        bodies = checked_bodies(program, graph, self.registry)
         schedule = Schedule.from_nodes(graph, program.sequence, bodies)
         name = "sequence"
         try:
@@ -182,9 +182,9 @@ class _Judge:
                 check_schedule(graph, schedule, self.registry)
         except VerifyError as error:
             raise self._wrong(name, f"is not legal: {_in_one_line(error)}") from error
-        whole = self._judge_atomic() if atomic else None
-        self._judge_bytes(schedule, whole)
-        self._judge_arena(schedule)
+        whole = self._check_atomic() if atomic else None
+        self._check_bytes(schedule, whole)
+        self._check_arena(schedule)
         told = tuple((r.storage, r.nbytes, r.nodes, r.before) for r in program.moves.recomputations)
         found = told_recomputations(self.step, program.sequence)
         if told != tuple((r.storage, r.nbytes, r.nodes, r.before) for r in found):
@@ -197,7 +197,7 @@ class _Judge:
     def _wrong(self, name: str, why: str) -> PlanError:
         return wrong_field(f"{self.program.role}.{name}", why)
 
-    def _judge_atomic(self) -> AtomicStep:
+    def _check_atomic(self) -> AtomicStep:
         whole = atomic_step(self.step, evaluate_storage_bytes(self.graph, self.binding, self.storages))
         if self.program.saved != whole.saved:
             raise self._wrong("saved", f"is {self.program.saved}, and an atomic step saves {whole.saved}")
@@ -210,7 +210,7 @@ class _Judge:
             raise self._wrong(name, f"is not atomic: {_in_one_line(error)}") from error
         return whole
 
-    def _judge_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
+    def _check_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
         made, step = self.program.predictions, self.step
         found, before = self._profile(schedule), self._before(schedule.bodies)
         saved = extra = 0
@@ -263,8 +263,8 @@ class _Judge:
             in_bodies=_known_in_bodies(assumed),
         )
 
-    def _judge_arena(self, schedule: Schedule) -> None:
-        """The layout itself is no part of a plan, so its size is only judged to be a possible one."""
+    def _check_arena(self, schedule: Schedule) -> None:
+        """The layout itself is no part of a plan, so its size is only checked to be a possible one."""
         made = self.program.predictions
         if not made.arena_bytes:
             return
