@@ -15,6 +15,8 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("torch>=2.11",),
     "zoo": ("torch>=2.11", "transformers>=5"),
     "plots": ("matplotlib>=3.8",),
+    "onnx": ("onnx>=1.18", "onnx-ir>=1.0"),
+    "tflite": ("flatbuffers>=25",),
 }
 """The extras of `pyproject.toml`, by name; packages are installed by their own names, which every index has."""
 

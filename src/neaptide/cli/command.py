@@ -41,6 +41,7 @@ class Request:
     text: bool = False  # draw with characters
     ladder: bool = False
     memories: Path | None = None
+    dim: tuple[str, ...] = ()  # sizes of dims of a model file, as `NAME=SIZE`
 
     @property
     def limits(self) -> Limits:
@@ -110,6 +111,12 @@ MEMORIES: Final = click.Option(
     type=_FILE_THAT_IS_THERE,
     metavar="FILE",
     help="Place buffers in several memories with capacities, as JSON.",
+)
+DIM: Final = click.Option(
+    ["--dim"],
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="Size of a named dim of a model file, such as batch=1; repeatable.",
 )
 
 
@@ -192,7 +199,7 @@ def _request(
             check_writable(path)
     others = {
         name: given[name]
-        for name in ("target", "output", "plan", "picture", "text", "ladder", "memories")
+        for name in ("target", "output", "plan", "picture", "text", "ladder", "memories", "dim")
         if given.get(name) is not None
     }
     return Request(context.obj, settings, **others)

@@ -28,6 +28,7 @@ class FileKind:
 
 
 GRAPH_SUFFIX: Final = ".graph"
+MODEL_SUFFIXES: Final = (".onnx",)
 PLAN: Final = FileKind(
     "a plan file",
     ("explain", "layout"),
@@ -44,12 +45,16 @@ INSTANCE: Final = FileKind(
     ("recompute", "sweep"),
     "neaptide recompute {file} --peak 60%, or neaptide sweep {file}",
 )
+MODEL: Final = FileKind(
+    "a model file",
+    ("order", "layout"),
+    "neaptide order {file}, or neaptide layout {file}",
+)
 _OF_FORMAT: Final[Mapping[str, FileKind]] = {
     "neaptide.plan/": PLAN,
     "neaptide.order/": ORDER,
 }
 _OF_OTHERS: Final[Mapping[str, str]] = {
-    ".onnx": "ONNX",
     ".tflite": "TensorFlow Lite",
     ".pb": "TensorFlow",
     ".h5": "Keras",
@@ -82,7 +87,9 @@ def check_file(command: str, target: str) -> None:
 
 
 def kind_of(path: Path) -> FileKind | None:
-    """The kind of a file of ours; None for any other file, and for one that cannot be read."""
+    """The kind of a file that is taken; None for any other file, and for one that cannot be read."""
+    if is_model(path):
+        return MODEL
     if path.suffix == GRAPH_SUFFIX:
         return GRAPH if is_file(path) else None
     if path.suffix != ".json" or not is_file(path):
@@ -98,6 +105,11 @@ def kind_of(path: Path) -> FileKind | None:
     if not isinstance(form, str):
         return None
     return next((kind for family, kind in _OF_FORMAT.items() if form.startswith(family)), None)
+
+
+def is_model(target: str | Path) -> bool:
+    """Whether a target is a model file, by its suffix."""
+    return Path(target).suffix in MODEL_SUFFIXES
 
 
 def write_result(path: Path, text: str) -> None:

@@ -156,9 +156,9 @@ def _show_ladder(request: Request) -> int:
     found = find_source(request)
     if not isinstance(found, Program):
         raise UsageError(
-            "a CSV of buffers has no ladder",
+            "buffers alone have no ladder",
             where=request.target,
-            why="which results can lie on top of operands is not in it",
+            why="which results can lie on top of operands is decided for them",
             next_step="give a program, a plan or a graph as JSON",
         )
     with asking_before_aborting() as interrupt:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
-from neaptide.cli.files import GRAPH_SUFFIX, decode_target, read_graph
+from neaptide.cli.files import GRAPH_SUFFIX, decode_target, is_model, read_graph
+from neaptide.cli.models import model_of
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
@@ -55,6 +56,8 @@ def find_problem(request: Request) -> tuple[LayoutProblem, str]:
 def find_source(request: Request) -> LayoutProblem | Program:
     """The buffers of a CSV, or a program in an order."""
     path = Path(request.target)
+    if is_model(path):
+        return _from_model(request)
     if path.suffix == ".csv" or (is_file(path) and path.suffix not in {".json", ".py", GRAPH_SUFFIX}):
         if request.plan is not None:
             raise UsageError(
@@ -76,6 +79,17 @@ def _from_csv(path: Path, alignment: int | None) -> LayoutProblem:
         return problem
     buffers = tuple(replace(buffer, alignment=max(buffer.alignment, alignment)) for buffer in problem.buffers)
     return LayoutProblem(buffers, problem.name)
+
+
+def _from_model(request: Request) -> LayoutProblem:
+    """The buffers of a model file in its order, results on top of operands where they may be."""
+    from neaptide.layout.from_order import order_buffers
+
+    if request.plan is not None:
+        raise UsageError("a model file takes no plan", where=request.target, next_step="leave out --plan")
+    problem = model_of(request).problem()
+    alignment = request.settings.alignment or PROGRAM_ALIGNMENT
+    return order_buffers(problem, range(problem.op_count), alignment=alignment)
 
 
 def _from_plan(path: Path, request: Request) -> Program:

@@ -10,7 +10,17 @@ import click
 
 from neaptide import __version__
 from neaptide.cli import commands, layout, machine, ordering, recompute
-from neaptide.cli.command import LADDER, MEMORIES, PICTURE, PLAN, TEXT, how_much_options, make_command, output
+from neaptide.cli.command import (
+    DIM,
+    LADDER,
+    MEMORIES,
+    PICTURE,
+    PLAN,
+    TEXT,
+    how_much_options,
+    make_command,
+    output,
+)
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.console import Console
 from neaptide.cli.process.interrupts import Interrupts, handled, watched
@@ -115,16 +125,19 @@ cli = click.Group(
             "order",
             ordering.order,
             "Order operations for the lowest peak, with proof.\n\n"
-            "TARGET is a graph or an ordering problem as JSON, or a program like that of the other commands. "
+            "TARGET is a model file, a graph, an ordering problem as JSON, or a program like that of the other commands. "
             "Ctrl-C stops the search and keeps the best order so far.",
             settings=("time_limit", "work_limit", "method"),
-            further=(output("Write the result as JSON."),),
+            further=(
+                DIM,
+                output("Write the result as JSON."),
+            ),
         ),
         make_command(
             "layout",
             layout.layout,
             "Give every buffer an address in one arena, as small as possible or within a capacity, with proof.\n\n"
-            "TARGET is a CSV of buffers (id,lower,upper,size), a plan file, a graph as JSON, or a program like that "
+            "TARGET is a CSV of buffers (id,lower,upper,size), a model file, a plan file, a graph, or a program like that "
             "of the other commands. Ctrl-C stops the search and keeps the best layout so far.",
             settings=("capacity", "time_limit", "work_limit", "seed", "method", "alignment", "workspace"),
             further=(
@@ -133,6 +146,7 @@ cli = click.Group(
                 TEXT,
                 LADDER,
                 MEMORIES,
+                DIM,
                 output("Write the buffers with their offsets as CSV."),
             ),
         ),

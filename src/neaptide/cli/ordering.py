@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
-from neaptide.cli.files import GRAPH_SUFFIX, decode_target, naming, read_graph
+from neaptide.cli.files import GRAPH_SUFFIX, decode_target, is_model, naming, read_graph
+from neaptide.cli.models import model_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
@@ -127,6 +128,8 @@ def _problem(request: Request) -> OrderProblem:
     from neaptide.schedule.order.from_graph import order_problem
 
     path = Path(request.target)
+    if is_model(path):
+        return model_of(request).problem()
     if path.suffix == GRAPH_SUFFIX:
         graph = read_graph(path)
         with naming(path):

@@ -41,7 +41,16 @@ DTYPE_BYTES: dict[str, int] = {
     "uint32": 4,
     "uint64": 8,
     "bool": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "int4": 1,
+    "uint4": 1,
+    "float4_e2m1": 1,
 }
+"""Bytes of an element; of one that is packed, of as many as fill a byte."""
+
+PACKED: dict[str, int] = {"int4": 2, "uint4": 2, "float4_e2m1": 2}
+"""Elements of a byte, of dtypes that have less than one each."""
 
 DTYPE_WORDS: dict[str, str] = {
     "float64": "f64",
@@ -61,6 +70,11 @@ DTYPE_WORDS: dict[str, str] = {
     "uint32": "u32",
     "uint64": "u64",
     "bool": "bool",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "int4": "i4",
+    "uint4": "u4",
+    "float4_e2m1": "f4e2m1",
 }
 """How the text form writes them."""
 
@@ -118,7 +132,14 @@ class Value:
     @property
     def nbytes(self) -> SizeExpr:
         """Bytes of the elements it shows; its storage may be larger (a view) or smaller (an expand)."""
-        return self.numel * DTYPE_BYTES[self.dtype]
+        return packed_bytes(self.numel, self.dtype)
+
+
+def packed_bytes(count: SizeExpr, dtype: str) -> SizeExpr:
+    """Bytes of some elements; where several share a byte, the last one is counted whole."""
+    whole = count * DTYPE_BYTES[dtype]
+    packed = PACKED.get(dtype, 1)
+    return whole if packed == 1 else (whole + (packed - 1)) // packed
 
 
 def contiguous_strides(shape: tuple[SizeExpr, ...]) -> tuple[SizeExpr, ...]:

@@ -12,7 +12,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.loop_maps import faults_of_effects, faults_of_joins, faults_of_maps, faults_of_writes
 from neaptide.ir.nodes import LOOP_OP, Access, Loop, Node, refs
 from neaptide.ir.text import print_node
-from neaptide.ir.values import DTYPE_BYTES, Value
+from neaptide.ir.values import DTYPE_BYTES, Value, packed_bytes
+from neaptide.symbolic.size_expr import SizeExpr
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
@@ -153,7 +154,8 @@ class _Verifier:
         for extent, stride in zip(shape, strides, strict=True):
             first += min(0, (extent - 1) * stride)
             last += max(0, (extent - 1) * stride)
-        if first < 0 or (last + 1) * DTYPE_BYTES[value.dtype] > nbytes.constant_value():
+        reached = packed_bytes(SizeExpr.const(last + 1), value.dtype).constant_value()
+        if first < 0 or reached > nbytes.constant_value():
             raise self.fail(
                 f"value %{value.name} reaches outside its storage",
                 node,

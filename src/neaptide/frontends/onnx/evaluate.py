@@ -1,0 +1,47 @@
+"""The numbers that a node makes of numbers, by the reference implementation of onnx."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neaptide.errors import CaptureError
+from neaptide.frontends.onnx.draft import called
+from neaptide.frontends.onnx.file import parser_words
+from neaptide.frontends.onnx.model import Array
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+def evaluate(node: NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, int]) -> list[Array]:
+    """What a node of the standard domain makes of its inputs, by name; in the order of its outputs.
+
+    Raises:
+        CaptureError: the reference implementation does not know the operator, or fails.
+    """
+    from onnx import TensorProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    # The graph states no types: the evaluator asks for none.
+    inputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in arrays]
+    outputs = [
+        helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output if name
+    ]
+    graph = helper.make_graph([node], "one", inputs, outputs)
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    model = helper.make_model(graph, opset_imports=imports)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made: Sequence[Array] = ReferenceEvaluator(model).run(None, dict(arrays))
+    except Exception as error:
+        raise CaptureError(
+            f"{called(node)} cannot be worked out from its weights",
+            why=f"the reference implementation of onnx says: {type(error).__name__}: {parser_words(error)}",
+            next_step="fold the constants of the model with another tool first",
+        ) from error
+    return [np.asarray(array) for array in made]

@@ -1,0 +1,1 @@
+"""A planned graph as a model file of ONNX."""

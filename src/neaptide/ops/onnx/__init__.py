@@ -1,0 +1,18 @@
+"""What every operator of ONNX means, as tables. `registry()` joins them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neaptide.ir.registry import OpRegistry
+
+
+@cache
+def registry() -> OpRegistry:
+    """All known operators of ONNX, and neaptide's own operations. O(rows), once."""
+    from neaptide.ops import structural
+    from neaptide.ops.axes import with_axes
+    from neaptide.ops.onnx import elementwise, layers, movement
+
+    families = (elementwise, layers, movement)
+    return OpRegistry(with_axes([*(row for family in families for row in family.ROWS), *structural.rows()]))
