@@ -121,12 +121,34 @@ def facts_of(
     }
 
 
+def most_promising(places: Sequence[Rewrite], problem: OrderProblem, order: Sequence[int]) -> Rewrite:
+    """Of places that are alternatives, the one after which the peak could be lowest: if what its nodes read and make took no
+    bytes, then if what they make did not. The first of several.
+    """
+    lives = _Lives.of(problem, order)
+    peak = float(lives.bytes_at.max(initial=0.0)) or 1.0
+
+    def could_be(place: Rewrite) -> tuple[float, float]:
+        made, touched = _touched([place], problem)
+        rests = (lives.bytes_at - lives.of_some(some) for some in (touched, made))
+        first, second = (_rest(rest, peak) for rest in rests)
+        return first, second
+
+    return min(places, key=could_be)
+
+
+def _touched(found: Sequence[Rewrite], problem: OrderProblem) -> tuple[set[int], set[int]]:
+    """Storages that the nodes of some places make, and those that they read or make."""
+    nodes = {node for one in found for node in (one.within[:1] or one.nodes)}
+    made = {storage for node in nodes for storage in problem.ops[node].writes}
+    return made, made | {storage for node in nodes for storage in problem.ops[node].reads}
+
+
 def _of_places(
     found: Sequence[Rewrite], graph: Graph, problem: OrderProblem, lives: _Lives, taken: int
 ) -> tuple[float, ...]:
+    made, touched = _touched(found, problem)
     nodes = {node for one in found for node in (one.within[:1] or one.nodes)}
-    made = {storage for node in nodes for storage in problem.ops[node].writes}
-    touched = made | {storage for node in nodes for storage in problem.ops[node].reads}
     peak = float(lives.bytes_at.max(initial=0.0)) or 1.0
     near = lives.bytes_at >= _NEAR * peak
     of_made, of_touched = lives.of_some(made), lives.of_some(touched)
