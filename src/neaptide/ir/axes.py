@@ -81,7 +81,7 @@ class OpAxis:
         addends: slots of operands that each part would add once more (`Need.ADDEND`).
         unread: slots of operands whose numbers do not matter in this call.
         sizes: positions of arguments, other than shapes of the first result, that hold the extent of the axis in the first
-            result; (position, place) for one number of a list.
+            result; (position, place) for one number of a list, a name for a keyword argument.
         window: where operands and results differ in extent, how one is read for the other.
         whole: the axis runs through the operation, which needs all of it at once, as softmax does: it does not run in
             parts, but its results can be cut.
@@ -95,7 +95,7 @@ class OpAxis:
     needs: tuple[Need, ...] = ()
     addends: tuple[int, ...] = ()
     unread: tuple[int, ...] = ()
-    sizes: tuple[int | tuple[int, int], ...] = ()
+    sizes: tuple[int | str | tuple[int, int], ...] = ()
     window: Window | None = None
     whole: bool = False
     private: tuple[int, ...] = ()

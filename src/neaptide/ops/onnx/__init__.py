@@ -13,6 +13,8 @@ def registry() -> OpRegistry:
     from neaptide.ops import structural
     from neaptide.ops.axes import with_axes
     from neaptide.ops.onnx import elementwise, layers, movement
+    from neaptide.ops.onnx.axes import with_onnx_axes
 
     families = (elementwise, layers, movement)
-    return OpRegistry(with_axes([*(row for family in families for row in family.ROWS), *structural.rows()]))
+    rows = (with_onnx_axes(row) for family in families for row in family.ROWS)
+    return OpRegistry([*rows, *with_axes(structural.rows())])

@@ -37,7 +37,7 @@ class Split:
     step: SizeExpr
     axes: Mapping[int, Along]
     sums: frozenset[int] = frozenset()
-    sizes: Mapping[int, tuple[int | tuple[int, int], ...]] = field(default_factory=dict)
+    sizes: Mapping[int, tuple[int | str | tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def trip_count(self) -> SizeExpr:

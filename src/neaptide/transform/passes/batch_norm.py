@@ -1,0 +1,87 @@
+"""A batch norm behind a convolution becomes part of its weights: the convolution of scaled filters, with another bias.
+
+The arithmetic is on weights alone, so it is done once, when a file is written. It is written as batch norms of the weights:
+of the filters without shift and mean, and of the bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.ops.dialect import Inserted
+from neaptide.transform.passes.drafting import Drafting, pass_rule, sized
+from neaptide.transform.passes.patterns import Patterns, operands_of
+from neaptide.transform.rules.node_rule import operand_at
+
+_STATISTICS: Final = range(1, 5)  # scale, shift, mean, variance
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    convolution: Node
+    operands: tuple[int | None, ...]
+    statistics: tuple[int, ...]
+    channels_first: bool  # in the filters
+
+
+class _Places:
+    def __init__(self, graph: Graph, registry: OpRegistry) -> None:
+        self.at = Patterns(graph, registry)
+
+    def of(self, node: Node) -> _Place | str | None:
+        at = self.at
+        if not at.is_a(node, "BatchNormalization"):
+            return None
+        if len(node.outputs) != 1 or node.kwarg("training_mode", 0) != 0 or node.kwarg("spatial", 1) != 1:
+            return "it takes statistics of its operand"
+        convolution = at.only_maker(operand_at(node, 0))
+        if convolution is None or not at.is_a(convolution, "Conv", "ConvTranspose"):
+            return "it follows no convolution, or others use what that makes"
+        statistics = [value for k in _STATISTICS if (value := operand_at(node, k)) is not None]
+        operands = (*operands_of(convolution), None)[:3]
+        if len(statistics) != len(_STATISTICS) or not at.are_weights([*statistics, *operands[1:]]):
+            return "its numbers, or those of the convolution, are no weights"
+        is_turned = at.is_a(convolution, "ConvTranspose")
+        if is_turned and convolution.kwarg("group", 1) != 1:
+            return "the convolution is transposed and in groups"
+        return _Place(convolution, operands, tuple(statistics), not is_turned)
+
+
+def _fold(drafting: Drafting, node: Node, place: _Place) -> None:
+    given, filters, bias = place.operands
+    assert filters is not None
+    scale, shift, mean, variance = place.statistics
+    anchor, norm = place.convolution.id, Inserted(node.op, node.kwargs)
+    words, shape = drafting.dialect, drafting.shape(filters)
+    zero = drafting.insert(anchor, words.operator("Sub"), (mean, mean), drafting.shape(mean), "zero")
+    if place.channels_first:
+        order = (1, 0, *range(2, len(shape)))
+        turned = (shape[1], shape[0], *shape[2:])
+        filters = drafting.insert(anchor, words.operator("Transpose", perm=order), (filters,), turned)
+        filters = drafting.insert(anchor, norm, (filters, scale, zero, zero, variance), turned)
+        filters = drafting.insert(
+            anchor, words.operator("Transpose", perm=order), (filters,), shape, "filters"
+        )
+    else:
+        filters = drafting.insert(anchor, norm, (filters, scale, zero, zero, variance), shape, "filters")
+    row = sized(1, drafting.shape(mean)[0])
+    flat = drafting.insert(anchor, words.operator("Flatten", axis=0), (zero if bias is None else bias,), row)
+    flat = drafting.insert(anchor, norm, (flat, scale, shift, mean, variance), row)
+    bias = drafting.insert(anchor, words.drop(0), (flat,), drafting.shape(mean), "bias")
+    again = Inserted(place.convolution.op, place.convolution.kwargs)
+    drafting.replace(node.id, again, (given, filters, bias))
+    drafting.edit.remove(anchor)
+
+
+CONV_BATCH_NORM: Final = pass_rule(
+    "conv_batch_norm",
+    "batch norms become part of the convolution in front of them",
+    lambda graph, registry: _Places(graph, registry).of,
+    _fold,
+    ("become part of a convolution", "it is no batch norm"),
+    keeps_bits=False,
+)

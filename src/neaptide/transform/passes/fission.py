@@ -1,0 +1,170 @@
+"""Channel fission, fission of hidden channels, and windows: regions in parts, unrolled.
+
+Output channels of a convolution or a product run in parts through all that works channel by channel, up to where they are
+added up again, or are few enough to be joined (partial execution: Liberis and Lane, "Pex", arXiv 2211.17246): no halo, no
+operation runs twice. Rows of an image run in parts through convolutions and pools, whose windows overlap (MCUNetV2: Lin et
+al., NeurIPS 2021; fused-layer tiling: Alwani et al., MICRO 2016): rows in two parts are made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from neaptide.analysis.folded import folded_values
+from neaptide.errors import RewriteError
+from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.transform.passes.drafting import Drafting
+from neaptide.transform.passes.estimate import bytes_in_parts, bytes_whole
+from neaptide.transform.passes.lines import LineFinder, extent
+from neaptide.transform.passes.region import Growth, Region, region_of
+from neaptide.transform.passes.unroll import unroll
+from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes
+
+_LONGEST: Final = 24
+"""Nodes of a region that is looked for."""
+
+MOST_PARTS: Final = 64
+_ALL: Final = 0
+"""As many parts as there are channels."""
+
+
+def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
+    """Fission of what operations of a trait split by their weights."""
+
+    def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
+        finder, users = LineFinder(graph, registry), graph.consumers()
+        best: list[tuple[int, Region]] = []
+        for node in graph.nodes:
+            spec = registry.find(node.op)
+            growth = Growth(finder, users, {})
+            if spec is not None and spec.is_a(trait) and growth.begin(node):
+                count = parts or min(MOST_PARTS, _channels(graph, node, growth))
+                best += _best(graph, registry, growth, count)
+        for _, region in _disjoint(best):
+            yield Rewrite(name, region.nodes, keeps_bits=False)
+
+    def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
+        if rewrite.settings or list(rewrite.nodes) != sorted(set(rewrite.nodes)):
+            raise RewriteError("it must name nodes, ascending, and no settings")
+        finder = LineFinder(graph, registry)
+        region = region_of(finder, rewrite.nodes, None)
+        if region is None:
+            raise RewriteError("its nodes are no region from a split of channels to one value that leaves it")
+        count = parts or _channels_of(graph, region)
+        if not 2 <= count <= MOST_PARTS:
+            raise RewriteError(f"{count} channels are not 2 to {MOST_PARTS} parts")
+        edit = GraphEdit(graph)
+        unroll(Drafting(graph, edit), finder, region, count)
+        return edit.finish()
+
+    return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
+
+
+def _windows_rule(name: str, parts: int) -> Rule:
+    """Fission along rows."""
+
+    def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
+        finder, users, weights = LineFinder(graph, registry), graph.consumers(), folded_values(graph)
+        best: list[tuple[int, Region]] = []
+        for value in graph.values:
+            shape = value.shape
+            is_image = len(shape) == 4 and value.id not in weights and value.storage is not None
+            if is_image and shape[_ROWS].is_constant and shape[_ROWS].constant_value() >= 2 * parts:
+                best += _best(graph, registry, Growth(finder, users, {value.id: _ROWS}), parts)
+        for _, region in _disjoint(best):
+            yield Rewrite(name, region.nodes, (("value", _seed(graph, region)),), keeps_bits=False)
+
+    def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
+        settings, nodes = dict(rewrite.settings), rewrite.nodes
+        slot = settings.get("value")
+        if (
+            list(settings) != ["value"]
+            or list(nodes) != sorted(set(nodes))
+            or type(slot) is not int
+            or not nodes
+        ):
+            raise RewriteError("it must name nodes, ascending, and the setting value")
+        first, finder = graph.nodes[nodes[0]], LineFinder(graph, registry)
+        if not 0 <= slot < len(first.inputs):
+            raise RewriteError(f"its first node has no operand {slot}")
+        region = region_of(finder, nodes, (first.inputs[slot], _ROWS))
+        if region is None:
+            raise RewriteError("its nodes are no region from rows of one value to one value that leaves it")
+        edit = GraphEdit(graph)
+        unroll(Drafting(graph, edit), finder, region, parts)
+        return edit.finish()
+
+    summary = f"convolutions and pools run in {parts} parts of rows"
+    return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
+
+
+_ROWS: Final = 2
+
+
+def _seed(graph: Graph, region: Region) -> int:
+    """The slot of the first node in which the value is that the region is handed in parts."""
+    first = region.nodes[0]
+    weights = folded_values(graph)
+    (slot,) = {s for s in region.lines[first].operands if graph.nodes[first].inputs[s] not in weights}
+    return slot
+
+
+def _channels(graph: Graph, node: Node, growth: Growth) -> int:
+    return extent(graph, node.outputs[0], growth.dims[node.outputs[0]])
+
+
+def _channels_of(graph: Graph, region: Region) -> int:
+    made = graph.nodes[region.nodes[0]].outputs[0]
+    return extent(graph, made, region.dims[made])
+
+
+def _best(graph: Graph, registry: OpRegistry, growth: Growth, parts: int) -> list[tuple[int, Region]]:
+    """The end of a region at which parts take least, with the bytes that they spare; nothing where all take more."""
+    best: tuple[int, int, Region] | None = None
+    while len(growth.lines) < _LONGEST:
+        region = growth.region
+        if region is not None and len(region.nodes) > 1:
+            whole = bytes_whole(graph, registry, region)
+            try:
+                cost = bytes_in_parts(graph, registry, region, parts)
+            except RewriteError:
+                break
+            gain = whole - cost
+            if gain >= 0 and (best is None or gain > best[0]):
+                best = gain, cost, region
+        following = growth.next_node()
+        if following is None or not growth.absorb(graph.nodes[following]):
+            break
+    return [] if best is None else [(best[0], best[2])]
+
+
+def _disjoint(found: list[tuple[int, Region]]) -> list[tuple[int, Region]]:
+    """Regions of most gain that share no node, in program order."""
+    taken: set[int] = set()
+    kept = []
+    for gain, region in sorted(found, key=lambda item: (-item[0], item[1].nodes)):
+        if taken.isdisjoint(region.nodes):
+            taken.update(region.nodes)
+            kept.append((gain, region))
+    return sorted(kept, key=lambda item: item[1].nodes)
+
+
+CHANNEL_FISSION: Final = tuple(
+    _channel_rule(
+        f"channel_fission_{parts or 'all'}",
+        f"convolutions run in {parts or 'as many'} parts{'' if parts else ' as they have output channels'}",
+        Trait.CONVOLUTION,
+        parts,
+    )
+    for parts in (2, 4, 8, _ALL)
+)
+
+MLP_FISSION: Final = _channel_rule(
+    "mlp_fission_4", "products run in 4 parts of their hidden channels", Trait.CONTRACTION, 4
+)
+
+WINDOW_FISSION: Final = tuple(_windows_rule(f"windows_{parts}", parts) for parts in (2, 4))

@@ -1,0 +1,192 @@
+"""Convolutions, or products, of one operand are one of all their filters, cut into their results; and the way back.
+
+Merged, they read their operand once and then hold all results at once. A split of what one operation makes is not needed:
+each part is made by the filters that are its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.ir.axes import Merge
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.ops.axes_forms import dim_of
+from neaptide.ops.dialect import Inserted
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.passes.drafting import Drafting, constant_shape, pass_rule, sized
+from neaptide.transform.passes.lines import Interval, Line, LineFinder
+from neaptide.transform.passes.patterns import Patterns, operands_of
+from neaptide.transform.passes.unroll import PartWriter
+from neaptide.transform.rules.node_rule import operand_at
+
+_Filters = tuple[tuple[int, int], ...]
+"""Positions of weights with the dim of their output channels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    nodes: tuple[Node, ...]
+    filters: _Filters
+    dim: int  # of the channels in the results
+
+
+class _Groups:
+    """Operations of one operand that may be one, by the first of them."""
+
+    def __init__(self, graph: Graph, registry: OpRegistry, *operators: str) -> None:
+        self.at, self.graph = Patterns(graph, registry), graph
+        alike: dict[object, list[Node]] = defaultdict(list)
+        for node in graph.nodes:
+            if self.at.is_a(node, *operators) and (key := self._key(node)) is not None:
+                alike[key].append(node)
+        self.first = {nodes[0].id: tuple(nodes) for nodes in alike.values() if len(nodes) > 1}
+        self.operators = operators
+
+    def of(self, node: Node) -> _Group | str | None:
+        """The operations that are one with a node, which is the first of them."""
+        if not self.at.is_a(node, *self.operators):
+            return None
+        nodes = self.first.get(node.id)
+        if nodes is None:
+            return "no other of the same operand and attributes follows it"
+        dim = 1 if self.at.is_a(node, "Conv") else len(self.graph.values[node.outputs[0]].shape) - 1
+        return _Group(nodes, self._filters(node), dim)
+
+    def _filters(self, node: Node) -> _Filters:
+        if self.at.is_a(node, "Conv"):
+            main = 0
+        elif self.at.is_a(node, "Gemm"):
+            main = 0 if node.kwarg("transB", 0) else 1
+        else:
+            main = 1
+        return ((1, main), (2, 0)) if operand_at(node, 2) is not None else ((1, main),)
+
+    def _key(self, node: Node) -> object:
+        """Equal for operations that may be one; None for what is in groups, or whose filters are no weights."""
+        at, values = self.at, self.graph.values
+        operands = operands_of(node)
+        if node.kwarg("group", 1) != 1 or not at.are_weights(operands[1:]):
+            return None
+        shapes: list[object] = []
+        for position, dim in self._filters(node):
+            value = operand_at(node, position)
+            shape = None if value is None else constant_shape(values[value].shape)
+            if shape is None or (position == 1 and len(shape) < 2) or (position == 2 and len(shape) != 1):
+                return None
+            shapes.append((*shape[:dim], *shape[dim + 1 :]))
+        made = values[node.outputs[0]].shape
+        kernel = tuple((name, repr(arg)) for name, arg in node.kwargs)
+        return None if constant_shape(made) is None else (node.op, operands[0], kernel, tuple(shapes))
+
+
+def _merge(drafting: Drafting, node: Node, group: _Group) -> None:
+    """One operation of all filters in the place of the first, and a split."""
+    operands = operands_of(node)
+    shapes = [drafting.shape(other.outputs[0]) for other in group.nodes]
+    lengths = tuple(shape[group.dim].constant_value() for shape in shapes)
+    for position, dim in group.filters:
+        pieces = [value for other in group.nodes if (value := operand_at(other, position)) is not None]
+        part = drafting.shape(pieces[0])
+        total = sum(drafting.shape(piece)[dim].constant_value() for piece in pieces)
+        shape = (*part[:dim], *sized(total), *part[dim + 1 :])
+        operands[position] = drafting.insert(node.id, drafting.dialect.join(dim), pieces, shape, "filters")
+    whole = (*shapes[0][: group.dim], SizeExpr.const(sum(lengths)), *shapes[0][group.dim + 1 :])
+    made = drafting.insert(node.id, Inserted(node.op, node.kwargs), operands, whole, "merged")
+    results = [other.outputs[0] for other in group.nodes]
+    for other in group.nodes[1:]:
+        drafting.edit.remove(other.id)
+    drafting.replace(node.id, drafting.dialect.split(group.dim, lengths), (made,), results)
+
+
+MERGE_CONVOLUTIONS: Final = pass_rule(
+    "merge_convolutions",
+    "convolutions of one operand are one convolution and a split",
+    lambda graph, registry: _Groups(graph, registry, "Conv").of,
+    _merge,
+    ("be one with others", "it is no convolution"),
+)
+
+MERGE_MATMULS: Final = pass_rule(
+    "merge_matmuls",
+    "products of one operand are one product and a split",
+    lambda graph, registry: _Groups(graph, registry, "MatMul", "Gemm").of,
+    _merge,
+    ("be one with others", "it is no product"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What makes the operand of a split, from the operation whose filters are cut on, with the parts."""
+
+    chain: tuple[tuple[Node, Line], ...]
+    parts: tuple[Interval, ...]
+    finder: LineFinder
+
+
+class _Splits:
+    """Splits whose parts can be made each by itself."""
+
+    def __init__(self, graph: Graph, registry: OpRegistry) -> None:
+        self.at, self.graph, self.finder = Patterns(graph, registry), graph, LineFinder(graph, registry)
+
+    def of(self, node: Node) -> _Cut | str | None:
+        """How the parts of a split are made; why they are not; None where it is none."""
+        if not self.at.is_a(node, "Split") or node.outputs[0] in self.at.weights:
+            return None
+        dim = dim_of(node.kwarg("axis", 0), len(self.graph.values[node.outputs[0]].shape))
+        if dim is None or any(value in self.at.outputs for value in node.outputs):
+            return "a part is handed back"
+        parts, begin = list[Interval](), 0
+        for value in node.outputs:
+            extent = self.graph.values[value].shape[dim]
+            if not extent.is_constant:
+                return "a size along its axis is symbolic"
+            parts.append((begin, begin + extent.constant_value()))
+            begin = parts[-1][1]
+        chain: list[tuple[Node, Line]] = []
+        given, at = operand_at(node, 0), dim
+        while (maker := self.at.only_maker(given)) is not None:
+            line = self._line(maker, at)
+            if line is None:
+                break
+            chain.append((maker, line))
+            carried = [slot for slot in line.operands if maker.inputs[slot] not in self.at.weights]
+            if not carried:
+                return _Cut(tuple(reversed(chain)), tuple(parts), self.finder)
+            if len(carried) > 1:
+                break
+            given, at = maker.inputs[carried[0]], line.operands[carried[0]]
+        return "no operation with filters of its own makes what it cuts"
+
+    def _line(self, node: Node, dim: int) -> Line | None:
+        for axis in self.finder.axes(node):
+            if axis.results.get(0) == dim and axis.window is None and not isinstance(axis.results[0], Merge):
+                return Line(axis.operands, axis.results, axis)
+        return None
+
+
+def _apart(drafting: Drafting, node: Node, cut: _Cut) -> None:
+    """Make each part of a split by itself."""
+    writer = PartWriter(drafting, cut.finder, node.id)
+    for result, elements in zip(node.outputs, cut.parts, strict=True):
+        made: dict[int, tuple[int, Interval]] = {}
+        for maker, line in cut.chain:
+            made[maker.outputs[0]] = writer.write(maker, line, elements, made, is_first=True)
+        drafting.edit.replace_uses(result, made[cut.chain[-1][0].outputs[0]][0])
+    drafting.edit.remove(node.id)
+    for maker, _ in reversed(cut.chain):
+        drafting.edit.remove(maker.id)
+
+
+REMOVE_SPLIT: Final = pass_rule(
+    "remove_split",
+    "parts of a split are made each by the filters of their own",
+    lambda graph, registry: _Splits(graph, registry).of,
+    _apart,
+    ("be made part by part", "it is no split"),
+)

@@ -1,0 +1,285 @@
+"""Every pass: places that it finds, results that stay, and what it refuses."""
+
+import pytest
+
+from neaptide.errors import RewriteError
+from neaptide.frontends.onnx.model import OnnxModel
+from neaptide.ir.graph import Graph
+from neaptide.ops.onnx import registry
+from neaptide.ops.onnx.table import operator_of
+from neaptide.schedule.order.of_model import model_problem
+from neaptide.schedule.order.portfolio import best_order
+from neaptide.transform.passes import PASSES
+from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
+from onnx_cases import graph_of, largest_error, outputs_of
+
+TOLERANCE = 1e-5
+
+
+def after(model: OnnxModel, name: str) -> Graph:
+    """The graph after a pass at all its places, or at the first of alternatives, whose results are those of the model."""
+    rule = PASSES[name]
+    if rule.are_alternatives:
+        found = list(rule.find(model.graph, registry()))
+        assert found
+        graph = apply_rewrite(model.graph, registry(), found[0], PASSES).graph
+    else:
+        made = apply_rule(model.graph, registry(), rule)
+        assert made.rewrites
+        graph = made.edited.graph
+    assert largest_error(outputs_of(model, model.graph), outputs_of(model, graph)) <= TOLERANCE
+    return graph
+
+
+def operators(graph: Graph) -> list[str | None]:
+    """Of the nodes of a graph that are no arithmetic on weights."""
+    from neaptide.analysis.folded import folded_values
+
+    folded = folded_values(graph)
+    return [operator_of(node.op) for node in graph.nodes if node.outputs[0] not in folded]
+
+
+def peak(graph: Graph) -> int:
+    return best_order(model_problem(graph, registry())).require().peak_bytes
+
+
+CASES = [
+    (
+        "conv_batch_norm",
+        """g (float[1,4,6,6] x, float[6,4,3,3] w, float[6] wb, float[6] ws, float[6] wh, float[6] wm, float[6] wv) => (float[1,6,6,6] y) {
+          c = Conv <pads = [1,1,1,1]> (x, w, wb)
+          y = BatchNormalization (c, ws, wh, wm, wv)
+        }""",
+        ["Conv"],
+    ),
+    (
+        "conv_batch_norm",
+        """g (float[1,4,6,6] x, float[4,1,3,3] w, float[4] ws, float[4] wh, float[4] wm, float[4] wv) => (float[1,4,4,4] y) {
+          c = Conv <group = 4> (x, w)
+          n = BatchNormalization <epsilon = 0.01> (c, ws, wh, wm, wv)
+          y = Relu (n)
+        }""",
+        ["Conv", "Relu"],
+    ),
+    (
+        "conv_batch_norm",
+        """g (float[1,4,6,6] x, float[4,2,2,2] w, float[2] ws, float[2] wh, float[2] wm, float[2] wv) => (float[1,2,12,12] y) {
+          c = ConvTranspose <strides = [2,2]> (x, w)
+          y = BatchNormalization (c, ws, wh, wm, wv)
+        }""",
+        ["ConvTranspose"],
+    ),
+    (
+        "elementwise_before_concat",
+        """g (float[1,4,6,6] x, float[6,4,1,1] w, float[10] ws, float[10] wh, float[10] wm, float[10] wv) => (float[1,10,6,6] y) {
+          a = Conv (x, w)
+          j = Concat <axis = 1> (x, a)
+          n = BatchNormalization (j, ws, wh, wm, wv)
+          y = Relu (n)
+        }""",
+        ["Conv", "BatchNormalization", "Relu", "BatchNormalization", "Relu", "Concat"],
+    ),
+    (
+        "pool_before_concat",
+        """g (float[1,4,6,6] x, float[6,4,1,1] w) => (float[1,10,1,1] y) {
+          a = Conv (x, w)
+          j = Concat <axis = -3> (a, x)
+          y = GlobalAveragePool (j)
+        }""",
+        ["Conv", "GlobalAveragePool", "GlobalAveragePool", "Concat"],
+    ),
+    (
+        "concat_before_convolution",
+        """g (float[1,4,6,6] x, float[6,4,1,1] w, float[5,14,3,3] w1, float[5] wb, float[3,14,1,1] w2) => (float[1,5,6,6] y, float[1,3,6,6] z) {
+          a = Conv (x, w)
+          j = Concat <axis = 1> (x, a, x)
+          y = Conv <pads = [1,1,1,1]> (j, w1, wb)
+          z = Conv (j, w2)
+        }""",
+        ["Conv", "Conv", "Conv", "Add", "Conv", "Add", "Conv", "Conv", "Add", "Conv", "Add"],
+    ),
+    (
+        "conv_pool_swap",
+        """g (float[1,8,6,6] x, float[4,8,1,1] w, float[4] wb) => (float[1,4,3,3] y) {
+          a = Conv (x, w, wb)
+          y = AveragePool <kernel_shape = [2,2], strides = [2,2]> (a)
+        }""",
+        ["AveragePool", "Conv"],
+    ),
+    (
+        "relu_pool_swap",
+        """g (float[1,8,6,6] x) => (float[1,8,3,3] y) {
+          a = Relu (x)
+          y = MaxPool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]> (a)
+        }""",
+        ["MaxPool", "Relu"],
+    ),
+    (
+        "merge_convolutions",
+        """g (float[1,4,6,6] x, float[6,4,1,1] w1, float[2,4,1,1] w2) => (float[1,6,6,6] y, float[1,2,6,6] z) {
+          y = Conv (x, w1)
+          a = Conv (x, w2)
+          z = Relu (a)
+        }""",
+        ["Conv", "Split", "Relu"],
+    ),
+    (
+        "merge_matmuls",
+        """g (float[5,4] x, float[4,6] w1, float[4,2] w2) => (float[5,6] y, float[5,2] z) {
+          y = MatMul (x, w1)
+          z = MatMul (x, w2)
+        }""",
+        ["MatMul", "Split"],
+    ),
+    (
+        "merge_matmuls",
+        """g (float[5,4] x, float[6,4] w1, float[6] wb1, float[2,4] w2, float[2] wb2) => (float[5,6] y, float[5,2] z) {
+          y = Gemm <transB = 1> (x, w1, wb1)
+          z = Gemm <transB = 1> (x, w2, wb2)
+        }""",
+        ["Gemm", "Split"],
+    ),
+    (
+        "remove_split",
+        """g (float[1,4,6,6] x, float[8,4,1,1] w, float[8] wb) => (float[1,2,6,6] y, float[1,6,6,6] z) {
+          c = Conv (x, w, wb)
+          r = Relu (c)
+          s = Constant <value_ints = [2, 6]> ()
+          a, b = Split <axis = 1> (r, s)
+          y = Sigmoid (a)
+          z = Tanh (b)
+        }""",
+        ["Conv", "Relu", "Conv", "Relu", "Sigmoid", "Tanh"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), CASES)
+def test_a_pass_keeps_what_a_model_makes(name: str, text: str, expected: list[str]) -> None:
+    model = graph_of(text)
+    graph = after(model, name)
+    assert operators(graph) == expected
+
+
+BLOCK = """g (float[1,4,8,8] x, float[24,4,1,1] w1, float[24] wb1, float[24,1,3,3] w2, float[6,24,1,1] w3, float[6] wb3) => (float[1,6,4,4] y) {
+  a = Conv (x, w1, wb1)
+  b = Clip (a, z, s)
+  c = Conv <group = 24, pads = [1,1,1,1], strides = [2,2]> (b, w2)
+  d = Relu (c)
+  y = Conv (d, w3, wb3)
+}""".replace("float[6] wb3)", "float[6] wb3, float wz, float wvs)").replace("(a, z, s)", "(a, wz, wvs)")
+
+POOLED = """g (float[1,2,20,12] x, float[8,2,3,3] w, float[8] wb, float[5,320] w1, float[5] wb1) => (float[1,5] y) {
+  a = Conv <auto_pad = "SAME_UPPER", strides = [1,1]> (x, w, wb)
+  b = Relu (a)
+  c = MaxPool <kernel_shape = [4,2], strides = [2,3]> (b)
+  d = Flatten (c)
+  y = Gemm <transB = 1> (d, w1, wb1)
+}""".replace("[5,320]", "[5,288]")
+
+JOINED = """g (float[1,2,20,12] x, float[8,2,3,3] w, float[8] wb) => (float[1,8,4,3] y) {
+  a = Conv <pads = [1,1,1,1], strides = [1,1]> (x, w, wb)
+  b = Relu (a)
+  y = MaxPool <kernel_shape = [4,4], strides = [5,4]> (b)
+}"""
+
+MLP = """g (float[3,8] x, float[8,32] w1, float[32] wb1, float[32,6] w2) => (float[3,6] y) {
+  a = MatMul (x, w1)
+  b = Add (a, wb1)
+  e = Sigmoid (b)
+  h = Mul (b, e)
+  y = MatMul (h, w2)
+}"""
+
+RESIDUAL = """g (float[1,4,16,16] x, float[24,4,3,3] w1, float[4,24,5,5] w2) => (float[1,4,8,8] y) {
+  a = Conv <pads = [1,1,1,1]> (x, w1)
+  b = Relu (a)
+  c = Conv <pads = [2,2,2,2]> (b, w2)
+  d = Add (c, x)
+  y = AveragePool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1], count_include_pad = 1> (d)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("channel_fission_2", BLOCK, "Add"),
+        ("channel_fission_4", BLOCK, "Add"),
+        ("channel_fission_all", BLOCK, "Add"),
+        ("channel_fission_8", POOLED, "Add"),
+        ("channel_fission_8", JOINED, "Concat"),
+        ("mlp_fission_4", MLP, "Add"),
+        ("windows_2", POOLED, "Concat"),
+        ("windows_2", RESIDUAL, "Concat"),
+        ("windows_4", RESIDUAL, "Concat"),
+        ("windows_4", BLOCK, "Concat"),
+    ],
+)
+def test_a_region_in_parts_makes_what_it_made_whole_and_takes_less(name: str, text: str, kind: str) -> None:
+    model = graph_of(text)
+    graph = after(model, name)
+    assert kind in operators(graph)
+    assert peak(graph) < peak(model.graph)
+
+
+REFUSED = [
+    (
+        "conv_batch_norm",
+        "y = Relu (c)\n n = BatchNormalization (c, ws, wh, wm, wv)\n z = Add (n, y)",
+        2,
+        "others use",
+    ),
+    (
+        "conv_batch_norm",
+        "n = BatchNormalization (x, ws, wh, wm, wv)\n y = Add (n, c)\n z = Relu (y)",
+        1,
+        "no convolution",
+    ),
+    ("relu_pool_swap", "y = Neg (c)\n z = MaxPool <kernel_shape = [1,1]> (y)", 2, "monotone"),
+    (
+        "conv_pool_swap",
+        "z = AveragePool <kernel_shape = [1,1]> (c)",
+        1,
+        "not of single points",
+    ),
+    ("concat_before_convolution", "y = Concat <axis = 0> (x, c)\n z = Relu (y)", 1, "Relu.14 uses it"),
+    (
+        "elementwise_before_concat",
+        "y = Concat <axis = 3> (x, c)\n z = Softmax (y)",
+        1,
+        "needs all of its axis",
+    ),
+    ("merge_convolutions", "y = Relu (c)\n z = Neg (y)", 0, "no other"),
+    (
+        "remove_split",
+        "y, q = Split <axis = 1> (x)\n z = Concat <axis = 1> (y, q, c)",
+        1,
+        "no operation with filters",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "node", "reason"), REFUSED)
+def test_a_pass_says_why_it_may_not_change_a_place(name: str, body: str, node: int, reason: str) -> None:
+    weights = "float[4,4,3,3] w, float[4] ws, float[4] wh, float[4] wm, float[4] wv"
+    model = graph_of(
+        f"g (float[1,4,6,6] x, {weights}) => (z) {{ c = Conv <pads = [1,1,1,1]> (x, w)\n {body} }}"
+    )
+    assert not [place for place in PASSES[name].find(model.graph, registry()) if node in place.nodes]
+    rewrite = Rewrite(name, (node,), keeps_bits=PASSES[name].keeps_bits)
+    with pytest.raises(RewriteError, match=reason):
+        apply_rewrite(model.graph, registry(), rewrite, PASSES)
+
+
+def test_fission_refuses_what_is_no_region() -> None:
+    model = graph_of(BLOCK)
+    for name, nodes, settings, reason in (
+        ("channel_fission_2", (1, 2), (), "no region"),
+        ("channel_fission_2", (0, 2), (), "no region"),
+        ("channel_fission_2", (0,), (("parts", 2),), "no settings"),
+        ("windows_2", (0, 2), (("value", 0),), "no region"),
+        ("windows_2", (0, 1), (("value", 7),), "no operand 7"),
+    ):
+        rewrite = Rewrite(name, nodes, settings, keeps_bits=False)
+        with pytest.raises(RewriteError, match=reason):
+            apply_rewrite(model.graph, registry(), rewrite, PASSES)
