@@ -91,6 +91,12 @@ class CaptureError(NeaptideError):
     exit_code = 4
 
 
+class UnsupportedModel(NeaptideError):
+    """A model file that holds something that cannot be planned: an operator, a type, a shape that is not known."""
+
+    exit_code = 4
+
+
 class HostEffectError(CaptureError):
     """The step does something outside the program that would happen once, at capture, and never again."""
 

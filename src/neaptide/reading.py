@@ -7,9 +7,11 @@ parser goes. None of these may hang a process or end it with anything but an err
 from __future__ import annotations
 
 import codecs
+import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +48,9 @@ def place_of(path: str | Path) -> str:
         return str(path)
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a file, without the byte order mark of UTF-8."""
+@contextmanager
+def _opened(path: str | Path) -> Iterator[int]:
+    """The descriptor of a file that is open for reading; what is no file is refused."""
     try:
         # A pipe without a writer would block the opening itself.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -56,12 +59,25 @@ def read_bytes(path: str | Path) -> bytes:
             for is_kind, why in _KINDS:
                 if is_kind(mode):
                     raise _unreadable(path, why)
-            with open(handle, "rb", closefd=False) as file:
-                data = file.read(MOST_BYTES + 1)
+            yield handle
         finally:
             os.close(handle)
     except (OSError, ValueError) as error:  # a path with a null character is a ValueError
         raise _unreadable(path, _reason(error)) from error
+
+
+def map_bytes(path: str | Path) -> memoryview:
+    """The content of a file that is not read before it is looked at."""
+    with _opened(path) as handle:
+        if not os.fstat(handle).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file, without the byte order mark of UTF-8."""
+    with _opened(path) as handle, open(handle, "rb", closefd=False) as file:
+        data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise _unreadable(path, f"it has more than {MOST_BYTES >> 30} GiB")
     return data.removeprefix(codecs.BOM_UTF8)

@@ -14,7 +14,7 @@ import click
 from neaptide.ask import THIS_MACHINE
 from neaptide.budget import Budget, check_unit
 from neaptide.cli import config
-from neaptide.cli.files import check_file, check_writable, write_result
+from neaptide.cli.files import check_file, check_folder, check_writable, is_model, write_result
 from neaptide.cli.process.console import Console
 from neaptide.errors import UsageError
 from neaptide.options import asked_for, refuse_exclusions
@@ -42,6 +42,8 @@ class Request:
     ladder: bool = False
     memories: Path | None = None
     dim: tuple[str, ...] = ()  # sizes of dims of a model file, as `NAME=SIZE`
+    runtime: str | None = None  # that a planned model file is for
+    memory: str | None = None
 
     @property
     def limits(self) -> Limits:
@@ -89,9 +91,13 @@ class Request:
                 raise UsageError(f"{name} has no meaning with {option}", next_step="leave one of them out")
 
 
+_OF_REQUEST: Final = (
+    *("target", "output", "plan", "picture", "text", "ladder", "memories", "dim", "runtime", "memory"),
+)
 Action: TypeAlias = Callable[[Request], int]
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_FILE_OR_FOLDER: Final = click.Path(path_type=Path)
 _FILE_THAT_IS_THERE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 PLAN: Final = click.Option(
@@ -118,11 +124,22 @@ DIM: Final = click.Option(
     metavar="NAME=SIZE",
     help="Size of a named dim of a model file, such as batch=1; repeatable.",
 )
+RUNTIME: Final = click.Option(
+    ["--target", "runtime"],
+    metavar="NAME",
+    help="What runs the planned model file: tflm (TensorFlow Lite Micro).",
+)
+MEMORY: Final = click.Option(
+    ["--memory"],
+    metavar="SIZE",
+    help="Memory of the device that a model file must fit; of several, NAME=SIZE,NAME=SIZE with the fastest first.",
+)
 
 
-def output(help_text: str) -> click.Option:
-    """`-o`, where a command writes its result."""
-    return click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help=help_text)
+def output(help_text: str, *, or_folder: bool = False) -> click.Option:
+    """`-o`, where a command writes its result: a file, or a folder for files."""
+    kind, name = (_FILE_OR_FOLDER, "PATH") if or_folder else (_FILE, "FILE")
+    return click.Option(["-o", "--output"], type=kind, metavar=name, help=help_text)
 
 
 def make_command(
@@ -194,14 +211,17 @@ def _request(
     if given.get("target"):
         check_file(command, given["target"])
     check_options(command, settings)
+    is_for_device = is_model(given.get("target") or "")
+    for option in ("runtime", "memory"):
+        if given.get(option) is not None and not is_for_device:
+            name = "--target" if option == "runtime" else "--memory"
+            raise UsageError(f"{name} is for model files", next_step="leave it out, or plan a .tflite file")
     for path in (given.get("output"), given.get("picture")):
         if path is not None:
-            check_writable(path)
-    others = {
-        name: given[name]
-        for name in ("target", "output", "plan", "picture", "text", "ladder", "memories", "dim")
-        if given.get(name) is not None
-    }
+            (check_folder if is_for_device and command == "plan" and not path.suffix else check_writable)(
+                path
+            )
+    others = {name: given[name] for name in _OF_REQUEST if given.get(name) is not None}
     return Request(context.obj, settings, **others)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neaptide.budget import Budget
 from neaptide.cli.command import Request, budget_of, device_of, options_of
+from neaptide.cli.files import is_model
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError, how_to_install
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 def profile(request: Request) -> int:
     """Predicts what a step uses."""
+    if is_model(request.target):
+        from neaptide.cli.model_files import profile_model
+
+        return profile_model(request)
     from neaptide.cli.targets import find_target
     from neaptide.report.profile_text import profile_document
 
@@ -59,6 +64,10 @@ def profile(request: Request) -> int:
 
 def plan(request: Request) -> int:
     """Plans a step for a budget."""
+    if is_model(request.target):
+        from neaptide.cli.model_files import plan_model
+
+        return plan_model(request)
     from neaptide.cli.targets import find_target
     from neaptide.plans import Plan
     from neaptide.report.plan_text import plan_document

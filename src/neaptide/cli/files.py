@@ -28,7 +28,7 @@ class FileKind:
 
 
 GRAPH_SUFFIX: Final = ".graph"
-MODEL_SUFFIXES: Final = (".onnx",)
+MODEL_SUFFIXES: Final = (".onnx", ".tflite")
 PLAN: Final = FileKind(
     "a plan file",
     ("explain", "layout"),
@@ -47,15 +47,14 @@ INSTANCE: Final = FileKind(
 )
 MODEL: Final = FileKind(
     "a model file",
-    ("order", "layout"),
-    "neaptide order {file}, or neaptide layout {file}",
+    ("profile", "plan", "order", "layout"),
+    "neaptide plan {file} -o out, or neaptide order {file}",
 )
 _OF_FORMAT: Final[Mapping[str, FileKind]] = {
     "neaptide.plan/": PLAN,
     "neaptide.order/": ORDER,
 }
 _OF_OTHERS: Final[Mapping[str, str]] = {
-    ".tflite": "TensorFlow Lite",
     ".pb": "TensorFlow",
     ".h5": "Keras",
     ".keras": "Keras",
@@ -140,6 +139,16 @@ def check_writable(path: Path) -> None:
             path.is_file() and not os.access(path.resolve().parent, os.W_OK)
         ):
             # A file is written beside itself first, so that a failure leaves it as it was.
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _not_written(path, error.strerror) from error
+
+
+def check_folder(path: Path) -> None:
+    """Make sure, before anything long begins, that results can be written into a folder; it is made if it is not there."""
+    try:
+        path.mkdir(exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _not_written(path, error.strerror) from error

@@ -14,8 +14,10 @@ from neaptide.cli.command import (
     DIM,
     LADDER,
     MEMORIES,
+    MEMORY,
     PICTURE,
     PLAN,
+    RUNTIME,
     TEXT,
     how_much_options,
     make_command,
@@ -81,7 +83,7 @@ cli = click.Group(
             "With --device, says whether the step fits there; a zoo model is then built without weights. "
             "With --dynamic, --picture draws the peak over the range of shapes.",
             settings=("device", "seed", "refresh", "dynamic", "fit"),
-            further=(PICTURE, output("Write the report as JSON.")),
+            further=(PICTURE, DIM, output("Write the report as JSON.")),
         ),
         make_command(
             "plan",
@@ -90,7 +92,16 @@ cli = click.Group(
             "With --dynamic the plan is for all shapes in the ranges, and --picture draws its peak over them. "
             "Ctrl-C stops planning and keeps the best plan so far; a second Ctrl-C ends at once.",
             settings=(*_PLANNING, "atomic"),
-            further=(PICTURE, output("Write the plan; also when the budget is not reached.")),
+            further=(
+                PICTURE,
+                RUNTIME,
+                MEMORY,
+                output(
+                    "Write the plan; also when the budget is not reached. Of a model file, a folder for the model and a "
+                    "header.",
+                    or_folder=True,
+                ),
+            ),
         ),
         make_command(
             "run",

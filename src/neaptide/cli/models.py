@@ -1,10 +1,11 @@
-"""Model files as targets: reading them, the sizes of their dims, and the command that profiles one."""
+"""Model files as targets: reading them, and the sizes of their dims."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from neaptide.cli.command import Request
@@ -12,6 +13,7 @@ from neaptide.errors import NeaptideError, TargetError, UsageError
 
 if TYPE_CHECKING:
     from neaptide.frontends.onnx.model import OnnxModel
+    from neaptide.frontends.tflite.to_graph import TfliteGraph
     from neaptide.ir.graph import Graph
     from neaptide.ir.registry import OpRegistry
     from neaptide.schedule.order.problem import OrderProblem
@@ -37,8 +39,25 @@ class ModelTarget:
         return model_problem(self.graph, self.registry)
 
 
-def model_of(request: Request) -> ModelTarget:
-    """The model file of a command, with the sizes of `--dim`; every dim must have one."""
+def model_of(request: Request) -> ModelTarget | TfliteGraph:
+    """The model file of a command, by its suffix."""
+    if Path(request.target).suffix == ".tflite":
+        return tflite_of(request)
+    return onnx_of(request)
+
+
+def tflite_of(request: Request) -> TfliteGraph:
+    """A model file of TensorFlow Lite, whose sizes are known."""
+    from neaptide.frontends.tflite.reader import read_tflite
+    from neaptide.frontends.tflite.to_graph import tflite_graph
+
+    if request.dim:
+        raise UsageError("a .tflite file has no named dims", next_step="leave out --dim")
+    return tflite_graph(read_tflite(request.target))
+
+
+def onnx_of(request: Request) -> ModelTarget:
+    """A model file of ONNX, with the sizes of `--dim`; every dim must have one."""
     from neaptide.frontends.onnx.reader import read_model
     from neaptide.ops.onnx import registry
 

@@ -1,0 +1,163 @@
+"""A `.tflite` model to a graph: one node for each operator of its first subgraph, in the file's order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from neaptide.frontends.tflite.body_bytes import body_bytes
+from neaptide.frontends.tflite.model import TfliteModel, TfliteOperator
+from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Effects, Node, Ref
+from neaptide.ir.registry import Call, OpSpec
+from neaptide.ir.values import Kind, contiguous_strides
+from neaptide.ops.tflite import ALIGNMENT, VIEWS, tflite_row
+from neaptide.schedule.order.from_graph import order_problem
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.symbolic.size_expr import SizeExpr
+
+_STREAM = "tflite"  # of random numbers
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TfliteGraph:
+    """A model as a graph. Node k is operator k of the first subgraph.
+
+    Attributes:
+        storage_of: by tensor, its storage; None of a tensor that no operator, input or output names.
+        storage_bytes: bytes of storages where they are not what the graph says: none for weights and variables, which
+            lie elsewhere, and sizes rounded up as the interpreter rounds them.
+        workspace: scratch bytes by node, of the reference kernels, and of the subgraphs that it runs.
+    """
+
+    model: TfliteModel
+    graph: Graph
+    storage_of: tuple[int | None, ...]
+    storage_bytes: dict[int, int]
+    workspace: dict[int, int]
+
+    def problem(self) -> OrderProblem:
+        """What there is to order. An input of the model may be overwritten after its last use; outputs stay to the end."""
+        return order_problem(
+            self.graph,
+            workspace=self.workspace,
+            storage_bytes=self.storage_bytes,
+            freed=[storage.id for storage in self.graph.storages if storage.kind is Kind.INPUT],
+        )
+
+
+def tflite_graph(model: TfliteModel) -> TfliteGraph:
+    """The graph of a model. O(size).
+
+    Weights are parameters and variables are buffers, both of the caller. A reshape, squeeze or expansion shows the bytes of its
+    operand; one of a weight or a variable copies, as the interpreter does. An operator that is given a variable overwrites it.
+    """
+    return _Making(model).run()
+
+
+class _Making:
+    def __init__(self, model: TfliteModel) -> None:
+        self.model, self.main = model, model.main
+        self.builder = GraphBuilder(_NOT_IN_NAMES.sub("_", model.name))
+        self.value: list[int | None] = [None] * len(self.main.tensors)
+        self.workspace: dict[int, int] = {}
+
+    def run(self) -> TfliteGraph:
+        main = self.main
+        used = set(main.outputs) | {t for operator in main.operators for t in operator.operands}
+        for tensor in dict.fromkeys((*main.inputs, *sorted(used))):
+            made = main.tensors[tensor]
+            if made.is_constant or made.is_variable or tensor in main.inputs or not made.nbytes:
+                self.owned(tensor)
+        for operator in main.operators:
+            self.node(operator)
+        self.builder.output(*dict.fromkeys(self.number(tensor) for tensor in main.outputs))
+        for tensor in main.outputs:
+            self.mark_output(tensor)
+        graph = self.builder.finish()
+        storage_of = tuple(None if v is None else graph.values[v].storage for v in self.value)
+        return TfliteGraph(self.model, graph, storage_of, _sizes(graph), self.workspace)
+
+    def number(self, tensor: int) -> int:
+        found = self.value[tensor]
+        assert found is not None
+        return found
+
+    def owned(self, tensor: int) -> None:
+        """A weight, a variable, or an input of the model."""
+        if self.value[tensor] is not None:
+            return
+        made = self.main.tensors[tensor]
+        kind = Kind.PARAMETER if made.is_constant else Kind.BUFFER if made.is_variable else Kind.INPUT
+        self.value[tensor] = int(self.builder.input(made.name, made.shape, made.dtype, kind))
+
+    def node(self, operator: TfliteOperator) -> None:
+        row = tflite_row(operator.name) or OpSpec(operator.name, host=True)
+        operands = operator.operands
+        inputs = tuple(self.number(tensor) for tensor in operands)
+        base = self.base(operator)
+        outputs = tuple(self.made(tensor, base) for tensor in operator.outputs)
+        slots = {tensor: Ref(slot) for slot, tensor in enumerate(operands)}
+        op = f"tflite.{operator.name}.{operator.version}"
+        args = tuple(slots.get(tensor) for tensor in operator.inputs)
+        node = Node(
+            -1,
+            op,
+            inputs,
+            outputs,
+            args,
+            effects=Effects(rng=_STREAM if row.rng else None, host=row.host),
+        )
+        variables = [t for t in operands if self.main.tensors[t].is_variable]
+        read = [] if base is not None else [self.storage(self.number(t)) for t in operands]
+        number = self.builder.add_node(node, read, [self.storage(self.number(t)) for t in variables])
+        scratch = row.workspace(Call(self.builder, self.builder.nodes[number])).constant_value()
+        scratch += max((body_bytes(self.model, called) for called in operator.called), default=0)
+        if scratch:
+            self.workspace[number] = scratch
+
+    def base(self, operator: TfliteOperator) -> int | None:
+        """The storage that a view shows; None where the operator makes bytes of its own."""
+        if operator.name not in VIEWS or not operator.inputs or len(operator.outputs) != 1:
+            return None
+        tensors, (made,) = self.main.tensors, operator.outputs
+        given = operator.inputs[0]
+        if given < 0 or tensors[given].is_constant or tensors[given].is_variable:
+            return None
+        is_whole = (
+            tensors[given].nbytes == tensors[made].nbytes and tensors[given].dtype == tensors[made].dtype
+        )
+        return self.storage(self.number(given)) if is_whole and tensors[made].nbytes else None
+
+    def made(self, tensor: int, base: int | None) -> int:
+        """The value of a tensor that an operator makes."""
+        made = self.main.tensors[tensor]
+        shape = tuple(map(SizeExpr.const, made.shape))
+        if base is None:
+            base = self.builder.storage(made.nbytes, kind=Kind.ACTIVATION, name=made.name)
+        number = self.builder.add_value(made.name, made.dtype, shape, contiguous_strides(shape), storage=base)
+        self.value[tensor] = number
+        return number
+
+    def storage(self, value: int) -> int:
+        found = self.builder.values[value].storage
+        assert found is not None
+        return found
+
+    def mark_output(self, tensor: int) -> None:
+        storage = self.builder.storages[self.storage(self.number(tensor))]
+        if storage.kind is Kind.ACTIVATION:
+            self.builder.storages[storage.id] = replace(storage, kind=Kind.OUTPUT)
+
+
+def _sizes(graph: Graph) -> dict[int, int]:
+    """Bytes in the arena: of weights and variables none, of all others whole units."""
+    elsewhere = {Kind.PARAMETER, Kind.BUFFER}
+    return {
+        storage.id: 0
+        if storage.kind in elsewhere
+        else -(-storage.nbytes.constant_value() // ALIGNMENT) * ALIGNMENT
+        for storage in graph.storages
+    }

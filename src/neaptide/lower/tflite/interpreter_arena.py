@@ -1,0 +1,68 @@
+"""The arena that TensorFlow Lite Micro will need for a file, worked out as its own planner does, without running it.
+
+The interpreter gives every tensor without data in the file, and all scratch, a place in one arena. Offsets in the metadata
+`OfflineMemoryAllocation` are taken as they are. All others are placed by size, the largest first, each in the lowest gap that
+is large enough among those that share a scope with it (`greedy_memory_planner.cc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from neaptide.frontends.tflite.body_bytes import aligned, lifetimes
+from neaptide.frontends.tflite.model import is_placed
+from neaptide.frontends.tflite.to_graph import TfliteGraph
+
+ANYWHERE: Final = -1
+"""The offset of a tensor that the interpreter places."""
+_NEVER: Final = (-1, -1)  # scopes of a tensor that nothing names
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A place that is asked for: bytes from the first to the last scope, both included, at an offset or anywhere."""
+
+    nbytes: int
+    first: int
+    last: int
+    offset: int = ANYWHERE
+
+
+def arena_requests(
+    source: TfliteGraph, order: Sequence[int], offsets: Sequence[int] | None = None
+) -> list[Request]:
+    """What the interpreter asks its planner for: tensors by index, then scratch in the order of the operators."""
+    main = source.model.main
+    times = lifetimes(main, order)
+    found = [
+        Request(
+            aligned(tensor.nbytes),
+            *times.get(index, _NEVER),
+            ANYWHERE if offsets is None else offsets[index],
+        )
+        for index, tensor in enumerate(main.tensors)
+        if is_placed(tensor)
+    ]
+    scratch = ((scope, source.workspace.get(op, 0)) for scope, op in enumerate(order, start=1))
+    return found + [Request(nbytes, scope, scope) for scope, nbytes in scratch if nbytes]
+
+
+def greedy_arena(requests: Sequence[Request]) -> int:
+    """The arena in bytes. O(n^2)."""
+    given = [request for request in requests if request.offset != ANYWHERE]
+    free = [request for request in reversed(requests) if request.offset == ANYWHERE]
+    there = sorted(((request.offset, request) for request in given), key=lambda pair: pair[0])
+    for request in sorted(
+        free, key=lambda one: -one.nbytes
+    ):  # stable: of equal ones the last asked for is first
+        low, at = 0, len(there)
+        for index, (offset, other) in enumerate(there):
+            if other.first <= request.last and request.first <= other.last:
+                if offset - low >= request.nbytes:
+                    break
+                low = max(low, offset + other.nbytes)
+        at = next((index for index, (offset, _) in enumerate(there) if offset > low), len(there))
+        there.insert(at, (low, request))
+    return max((offset + request.nbytes for offset, request in there), default=0)
