@@ -155,7 +155,8 @@ class _FreeNetwork(_Network):
     """Each operator takes maps at random among the last ones."""
 
     def body(self, one: _Map) -> None:
-        for _ in range(int(self.draw.integers(10, 28))):
+        self.step(one, [one])
+        for _ in range(int(self.draw.integers(9, 27))):
             recent = self.maps[-8:]
             self.step(recent[int(self.draw.integers(len(recent)))], recent)
 

@@ -14,7 +14,7 @@ from neaptide.ops.tflite import ALIGNMENT
 
 def lifetimes(graph: Subgraph, order: Sequence[int]) -> dict[int, tuple[int, int]]:
     """By tensor that has a place, its first and last scope, both included. Tensors that nothing names are not there."""
-    found = {tensor: (0, 0) for tensor in placed(graph, (*graph.inputs, *graph.outputs))}
+    found = dict.fromkeys(placed(graph, (*graph.inputs, *graph.outputs)), (0, 0))
     for scope, index in enumerate(order, start=1):
         operator = graph.operators[index]
         for tensor in placed(graph, operator.outputs):

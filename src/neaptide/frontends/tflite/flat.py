@@ -19,7 +19,7 @@ _TABLE: Final = 4  # elements that a table counts for
 _CHARACTERS: Final = 64  # of a string that count for one
 
 
-class BrokenFlatBuffer(ValueError):
+class FlatBufferError(ValueError):
     """Bytes that are no FlatBuffer of the schema. Whoever reads them knows their file."""
 
 
@@ -47,14 +47,14 @@ class Flat:
         """Where the unsigned offset at a position points to."""
         target = position + self.number(position, "I")
         if target == position:
-            raise BrokenFlatBuffer(f"the offset at byte {position} is 0")
+            raise FlatBufferError(f"the offset at byte {position} is 0")
         self.inside(target, 4)
         return target
 
     def inside(self, position: int, count: int) -> None:
         """Makes sure that bytes are inside of the file."""
         if position < 0 or position + count > len(self.data):
-            raise BrokenFlatBuffer(
+            raise FlatBufferError(
                 f"bytes {position} to {position + count} are used, and the file has {len(self.data)}"
             )
 
@@ -62,7 +62,7 @@ class Flat:
         """Counts what is read."""
         self.left -= count
         if self.left < 0:
-            raise BrokenFlatBuffer(f"its tables and vectors have more than {_MOST_ITEMS} elements")
+            raise FlatBufferError(f"its tables and vectors have more than {_MOST_ITEMS} elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Table:
         vtable = position - flat.number(position, "i")
         nbytes = flat.number(vtable, "H")
         if nbytes < 4 or nbytes % 2:
-            raise BrokenFlatBuffer(f"the vtable at byte {vtable} has a length of {nbytes}")
+            raise FlatBufferError(f"the vtable at byte {vtable} has a length of {nbytes}")
         flat.inside(vtable, nbytes)
         own, *offsets = struct.unpack_from(f"<{nbytes // 2 - 1}H", flat.data, vtable + 2)
         flat.inside(position, own)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from neaptide.errors import UnreadableFile, UnsupportedModel
-from neaptide.frontends.tflite.flat import BrokenFlatBuffer, Flat, Table
+from neaptide.frontends.tflite.flat import Flat, FlatBufferError, Table
 from neaptide.frontends.tflite.model import OFFSETS, Subgraph, TfliteModel, TfliteOperator, TfliteTensor
 from neaptide.frontends.tflite.operators import CALLED, CUSTOM, DTYPES, OPERATORS
 from neaptide.ir.values import DTYPE_BYTES
@@ -19,8 +19,8 @@ _MOST_BYTES: Final = 1 << 40  # of one tensor: far above what any device has
 _MOST_OPERATORS: Final = 20_000  # some seconds
 _DEEPEST: Final = 100  # subgraphs that run each other
 _WITH_BODIES: Final = frozenset(
-    "STABLEHLO_WHILE STABLEHLO_CASE STABLEHLO_REDUCE STABLEHLO_COMPOSITE STABLEHLO_SORT STABLEHLO_SCATTER "
-    "STABLEHLO_REDUCE_WINDOW".split()
+    f"STABLEHLO_{name}"
+    for name in ("WHILE", "CASE", "REDUCE", "COMPOSITE", "SORT", "SCATTER", "REDUCE_WINDOW")
 )
 """Operators that run subgraphs which their second kind of options names."""
 
@@ -51,7 +51,7 @@ def decode_tflite(data: bytes | memoryview, *, name: str = "") -> TfliteModel:
         )
     try:
         return _Reading(Flat(data), name).run()
-    except BrokenFlatBuffer as error:
+    except FlatBufferError as error:
         raise UnreadableFile(
             f"{name or 'the data'} is a damaged TensorFlow Lite file",
             why=str(error),
@@ -71,7 +71,7 @@ class _Reading:
 
     def run(self) -> TfliteModel:
         if not self.graphs:
-            raise BrokenFlatBuffer("it has no subgraph")
+            raise FlatBufferError("it has no subgraph")
         count = sum(table.vector(3, 4)[1] for table in self.graphs)
         if count > _MOST_OPERATORS:
             raise self.refused(
@@ -113,9 +113,7 @@ class _Reading:
             )
         buffer, nbytes = table.scalar(2, "I"), math.prod(shape) * DTYPE_BYTES[dtype]
         if buffer >= max(len(self.has_data), 1):
-            raise BrokenFlatBuffer(
-                f"tensor {index} is in buffer {buffer}, and there are {len(self.has_data)}"
-            )
+            raise FlatBufferError(f"tensor {index} is in buffer {buffer}, and there are {len(self.has_data)}")
         if nbytes > _MOST_BYTES:
             raise self.refused(
                 f"has a tensor of {nbytes} bytes: tensor {index} ({name}), {list(shape)} of {dtype}",
@@ -129,7 +127,7 @@ class _Reading:
     def operator(self, table: Table, index: int) -> TfliteOperator:
         code = table.scalar(0, "I")
         if code >= len(self.codes):
-            raise BrokenFlatBuffer(f"operator {index} has the code {code}, and there are {len(self.codes)}")
+            raise FlatBufferError(f"operator {index} has the code {code}, and there are {len(self.codes)}")
         name, version = self.codes[code]
         if name in _WITH_BODIES:
             raise self.refused(
@@ -146,20 +144,20 @@ class _Reading:
         for table in self.metadata:
             number = table.scalar(1, "I")
             if number >= len(self.buffers):
-                raise BrokenFlatBuffer(
+                raise FlatBufferError(
                     f"metadata {table.text(0)!r} are in buffer {number}, and there are {len(self.buffers)}"
                 )
             if table.text(0) == OFFSETS:
                 first, nbytes = self.buffers[number].vector(0, 1)
                 said = self.flat.number(first + 8, "i") if nbytes >= 12 else -1
                 if said != count or nbytes < 12 + 4 * count:
-                    raise BrokenFlatBuffer(
+                    raise FlatBufferError(
                         f"its metadata {OFFSETS} have {max(nbytes // 4 - 3, 0)} offsets, and say that they have {said}; "
                         f"there are {count} tensors"
                     )
                 found = tuple(self.flat.number(first + 12 + 4 * index, "i") for index in range(count))
                 if wrong := next((offset for offset in found if not -1 <= offset < _MOST_BYTES), None):
-                    raise BrokenFlatBuffer(f"its metadata {OFFSETS} place a tensor at {wrong}")
+                    raise FlatBufferError(f"its metadata {OFFSETS} place a tensor at {wrong}")
         return found
 
     def check_calls(self, model: TfliteModel) -> None:
@@ -171,7 +169,7 @@ class _Reading:
         depth, layer = 0, {0}
         while layer:
             if any(not 0 <= index < len(calls) for index in layer):
-                raise BrokenFlatBuffer(f"an operator runs subgraph {max(layer)}, and there are {len(calls)}")
+                raise FlatBufferError(f"an operator runs subgraph {max(layer)}, and there are {len(calls)}")
             if depth > _DEEPEST:
                 raise self.refused(
                     f"has subgraphs that run each other more than {_DEEPEST} deep",
@@ -209,7 +207,7 @@ def _check_subgraph(graph: Subgraph, index: int) -> None:
     def check(tensors: Iterable[int], what: str, lowest: int = 0) -> None:
         for tensor in tensors:
             if not lowest <= tensor < count:
-                raise BrokenFlatBuffer(
+                raise FlatBufferError(
                     f"{what} of subgraph {index} names tensor {tensor}, and there are {count}"
                 )
 
@@ -223,13 +221,13 @@ def _check_subgraph(graph: Subgraph, index: int) -> None:
         check(operator.outputs, what)
         missing = next((tensor for tensor in operator.operands if tensor not in there), None)
         if missing is not None and graph.tensors[missing].nbytes:
-            raise BrokenFlatBuffer(
+            raise FlatBufferError(
                 f"{what} of subgraph {index} reads tensor {missing} before anything makes it"
             )
         made = next((tensor for tensor in operator.outputs if tensor in there), None)
         if made is not None:
-            raise BrokenFlatBuffer(f"{what} of subgraph {index} makes tensor {made}, which is there already")
+            raise FlatBufferError(f"{what} of subgraph {index} makes tensor {made}, which is there already")
         there.update(operator.outputs)
     missing = next((tensor for tensor in graph.outputs if tensor not in there), None)
     if missing is not None:
-        raise BrokenFlatBuffer(f"output tensor {missing} of subgraph {index} is made by nothing")
+        raise FlatBufferError(f"output tensor {missing} of subgraph {index} is made by nothing")

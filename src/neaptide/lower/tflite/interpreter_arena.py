@@ -7,8 +7,10 @@ is large enough among those that share a scope with it (`greedy_memory_planner.c
 
 from __future__ import annotations
 
+from bisect import insort_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from neaptide.frontends.tflite.body_bytes import aligned, lifetimes
@@ -53,16 +55,14 @@ def greedy_arena(requests: Sequence[Request]) -> int:
     """The arena in bytes. O(n^2)."""
     given = [request for request in requests if request.offset != ANYWHERE]
     free = [request for request in reversed(requests) if request.offset == ANYWHERE]
-    there = sorted(((request.offset, request) for request in given), key=lambda pair: pair[0])
-    for request in sorted(
-        free, key=lambda one: -one.nbytes
-    ):  # stable: of equal ones the last asked for is first
-        low, at = 0, len(there)
-        for index, (offset, other) in enumerate(there):
+    there = sorted(((request.offset, request) for request in given), key=itemgetter(0))
+    # The sort is stable: of requests of one size, the last is placed first.
+    for request in sorted(free, key=lambda one: -one.nbytes):
+        low = 0
+        for offset, other in there:
             if other.first <= request.last and request.first <= other.last:
                 if offset - low >= request.nbytes:
                     break
                 low = max(low, offset + other.nbytes)
-        at = next((index for index, (offset, _) in enumerate(there) if offset > low), len(there))
-        there.insert(at, (low, request))
+        insort_right(there, (low, request), key=itemgetter(0))
     return max((offset + request.nbytes for offset, request in there), default=0)

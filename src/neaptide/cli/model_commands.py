@@ -28,7 +28,7 @@ def profile_model(request: Request) -> int:
     graph, problem = model.graph, model.problem()
     profile = evaluate_order(problem, range(problem.op_count))
     at = profile.peak_position
-    sizes = {kind: 0 for kind in Kind}
+    sizes = dict.fromkeys(Kind, 0)
     for storage in graph.storages:
         sizes[storage.kind] += storage.nbytes.constant_value() if storage.nbytes.is_constant else 0
     content = {
