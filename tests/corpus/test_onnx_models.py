@@ -45,7 +45,7 @@ def test_peaks_of_irregular_networks_are_those_known(name):
         evaluate_order(problem, order).peak_bytes for order in (range(problem.op_count), found.value.order)
     ]
     assert peaks == [size * KIB for size in PEAKS_KIB[name]]
-    assert found.lower_bound == peaks[1]
+    assert found.value.order_lower_bound_bytes == peaks[1]
 
 
 def test_a_model_is_written_once_and_another_name_is_an_error(tmp_path):

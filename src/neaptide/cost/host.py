@@ -19,6 +19,7 @@ _CLEAR_REFS: Final = Path("/proc/self/clear_refs")
 # Documented in proc(5): writing 5 resets the peak resident set size to the current one.
 _RESET_PEAK: Final = "5"
 _CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+_VECTOR_SETS: Final = ("sse4", "avx", "fma", "f16c", "amx", "asimd", "sve", "i8mm", "bf16")
 _USUAL_CACHE_BYTES: Final = 8 * 2**20
 # Version 2 and version 1 of control groups; containers are given their limit here.
 _CGROUP_LIMITS: Final = (
@@ -31,6 +32,13 @@ _CGROUP_LIMITS: Final = (
 def cpu_model() -> str:
     """Name of the processor, as specific as the system tells."""
     return _stated(_CPU_INFO, "model name") or platform.processor() or platform.machine() or "unknown"
+
+
+@cache
+def vector_extensions() -> str:
+    """Instruction sets by which libraries choose their kernels, as the system names them; empty where it does not tell."""
+    flags = (_stated(_CPU_INFO, "flags") or _stated(_CPU_INFO, "Features")).split()
+    return " ".join(sorted(flag for flag in flags if flag.startswith(_VECTOR_SETS)))
 
 
 def usable_cores() -> int:

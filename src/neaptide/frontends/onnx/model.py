@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,6 +105,15 @@ class OnnxModel:
     kept: Mapping[str, Kept]
     dims: Mapping[str, str]
     path: Path | None = None
+
+    def small_numbers(self, most: int) -> dict[int, Array]:
+        """Numbers of the weights that have at most so many elements, by value of the graph: shapes, axes, limits, scales."""
+        found = {}
+        for value in self.graph.inputs:
+            weight = self.weights.get(self.graph.values[value].name)
+            if weight is not None and prod(weight.shape) <= most:
+                found[value] = weight.array()
+        return found
 
     def file_name(self, value: int) -> str:
         """The name of a value in the file; its own name where the file has none."""
