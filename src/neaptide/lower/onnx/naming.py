@@ -44,7 +44,7 @@ def value_names(
     for value, name in zip(graph.outputs, outputs, strict=True):
         if found.setdefault(value, name) != name:
             copies.append((value, name))
-    for value in graph.values:
-        if value.id not in found:
-            found[value.id] = names.unique(known.get(value.name, value.name))
+    for made in graph.values:
+        if made.id not in found:
+            found[made.id] = names.unique(known.get(made.name, made.name))
     return found, copies, names
