@@ -1,0 +1,1 @@
+"""Gradients of ONNX models, as ONNX models."""
