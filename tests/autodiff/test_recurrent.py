@@ -7,9 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 import torch
-from gradient_play import run
 from onnx import helper
 
+from gradient_play import run
 from neaptide.autodiff.errors import GradientError
 from neaptide.autodiff.gradient import grad
 
@@ -18,9 +18,21 @@ LENGTH, SAMPLES, FEATURES, HIDDEN = 4, 2, 3, 5
 
 def _model(**attributes) -> onnx.ModelProto:
     """The sum of all results of a bidirectional LSTM."""
-    shapes = {"x": (LENGTH, SAMPLES, FEATURES), "w": (2, 4 * HIDDEN, FEATURES), "r": (2, 4 * HIDDEN, HIDDEN), "b": (2, 8 * HIDDEN)}
+    shapes = {
+        "x": (LENGTH, SAMPLES, FEATURES),
+        "w": (2, 4 * HIDDEN, FEATURES),
+        "r": (2, 4 * HIDDEN, HIDDEN),
+        "b": (2, 8 * HIDDEN),
+    }
     nodes = [
-        helper.make_node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], hidden_size=HIDDEN, direction="bidirectional", **attributes),
+        helper.make_node(
+            "LSTM",
+            ["x", "w", "r", "b"],
+            ["y", "h", "c"],
+            hidden_size=HIDDEN,
+            direction="bidirectional",
+            **attributes,
+        ),
         *(helper.make_node("ReduceSum", [v], [f"{v}_sum"], keepdims=0) for v in "yhc"),
         helper.make_node("Sum", ["y_sum", "h_sum", "c_sum"], ["loss"]),
     ]
@@ -39,7 +51,10 @@ def _to_torch(rows: torch.Tensor) -> torch.Tensor:
 def test_gradients_of_an_lstm_are_those_of_torch() -> None:
     model = _model()
     random = np.random.default_rng(0)
-    feeds = {v.name: random.normal(size=[d.dim_value for d in v.type.tensor_type.shape.dim]).astype(np.float32) for v in model.graph.input}
+    feeds = {
+        v.name: random.normal(size=[d.dim_value for d in v.type.tensor_type.shape.dim]).astype(np.float32)
+        for v in model.graph.input
+    }
     given = run(ir.to_proto(grad(ir.from_proto(model), "loss", list(feeds))), feeds)
     leaves = {k: torch.tensor(v, requires_grad=True) for k, v in feeds.items()}
     weights = []

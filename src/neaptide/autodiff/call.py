@@ -83,7 +83,8 @@ class Call:
             return None
         if value.const_value is None or value.is_graph_input():
             raise self.refusal(f"its input {value.name!r} must be a constant", "fold the model's constants")
-        return value.const_value.numpy()
+        array: npt.NDArray[Any] = value.const_value.numpy()
+        return array
 
     def ints(self, index: int) -> list[int] | None:
         """The numbers of a constant input of integers, or None where it is absent."""

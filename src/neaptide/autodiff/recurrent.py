@@ -26,7 +26,9 @@ class _Step:
         gates = x.apply("Gemm", self.inputs, self.bias, transB=1)
         gates = h.apply("Gemm", self.recurrent, gates, transB=1)
         i, o, f, c = (
-            gates.slice([k * self.hidden], [(k + 1) * self.hidden], [1], [1]).apply("Tanh" if k == 3 else "Sigmoid")
+            gates.slice([k * self.hidden], [(k + 1) * self.hidden], [1], [1]).apply(
+                "Tanh" if k == 3 else "Sigmoid"
+            )
             for k in range(4)
         )
         cell = f * cell + i * c

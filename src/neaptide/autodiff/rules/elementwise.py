@@ -90,7 +90,7 @@ def _mish(c: Call) -> Tensor:
 
 
 def _swish(c: Call) -> Tensor:
-    alpha = c.attribute("alpha", 1.0)
+    alpha: float = c.attribute("alpha", 1.0)
     s = (c.a * alpha).apply("Sigmoid")
     return c.g * (s + c.y * (1 - s) * alpha)
 
