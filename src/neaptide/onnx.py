@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from neaptide.analysis.folded import folded_values
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, TargetError, UsageError
 from neaptide.frontends.onnx.reader import read_model
@@ -100,7 +101,7 @@ class OnnxPlan:
                 }
                 for step in found.steps
             ],
-            "operators": len(found.graph.nodes),
+            "operators": _operators(found.graph),
             "unknown_operators": unknown_operators(found.graph),
             "note": self.note,
         }  # fmt: skip
@@ -139,9 +140,7 @@ def plan(
     source = read_model(model, dims)
     if source.graph.dims:
         free = ", ".join(source.dims[dim.name] for dim in source.graph.dims)
-        raise TargetError(
-            "the model has dims without a size", why=free, next_step="give each a size in dims"
-        )
+        raise TargetError("the model has dims without a size", why=free, next_step="give each a size in dims")
     names = (passes,) if isinstance(passes, str) else tuple(passes)
     budget = Budget(peak=peak)
     counted, note = _counted(source, target)
@@ -162,6 +161,12 @@ def plan(
             next_step="allow more, or name passes of docs/reference/passes.md",
         )
     return made
+
+
+def _operators(graph: Graph) -> int:
+    """How many nodes there are that do not make weights."""
+    weights = folded_values(graph)
+    return sum(not weights.issuperset(node.outputs) for node in graph.nodes)
 
 
 def unknown_operators(graph: Graph) -> dict[str, int]:

@@ -15,6 +15,7 @@ from neaptide.cli.command import (
     LADDER,
     MEMORIES,
     MEMORY,
+    PASSES,
     PICTURE,
     PLAN,
     RUNTIME,
@@ -96,6 +97,8 @@ cli = click.Group(
                 PICTURE,
                 RUNTIME,
                 MEMORY,
+                PASSES,
+                DIM,
                 output(
                     "Write the plan; also when the budget is not reached. Of a model file, a folder for the model and a "
                     "header.",

@@ -15,7 +15,7 @@ from neaptide.frontends.onnx.model import Array, OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, Node
 from neaptide.lower.onnx.folding import FoldedWeights
-from neaptide.lower.onnx.naming import value_names
+from neaptide.lower.onnx.naming import Names, value_names
 from neaptide.lower.onnx.protos import NodeWriter, operand_slots, result_slots
 from neaptide.version import VERSION
 
@@ -77,7 +77,8 @@ class _Writing:
         outputs = [model.file_name(value) for value in model.graph.outputs]
         if len(graph.outputs) != len(outputs):
             raise LoweringError("the graph has other outputs than the model")
-        self.name_of, self.copies, self.names = value_names(graph, model.names, outputs)
+        self.name_of, self.copies = value_names(graph, model.names, outputs)
+        self.node_names = Names()
         self.nodes = NodeWriter(model.opsets, model.kept)
         self.folded = folded_values(graph)
 
@@ -124,7 +125,8 @@ class _Writing:
         for value, name in self.copies:
             from onnx import helper
 
-            made = helper.make_node("Identity", [self.name_of[value]], [name], name=f"copy_of_{name}")
+            label = self.node_names.unique(f"copy_of_{name}")
+            made = helper.make_node("Identity", [self.name_of[value]], [name], name=label)
             yield _Emitted(made, is_weight=False)
 
     def node(self, node: Node) -> _Emitted:
@@ -135,7 +137,7 @@ class _Writing:
             ["" if slot is None else names[slot] for slot in operand_slots(node)],
             ["" if slot is None else made[slot] for slot in result_slots(node)],
             dtype=self.graph.values[node.outputs[0]].dtype,
-            name=node.source.module,
+            name=self.node_names.unique(node.source.module) if node.source.module else "",
         )
         return _Emitted(proto, is_weight=self.folded.issuperset(node.outputs))
 
