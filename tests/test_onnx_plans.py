@@ -159,3 +159,52 @@ def test_a_model_is_profiled_ordered_and_laid_out(path, capsys):
         code, shown, _ = told(capsys, command, path, "--json")
         assert code == exit_codes.DONE
         assert json.loads(shown)[key] == FILE_PEAK
+
+
+def trained():
+    """The sum of squares of x w + b, whose gradients are known in closed form."""
+    return model(
+        ["p = MatMul(x, w)", "s = Add(p, b)", "q = Mul(s, s)", node("loss = ReduceSum(q)", keepdims=0)],
+        [tensor("x", 1, 3)],
+        [tensor("loss")],
+        [weight("w", 3, 2), weight("b", 2, seed=1)],
+        opset=18,
+    )
+
+
+def test_gradients_are_outputs_and_their_model_is_planned_in_turn(tmp_path, capsys):
+    path, out = tmp_path / "loss.onnx", tmp_path / "grad.onnx"
+    onnx.save(trained(), path)
+    code, shown, _ = told(capsys, "grad", path, "--loss", "loss", "--wrt", "w, b", "-o", out, "--json")
+    assert code == exit_codes.DONE
+    assert json.loads(shown)["outputs"] == ["w_grad", "b_grad"]
+    w, b = (onnx.numpy_helper.to_array(one) for one in trained().graph.initializer)
+    x = np.array([[1.0, 2.0, 3.0]], dtype=np.float32)
+    # In another order, the parameters are still inputs with a default.
+    planned = neaptide.onnx.plan(out, passes="none").to_model()
+    for file in (onnx.load(out), planned):
+        session = onnxruntime.InferenceSession(file.SerializeToString())
+        loss, w_grad, b_grad = session.run(None, {"x": x})
+        made = x @ w + b
+        assert np.allclose(loss, (made**2).sum(), rtol=1e-5)
+        assert np.allclose(w_grad, 2 * x.T @ made, rtol=1e-5)
+        assert np.allclose(b_grad, 2 * made[0], rtol=1e-5)
+        (other,) = session.run(["loss"], {"x": x, "b": b + 1})
+        assert np.allclose(other, ((made + 1) ** 2).sum(), rtol=1e-5), "a parameter is replaced"
+
+
+@together(
+    ("arguments", "words"),
+    [
+        (("--wrt", "w"), "a gradient is of one value"),
+        (("--loss", "loss", "--wrt", "w"), "no file is named"),
+        (("--loss", "loss", "--wrt", "nobody", "-o", "out.onnx"), "nobody"),
+        (("--loss", "p", "--wrt", "w", "-o", "out.onnx"), "is no loss"),
+    ],
+)
+def test_a_gradient_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, arguments, words, capsys):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(trained(), "loss.onnx")
+    code, _, complaint = told(capsys, "grad", "loss.onnx", *arguments)
+    assert code == exit_codes.USAGE
+    assert words in complaint

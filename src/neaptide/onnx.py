@@ -12,7 +12,7 @@ Models are paths or `onnx.ModelProto`; torch is not needed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from neaptide.analysis.folded import folded_values
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, TargetError, UsageError
+from neaptide.frontends.onnx.file import load_model
+from neaptide.frontends.onnx.prepare import prepare
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.onnx.session import session_options
 from neaptide.lower.onnx.writer import save_model, write_model
@@ -135,7 +137,7 @@ def plan(
     Raises:
         InfeasibleBudget: no plan was found within `peak`; its `plan` is the best that was.
         TargetError: it is no sound model, or a dim has no size.
-        CaptureError: the model holds what cannot be planned.
+        UnsupportedModel: the model holds what cannot be planned.
     """
     source = read_model(model, dims)
     if source.graph.dims:
@@ -167,6 +169,46 @@ def _operators(graph: Graph) -> int:
     """How many nodes there are that do not make weights."""
     weights = folded_values(graph)
     return sum(not weights.issuperset(node.outputs) for node in graph.nodes)
+
+
+def grad(
+    model: ModelProto | str | Path, *, loss: str, wrt: Sequence[str], sgd: float | None = None
+) -> ModelProto:
+    """A model that also computes gradients, in nodes of the standard domain: any runtime of the model runs it.
+
+    Args:
+        model: it is left as it is.
+        loss: name of a value with one element.
+        wrt: names of initializers, inputs or values. Each gives an output `NAME_grad` in the shape of the value.
+        sgd: a learning rate. The outputs are then `NAME_new`, the updated values, and no gradients.
+
+    Raises:
+        UsageError: a name that the model does not have, or a loss with several elements.
+        GradientError: an operator on the path has no rule, or a shape that a rule needs is not known.
+    """
+    source = load(model)
+    import onnx_ir
+
+    from neaptide.autodiff.gradient import grad as extended
+
+    made: ModelProto = onnx_ir.to_proto(extended(onnx_ir.from_proto(source), loss, tuple(wrt), sgd))
+    return made
+
+
+def load(model: ModelProto | str | Path) -> ModelProto:
+    """The model of a path, with the bytes of its weights; a model in memory is handed back."""
+    found, path = load_model(model)
+    if path is not None:
+        from onnx import external_data_helper
+
+        prepare(found, path, {})  # finds what is missing, or lies outside the folder
+        external_data_helper.load_external_data_for_model(found, str(path.absolute().parent))
+    return found
+
+
+def save(model: ModelProto, path: str | Path) -> None:
+    """Write a model. Raises `UsageError` where that fails."""
+    save_model(model, Path(path))
 
 
 def unknown_operators(graph: Graph) -> dict[str, int]:

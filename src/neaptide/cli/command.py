@@ -45,6 +45,9 @@ class Request:
     runtime: str | None = None  # that a planned model file is for
     memory: str | None = None
     passes: str | None = None
+    loss: str | None = None
+    wrt: str | None = None
+    sgd: float | None = None
 
     @property
     def limits(self) -> Limits:
@@ -93,19 +96,8 @@ class Request:
 
 
 _OF_REQUEST: Final = (
-    *(
-        "target",
-        "output",
-        "plan",
-        "picture",
-        "text",
-        "ladder",
-        "memories",
-        "dim",
-        "runtime",
-        "memory",
-        "passes",
-    ),
+    *("target", "output", "plan", "picture", "text", "ladder", "memories"),
+    *("dim", "runtime", "memory", "passes", "loss", "wrt", "sgd"),
 )
 _OF_MODELS: Final = {"runtime": "--target", "memory": "--memory", "passes": "--passes", "dim": "--dim"}
 Action: TypeAlias = Callable[[Request], int]
@@ -152,6 +144,19 @@ MEMORY: Final = click.Option(
     ["--memory"],
     metavar="SIZE",
     help="Memory of the device that a model file must fit; of several, NAME=SIZE,NAME=SIZE with the fastest first.",
+)
+
+GRADIENT: Final = (
+    click.Option(["--loss"], metavar="NAME", help="The value to differentiate, with one element."),
+    click.Option(
+        ["--wrt"], metavar="NAMES", help="Initializers, inputs or values, with commas between them."
+    ),
+    click.Option(
+        ["--sgd"],
+        type=float,
+        metavar="RATE",
+        help="Write updated values NAME_new instead of gradients NAME_grad.",
+    ),
 )
 
 

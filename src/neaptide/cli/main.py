@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, layout, machine, ordering, recompute
+from neaptide.cli import commands, gradient, layout, machine, ordering, recompute
 from neaptide.cli.command import (
     DIM,
+    GRADIENT,
     LADDER,
     MEMORIES,
     MEMORY,
@@ -105,6 +106,14 @@ cli = click.Group(
                     or_folder=True,
                 ),
             ),
+        ),
+        make_command(
+            "grad",
+            gradient.grad,
+            "Extend a model of ONNX by the nodes that compute its gradients.\n\n"
+            "MODEL is a .onnx file; the result runs in any runtime of ONNX.",
+            target="MODEL",
+            further=(*GRADIENT, output("Write the extended model.")),
         ),
         make_command(
             "run",

@@ -14,6 +14,7 @@ from neaptide.frontends.onnx.file import parser_words, require_onnx
 from neaptide.frontends.onnx.model import Array, OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, Node
+from neaptide.ir.values import Kind
 from neaptide.lower.onnx.folding import FoldedWeights
 from neaptide.lower.onnx.naming import Names, value_names
 from neaptide.lower.onnx.protos import NodeWriter, operand_slots, result_slots
@@ -40,7 +41,7 @@ def write_model(
 
     Raises:
         LoweringError: the result is no valid model, or an operation has no operator at the model's opset.
-        CaptureError: a weight cannot be worked out.
+        UnsupportedModel: a weight cannot be worked out.
     """
     require_onnx()
     return _Writing(model, model.graph if graph is None else graph).run(order)
@@ -110,7 +111,11 @@ class _Writing:
         return made
 
     def is_input(self, value: int) -> bool:
-        return self.graph.values[value].name not in self.model.weights
+        """Whether the caller hands it over, or may do so in place of the file's own numbers."""
+        found = self.graph.values[value]
+        assert found.storage is not None
+        kind = self.graph.storages[found.storage].kind
+        return kind is Kind.BUFFER or found.name not in self.model.weights
 
     def emit(self, order: Sequence[int]) -> Iterator[_Emitted]:
         """All nodes in an order, those that make weights among them."""
@@ -143,12 +148,17 @@ class _Writing:
 
     def initializers(self, emitted: Sequence[_Emitted]) -> list[TensorProto]:
         """Weights that nodes or outputs use, in the order of their first use."""
+        known = self.model.weights
         given: Mapping[str, Array] = _Arrays(
-            {self.name_of[v]: self.graph.values[v].name for v in self.graph.inputs if not self.is_input(v)},
+            {
+                self.name_of[v]: name
+                for v in self.graph.inputs
+                if (name := self.graph.values[v].name) in known
+            },
             self.model,
         )
         weights = FoldedWeights(given, [e.proto for e in emitted if e.is_weight], self.model.opsets)
-        known = {self.name_of[value] for value in self.folded}
+        names = {*given, *(self.name_of[value] for value in self.folded)}
         used: dict[str, None] = {}
         for one in emitted:
             if not one.is_weight:
@@ -156,7 +166,7 @@ class _Writing:
         used.update((self.name_of[value], None) for value in self.graph.outputs)
         from onnx import numpy_helper
 
-        return [numpy_helper.from_array(weights.array(name), name) for name in used if name in known]
+        return [numpy_helper.from_array(weights.array(name), name) for name in used if name in names]
 
     def described(self, value: int, name: str) -> ValueInfoProto:
         """Name and type of a value."""
