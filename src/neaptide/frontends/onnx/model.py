@@ -107,14 +107,9 @@ class OnnxModel:
     dims: Mapping[str, str]
     path: Path | None = None
 
-    def small_numbers(self, most: int) -> dict[int, Array]:
-        """Numbers of the weights that have at most so many elements, by value of the graph: shapes, axes, limits, scales."""
-        found = {}
-        for value in self.graph.inputs:
-            weight = self.weights.get(self.graph.values[value].name)
-            if weight is not None and prod(weight.shape) <= most:
-                found[value] = weight.array()
-        return found
+    def small_numbers(self, most: int) -> dict[str, Array]:
+        """Numbers of the weights that have at most so many elements, by name: shapes, axes, limits, scales."""
+        return {name: weight.array() for name, weight in self.weights.items() if prod(weight.shape) <= most}
 
     def file_name(self, value: int) -> str:
         """The name of a value in the file; its own name where the file has none."""
