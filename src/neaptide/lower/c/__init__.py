@@ -1,0 +1,1 @@
+"""A planned ONNX graph as one C file with one static arena."""
