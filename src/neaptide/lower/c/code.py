@@ -28,6 +28,7 @@ _NEEDS: Final = {
 }
 _MOST_INT: Final = 1 << 31
 _PER_LINE: Final = 24
+_SPECIAL: Final = {"nan": "NAN", "inf": "INFINITY", "-inf": "-INFINITY"}
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -40,6 +41,7 @@ class Code:
         self.lines: list[str] = []
         self.indent = 1
         self._constants: dict[str, tuple[NDArray[np.generic], bool]] = {}
+        self._names: dict[tuple[str, bytes], str] = {}
         self._tables: dict[tuple[str, tuple[float, ...]], str] = {}
 
     def line(self, text: str) -> None:
@@ -58,7 +60,9 @@ class Code:
         """The name of a constant array with these 32-bit integers."""
         row = tuple(int(number) for number in numbers)
         if any(not -_MOST_INT <= number < _MOST_INT for number in row):
-            raise LoweringError("a tensor has 2^31 elements or more", next_step="the C target takes smaller ones")
+            raise LoweringError(
+                "a tensor has 2^31 elements or more", next_step="the C target takes smaller ones"
+            )
         return self._table("int32_t", row, str)
 
     def floats(self, numbers: Iterable[float]) -> str:
@@ -75,22 +79,34 @@ class Code:
         return self._tables[key]
 
     def constant(self, name: str, array: NDArray[np.generic], *, is_variable: bool = False) -> View:
-        """A static array; constant, unless the program updates it. It is in the file if some line names it."""
+        """A static array; constant, unless the program updates it.
+
+        It is in the file if some line names it, and constant arrays of equal bytes are one.
+        """
         dtype = str(array.dtype)
         if dtype not in C_TYPES:
-            raise LoweringError(f"weight {name} has the element type {dtype}, which the C target does not take")
-        self._constants[name] = array, is_variable
+            raise LoweringError(
+                f"weight {name} has the element type {dtype}, which the C target does not take"
+            )
+        if not is_variable:
+            name = self._names.setdefault((dtype, array.tobytes()), name)
+        self._constants.setdefault(name, (array, is_variable))
         return View.dense(Place(name, is_bytes=False), dtype, array.shape)
 
-    def used_constants(self) -> Iterator[tuple[str, str, int]]:
-        """Name, definition and bytes of the arrays that lines name."""
+    def used_constants(self) -> Iterator[tuple[str, NDArray[np.generic], bool]]:
+        """Name and numbers of the arrays that lines name, and whether the program updates them."""
         named = {word for line in self.lines for word in _WORD.findall(line)}
         for name, (array, is_variable) in self._constants.items():
             if name in named:
-                dtype = str(array.dtype)
-                head = f"static {'' if is_variable else 'const '}{C_TYPES[dtype]} {name}[{max(array.size, 1)}]"
-                numbers = "\n".join(_rows(array, dtype))
-                yield name, f"{head} = {{\n{numbers}}};", array.nbytes
+                yield name, array, is_variable
+
+    def definitions(self) -> Iterator[str]:
+        """The text of the arrays that lines name."""
+        for name, array, is_variable in self.used_constants():
+            dtype = str(array.dtype)
+            head = f"static {'' if is_variable else 'const '}{C_TYPES[dtype]} {name}[{max(array.size, 1)}]"
+            numbers = "\n".join(_rows(array, dtype))
+            yield f"{head} = {{\n{numbers}}};"
 
     def scalar(self, dtype: str, value: float) -> View:
         """A constant of no axes."""
@@ -109,7 +125,9 @@ def element_wise(
     views = [*(operand.broadcast(result.dims) for operand in operands), result]
     extents, steps = joined_axes(result.dims, [view.strides for view in views])
     if len(extents) > MOST_AXES:
-        raise LoweringError(f"{name} over {len(extents)} axes that cannot be joined", why=f"the most are {MOST_AXES}")
+        raise LoweringError(
+            f"{name} over {len(extents)} axes that cannot be joined", why=f"the most are {MOST_AXES}"
+        )
     tags = "_".join(DTYPE_WORDS[view.dtype] for view in views)
     kernel = f"nt_{name}_{tags}"
     types = ", ".join(view.c_type for view in views)
@@ -154,10 +172,9 @@ def _rows(array: NDArray[np.generic], dtype: str) -> Iterable[str]:
     if not flat.size:
         yield "0"
         return
-    if dtype == "float32":
-        texts = [float_text(value) for value in flat.tolist()]
-    elif dtype == "float64":
-        texts = [float_text(v) if not math.isfinite(v) else repr(v) for v in flat.tolist()]
+    if dtype.startswith("float"):
+        suffix = "f" if dtype == "float32" else ""
+        texts = [_SPECIAL.get(text) or text + suffix for text in flat.astype("U32").tolist()]
     elif dtype == "bool":
         texts = [str(int(value)) for value in flat.tolist()]
     else:

@@ -28,7 +28,11 @@ _UNARY: Final[dict[str, str]] = {
     "Dropout": "a",
 } | {
     name: f"{name.lower()}@F@(a)"
-    for name in "Exp Log Sqrt Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Floor Ceil".split()
+    for name in (
+        *("Exp", "Log", "Sqrt", "Erf", "Floor", "Ceil"),
+        *("Sin", "Cos", "Tan", "Asin", "Acos", "Atan"),
+        *("Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"),
+    )
 }
 
 # With the attributes that `u` and `v` stand for, and their defaults.

@@ -160,7 +160,9 @@ def _resize(call: NodeCall) -> None:
         take(call, [_nearest(call, *axis) for axis in axes])
         return
     if mode != "linear" or len(axes) != 4 or x.dims[:2] != y.dims[:2]:
-        raise call.refusal(f"has mode {mode} over {len(axes)} axes", "the C target takes nearest, and linear of images")
+        raise call.refusal(
+            f"has mode {mode} over {len(axes)} axes", "the C target takes nearest, and linear of images"
+        )
     x, y = unit_axes(x), unit_axes(y)
     pairs, weights = [], []
     for n, m, scale in axes[2:]:

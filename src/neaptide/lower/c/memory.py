@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from neaptide.analysis.loops import body_schedule, trips
 from neaptide.errors import InfeasibleBudget
-from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
 from neaptide.ir.values import DTYPE_BYTES
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.pools.placing import place_in_spaces
 from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem
-from neaptide.lower.c.node_call import Numbers
-from neaptide.lower.c.sharing import Program, Sharing
-from neaptide.lower.c.views import product
+from neaptide.lower.c.program import Program
+from neaptide.lower.c.sharing import Sharing
+from neaptide.lower.c.views import Place, product
 from neaptide.outcome import Limits
 from neaptide.units import format_bytes
 
@@ -40,155 +37,92 @@ ONE_MEMORY: Final = (Memory(""),)
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """The body of a loop, as it is placed in its full trips."""
-
-    program: Program
-    sharing: Sharing
-    arena: Arena
-
-
-@dataclass(slots=True)
 class Arena:
-    """Places of storages and of the bodies of loops.
+    """Places of the storages that have bytes of their own.
 
     Attributes:
-        offsets: by storage with bytes of its own, the index of its memory and its offset there.
-        bodies: by node with a loop, its body; `body_offsets` are the places of their arenas.
+        places: by storage, in the array of its memory; `nbytes` are its bytes.
         sizes: bytes of each memory that are used.
+        live_bytes: most bytes live at one step.
     """
 
-    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
-    nbytes: dict[int, int] = field(default_factory=dict)
-    bodies: dict[int, Body] = field(default_factory=dict)
-    body_offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
-    sizes: tuple[int, ...] = ()
-    alignment: int = 1
-    live_bytes: int = 0
+    places: Mapping[int, Place]
+    nbytes: Mapping[int, int]
+    sizes: tuple[int, ...]
+    live_bytes: int
 
 
 def place(
     program: Program,
-    memories: Sequence[Memory] = ONE_MEMORY,
+    arrays: Mapping[str, Memory],
     limits: Limits | None = None,
     *,
     red_zone_bytes: int = 0,
 ) -> tuple[Sharing, Arena]:
     """Choose what shares bytes and lay it out. Operands of joined results are made in place where that lowers the peak.
 
+    Args:
+        arrays: by name of an array in C, its memory.
+
     Raises:
         InfeasibleBudget: the memories are too small.
     """
-    bodies = {
-        number: _body(program, program.graph.nodes[number], limits, red_zone_bytes)
-        for number in program.order
-        if program.graph.nodes[number].regions
-    }
-    best = _best_sharing(program, bodies)
-    arena = _Layout(program, best, bodies, red_zone_bytes)
-    return best, arena.placed(memories, limits or Limits(work=_WORK))
+    sharing = _best_sharing(program)
+    problem, nbytes = _layout_problem(program, sharing, red_zone_bytes)
+    spots, sizes = _solve(problem, tuple(arrays.values()), limits or Limits(work=_WORK))
+    names, rest = tuple(arrays), iter(spots)
+    places = {root: Place(names[0]) for root in nbytes}
+    for root in (root for root in nbytes if nbytes[root]):
+        memory, offset = next(rest)
+        places[root] = Place(names[memory], offset)
+    return sharing, Arena(places, nbytes, sizes, live_bytes(problem) if len(problem) else 0)
 
 
-def _best_sharing(program: Program, bodies: Mapping[int, Body]) -> Sharing:
+def _best_sharing(program: Program) -> Sharing:
     """The choice of windows and parts with the fewest bytes live at once: all, none, then one join less at a time."""
+
+    def cost(sharing: Sharing) -> int:
+        problem, _ = _layout_problem(program, sharing, 0)
+        return live_bytes(problem) if len(problem) else 0
+
     joins = [n for n in program.order if program.graph.nodes[n].op.split(".")[1:2] == ["Concat"]]
-    choices = [
-        Sharing(program, windows=windows, joins=chosen) for windows in (True, False) for chosen in (joins, [])
+    tried = [
+        (cost(found), windows, kept, found)
+        for windows in (True, False)
+        for kept in (joins, [])
+        for found in [Sharing(program, windows=windows, joins=kept)]
     ]
-    live = [live_bytes(_Layout(program, one, bodies, 0).problem()) for one in choices]
-    least, best = min(zip(live, choices, strict=True), key=lambda pair: pair[0])
-    windows = choices.index(best) < len(choices) // 2
-    kept = list(joins) if best in choices[0::2] else []
+    least, windows, kept, best = min(tried, key=lambda row: row[0])
     for join in joins if len(joins) <= _MOST_JOINS else ():
-        tried = [other for other in joins if (other in kept) != (other == join)]
-        found = Sharing(program, windows=windows, joins=tried)
-        now = live_bytes(_Layout(program, found, bodies, 0).problem())
-        if now < least:
-            least, best, kept = now, found, tried
+        others = [other for other in joins if (other in kept) != (other == join)]
+        found = Sharing(program, windows=windows, joins=others)
+        if (now := cost(found)) < least:
+            least, best, kept = now, found, others
     return best
 
 
-def _body(program: Program, node: Node, limits: Limits | None, red_zone_bytes: int) -> Body:
-    """The body of a loop under the sizes of its full trips, which are the largest."""
-    graph = program.graph
-    loop = node.regions[0]
-    body = loop.body
-    _, binding = next(iter(trips(graph, node, loop, program.binding)))
-    sliced = {part.input for part in loop.slices}
-    known: dict[int, Numbers] = {
-        body.inputs[position]: program.known[value]
-        for position, value in enumerate(node.inputs)
-        if value in program.known and position not in sliced
-    }
-    order = tuple(step.target for step in body_schedule(node).node_steps())
-    inside = Program(
-        body, order, known, _input_storages(body), binding={**program.binding, **binding}
-    )
-    sharing, arena = place(inside, ONE_MEMORY, limits, red_zone_bytes=red_zone_bytes)
-    return Body(inside, sharing, arena)
-
-
-def _input_storages(graph: Graph) -> frozenset[int]:
-    return frozenset(graph.input_storages())
-
-
-class _Layout:
-    """The layout problem of a way to share bytes."""
-
-    def __init__(
-        self, program: Program, sharing: Sharing, bodies: Mapping[int, Body], red_zone_bytes: int
-    ) -> None:
-        self.program, self.sharing, self.bodies = program, sharing, bodies
-        self.red_zone_bytes = red_zone_bytes
-        graph = program.graph
-        self.roots = sharing.roots()
-        self.nbytes: dict[int, int] = {}
-        self.alignments: dict[int, int] = {}
-        for root in self.roots:
-            value = graph.values[sharing.values[root][0]]
-            self.alignments[root] = DTYPE_BYTES[value.dtype]
-            self.nbytes[root] = product(program.dims(value)) * DTYPE_BYTES[value.dtype]
-
-    def problem(self) -> LayoutProblem:
-        graph, zone = self.program.graph, self.red_zone_bytes
-        buffers = [
-            Buffer(
-                f"{graph.storages[root].name}#{root}",
-                self.sharing.start[root],
-                self.sharing.end[root],
-                self.nbytes[root] + zone,
-                max(self.alignments[root], 8 if zone else 1),
-                kind=str(graph.storages[root].kind),
+def _layout_problem(
+    program: Program, sharing: Sharing, red_zone_bytes: int
+) -> tuple[LayoutProblem, dict[int, int]]:
+    """Buffers of all storages with bytes of their own, and these bytes by storage, in the same order."""
+    graph, buffers, nbytes = program.graph, [], {}
+    for root in sharing.roots():
+        value = graph.values[sharing.values[root][0]]
+        item = DTYPE_BYTES[value.dtype]
+        nbytes[root] = product(program.dims(value)) * item
+        if nbytes[root]:
+            storage = graph.storages[root]
+            buffers.append(
+                Buffer(
+                    f"{storage.name}#{root}",
+                    sharing.start[root],
+                    sharing.end[root],
+                    nbytes[root] + red_zone_bytes,
+                    max(item, 8 if red_zone_bytes else 1),  # AddressSanitizer sees runs of 8 bytes
+                    kind=str(storage.kind),
+                )
             )
-            for root in self.roots
-            if self.nbytes[root]
-        ]
-        position = {number: at for at, number in enumerate(self.program.order)}
-        buffers += [
-            Buffer(
-                f"body of node {number}",
-                position[number],
-                position[number] + 1,
-                body.arena.sizes[0],
-                body.arena.alignment,
-            )
-            for number, body in self.bodies.items()
-            if body.arena.sizes[0]
-        ]
-        return LayoutProblem(tuple(buffers), graph.name)
-
-    def placed(self, memories: Sequence[Memory], limits: Limits) -> Arena:
-        problem = self.problem()
-        places, sizes = _solve(problem, memories, limits)
-        arena = Arena(nbytes=dict(self.nbytes), bodies=dict(self.bodies), sizes=sizes)
-        arena.live_bytes = live_bytes(problem) if len(problem) else 0
-        arena.alignment = max((buffer.alignment for buffer in problem.buffers), default=1)
-        rest = iter(places)
-        for root in self.roots:
-            arena.offsets[root] = next(rest) if self.nbytes[root] else (0, 0)
-        for number, body in self.bodies.items():
-            arena.body_offsets[number] = next(rest) if body.arena.sizes[0] else (0, 0)
-        return arena
+    return LayoutProblem(tuple(buffers), graph.name), nbytes
 
 
 def _solve(
@@ -224,7 +158,9 @@ def _solve(
     return [(spot.space, spot.offset) for spot in found.places], tuple(sizes)
 
 
-def _too_small(problem: LayoutProblem, memories: Sequence[Memory], arena: int, bound: int) -> InfeasibleBudget:
+def _too_small(
+    problem: LayoutProblem, memories: Sequence[Memory], arena: int, bound: int
+) -> InfeasibleBudget:
     there = sum(memory.capacity_bytes or 0 for memory in memories)
     names = " and ".join(memory.name for memory in memories if memory.name) or "the memory"
     missing = max(arena - there, 1)
@@ -232,7 +168,7 @@ def _too_small(problem: LayoutProblem, memories: Sequence[Memory], arena: int, b
         f"the arena does not fit: {format_bytes(missing)} ({missing} bytes) are missing",
         smallest_peak_bytes=arena,
         lower_bound_bytes=bound,
-        alive=tuple(buffer.name for buffer in sorted(problem.buffers, key=lambda b: -b.nbytes)[:5]),
+        live=tuple(buffer.name for buffer in sorted(problem.buffers, key=lambda b: -b.nbytes)[:5]),
         why=f"{names} has {there} bytes; the smallest arena found for this order has {arena}",
         next_step="give more memory, or plan with passes that lower the peak",
     )

@@ -18,12 +18,11 @@ def slice_views(call: NodeCall) -> list[View]:
     rank = len(view.dims)
     if call.version < 10:
         starts, ends = call.integers("starts"), call.integers("ends")
-        axes, steps = call.integers("axes", range(len(starts))), [1] * len(starts)
+        axes = call.integers("axes", range(len(starts)))
     else:
         starts, ends = call.known_integers(1) or [], call.known_integers(2) or []
-        axes = call.known_integers(3) if call.has(3) else None
-        axes = list(range(len(starts))) if axes is None else axes
-        steps = (call.known_integers(4) if call.has(4) else None) or [1] * len(starts)
+        axes = call.known_integers(3) or list(range(len(starts)))
+    steps = call.known_integers(4) or [1] * len(starts)
     for start, end, given, step in zip(starts, ends, axes, steps, strict=True):
         axis = given + rank if given < 0 else given
         first, last, stride = slice(start, end, step).indices(view.dims[axis])
@@ -128,7 +127,8 @@ def _pad(call: NodeCall) -> None:
         before[axis], after[axis] = pads[at], pads[at + len(pads) // 2]
     mode = call.text("mode", "constant")
     if mode != "constant":
-        take(call, [_border(dim, *pair, mode) for dim, *pair in zip(x.dims, before, after, strict=True)])
+        rows = zip(x.dims, before, after, strict=True)
+        take(call, [_border(dim, first, last, mode) for dim, first, last in rows])
         return
     inner, source = y, x
     for axis, (first, last) in enumerate(zip(before, after, strict=True)):

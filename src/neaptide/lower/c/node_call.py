@@ -76,7 +76,9 @@ class NodeCall:
             return None
         found = self.constants[position]
         if found is None:
-            raise self.refusal(f"has an operand {position} that is computed", "the C target needs its numbers")
+            raise self.refusal(
+                f"has an operand {position} that is computed", "the C target needs its numbers"
+            )
         return found
 
     def known_integers(self, position: int) -> list[int] | None:

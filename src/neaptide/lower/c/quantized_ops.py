@@ -62,10 +62,8 @@ def _step(view: View | None) -> int:
 
 
 def _three_types(x: View, w: View, y: View) -> dict[str, str]:
-    return {
-        **{"X": DTYPE_WORDS[x.dtype], "T": x.c_type, "W": DTYPE_WORDS[w.dtype], "TW": w.c_type},
-        **{"Y": DTYPE_WORDS[y.dtype], "TY": y.c_type},
-    }
+    words = {key: DTYPE_WORDS[view.dtype] for key, view in (("X", x), ("W", w), ("Y", y))}
+    return {**words, "T": x.c_type, "TW": w.c_type, "TY": y.c_type}
 
 
 def _qconv(call: NodeCall) -> None:

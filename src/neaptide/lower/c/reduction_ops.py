@@ -42,11 +42,7 @@ def reduce_axes(call: NodeCall, kind: str, axes: list[int]) -> None:
     """Result 0 is operand 0 reduced along some axes, which it keeps with one element or loses."""
     x, y = call.x(), call.y()
     kept = [axis for axis in range(len(x.dims)) if axis not in axes]
-    into = iter(y.strides)
-    if len(y.dims) == len(x.dims):
-        steps = [y.strides[axis] for axis in kept]
-    else:
-        steps = [next(into) for _ in kept]
+    steps = [y.strides[axis] for axis in kept] if len(y.dims) == len(x.dims) else list(y.strides)
     extents, outer = joined_axes([x.dims[a] for a in kept], [[x.strides[a] for a in kept], steps])
     inner_extents, inner = joined_axes([x.dims[a] for a in axes], [[x.strides[a] for a in axes]])
     if max(len(extents), len(inner_extents)) > MOST_AXES:
@@ -119,9 +115,7 @@ def _group_norm(call: NodeCall) -> None:
     if call.version < 21:
         raise call.refusal("of version 18 has one scale for each group")
     size = product(rest)
-    _normalize(
-        call, [n * groups, c // groups * size, groups, c // groups, size, 1, 1], call.x(1), call.x(2)
-    )
+    _normalize(call, [n * groups, c // groups * size, groups, c // groups, size, 1, 1], call.x(1), call.x(2))
 
 
 def _batch_norm(call: NodeCall) -> None:
@@ -133,9 +127,7 @@ def _batch_norm(call: NodeCall) -> None:
     frames = []
     for view in (x, y):
         extra = 4 - len(view.dims)
-        frames.append(
-            View(view.place, view.dtype, view.dims + (1,) * extra, view.strides + (0,) * extra)
-        )
+        frames.append(View(view.place, view.dtype, view.dims + (1,) * extra, view.strides + (0,) * extra))
     call.code.kernel("batch_norm", **call.tokens(x))
     table = call.code.table([*frames[0].dims, *frames[0].strides, *frames[1].strides])
     places = [call.x(position).place.text for position in range(5)]
@@ -148,9 +140,7 @@ def _lrn(call: NodeCall) -> None:
     call.code.kernel("lrn")
     table = call.code.table([n, c, product(rest), call.integer("size")])
     numbers = call.number("alpha", 1e-4), call.number("beta", 0.75), call.number("bias", 1.0)
-    call.code.call(
-        "nt_lrn", typed(call.x()), typed(call.y(), written=True), table, *map(float_text, numbers)
-    )
+    call.code.call("nt_lrn", typed(call.x()), typed(call.y(), written=True), table, *map(float_text, numbers))
 
 
 def _arg_extreme(call: NodeCall) -> None:

@@ -7,17 +7,14 @@ its own, or lies in another one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from neaptide.errors import LoweringError
-from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import PUT_OP, Node, Ref
-from neaptide.ir.values import Value
-from neaptide.lower.c.code import Code
-from neaptide.lower.c.node_call import NodeCall, Numbers
-from neaptide.lower.c.rows import operator_of, row_of
+from neaptide.ir.nodes import Node
+from neaptide.lower.c.program import Program, operand_values, result_values
+from neaptide.lower.c.rows import row_of
 from neaptide.lower.c.views import Place, View, product
 
 
@@ -47,63 +44,6 @@ class Part:
 Parent: TypeAlias = Same | Window | Part
 
 
-@dataclass(slots=True)
-class Program:
-    """Nodes in the order in which they run, with what is known about their values.
-
-    Attributes:
-        order: ids of the nodes that run; those that make weights are not among them.
-        known: by value, numbers that are known when the file is written.
-        outside: storages that are not in the arena: weights, and in a body what it is handed.
-        kept: storages that are needed after the last node.
-        given: storages that are there before the first node.
-        updates: by value that is made, the weight that it replaces.
-    """
-
-    graph: Graph
-    order: tuple[int, ...]
-    known: Mapping[int, Numbers]
-    outside: frozenset[int]
-    kept: frozenset[int] = frozenset()
-    given: frozenset[int] = frozenset()
-    updates: Mapping[int, int] = field(default_factory=dict)
-    binding: Mapping[str, int] = field(default_factory=dict)
-
-    def dims(self, value: Value) -> tuple[int, ...]:
-        return tuple(extent.evaluate(self.binding) for extent in value.shape)
-
-    def call(
-        self, node: Node, code: Code, operands: Sequence[View | None], results: Sequence[View | None]
-    ) -> NodeCall:
-        """The node with its operands."""
-        op, version = operator_of(node)
-        values = operand_values(node)
-        constants = tuple(None if v is None else self.known.get(v) for v in values)
-        return NodeCall(code, op, version, tuple(operands), tuple(results), dict(node.kwargs), constants)
-
-    def plain_call(self, node: Node) -> NodeCall:
-        """The node with row-major operands at no place, to ask its row about shapes."""
-        operands = [None if v is None else self._plain(v) for v in operand_values(node)]
-        results = [None if v is None else self._plain(v) for v in result_values(node)]
-        return self.call(node, Code(), operands, results)
-
-    def _plain(self, value: int) -> View:
-        found = self.graph.values[value]
-        return View.dense(Place("0"), found.dtype, self.dims(found))
-
-
-def operand_values(node: Node) -> list[int | None]:
-    """Value ids of a node's operands by position; None for an absent one."""
-    return [node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in node.args]
-
-
-def result_values(node: Node) -> list[int | None]:
-    """Value ids of a node's results by position; None for one that is not made."""
-    if isinstance(node.results, tuple):
-        return [node.outputs[item.slot] if isinstance(item, Ref) else None for item in node.results]
-    return list(node.outputs)
-
-
 class Sharing:
     """The parents of the storages of a program, and the lifetimes of those without.
 
@@ -112,7 +52,9 @@ class Sharing:
         start: by storage with bytes of its own, the first position at which it is used; `end` is one past the last.
     """
 
-    def __init__(self, program: Program, *, windows: bool = True, joins: Collection[int] | None = None) -> None:
+    def __init__(
+        self, program: Program, *, windows: bool = True, joins: Collection[int] | None = None
+    ) -> None:
         """`joins`: nodes whose operands may be made in place; None for all."""
         self.program = program
         self.graph = program.graph
@@ -216,12 +158,6 @@ class Sharing:
             node = self.graph.nodes[number]
             row = row_of(node)
             values = operand_values(node)
-            if node.op == PUT_OP:
-                target, source = values
-                assert target is not None and source is not None
-                storage = self.storage(source)
-                if self._may_move(source) and self.takes_strides(storage):
-                    self._set(storage, Same(target))
             if row is None or row.parts is None or (joins is not None and number not in joins):
                 continue
             parts = row.parts(self.program.plain_call(node))
@@ -245,7 +181,7 @@ class Sharing:
         for position, number in enumerate(self.program.order):
             node = self.graph.nodes[number]
             row = row_of(node)
-            if row is None or node.regions or not node.outputs:
+            if row is None or not node.outputs:
                 continue
             made = node.outputs[0]
             if self.storage(made) in {self.storage(v) for v in node.inputs}:
@@ -265,7 +201,11 @@ class Sharing:
         row = row_of(node)
         assert row is not None
         values = operand_values(node)
-        places = [place for place, value in enumerate(values) if value is not None and self.storage(value) == storage]
+        places = [
+            place
+            for place, value in enumerate(values)
+            if value is not None and self.storage(value) == storage
+        ]
         is_safe = all(place in row.in_place and values[place] == weight for place in places)
         if self.end.get(storage, 0) <= position + 1 and is_safe and self._is_own(self.storage(made)):
             self._set(self.storage(made), Same(weight))
@@ -359,7 +299,8 @@ class Views:
         operands, results = list(call.operands), list(call.results)
         if isinstance(parent, Window):
             source = operand_values(node)[0]
-            assert source is not None and row.views is not None
+            assert source is not None
+            assert row.views is not None
             operands[0] = self[source]
             return row.views(self.program.call(node, call.code, operands, results))[parent.output]
         assert row.parts is not None

@@ -115,7 +115,7 @@ def source(
             "",
             *code.kernels,
             *code.arrays,
-            *(text for _, text, _ in code.used_constants()),
+            *code.definitions(),
             "",
             *functions,
             "",
@@ -138,7 +138,9 @@ def _arrays(name: str, memories: Sequence[Memory], arena: Arena) -> tuple[list[s
             arrays += [f"#ifndef {section}", f"#define {section}", "#endif"]
         # An array of no bytes is no C.
         length = size if nbytes else "1"
-        arrays.append(f"{f'{section} ' if section else ''}static _Alignas(16) unsigned char {array}[{length}];")
+        arrays.append(
+            f"{f'{section} ' if section else ''}static _Alignas(16) unsigned char {array}[{length}];"
+        )
         if nbytes:
             checks.append(f'_Static_assert(sizeof {array} == {nbytes}, "the arena has the planned size");')
         if memory.capacity_bytes is not None:

@@ -27,22 +27,17 @@ C_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address: bytes from the base of an array, and for each loop around it a variable and the bytes of a trip."""
+    """An address: bytes from the begin of an array."""
 
     base: str
     offset: int = 0
-    trips: tuple[tuple[str, int], ...] = ()
     is_bytes: bool = True  # the array has bytes as elements, so that an offset needs no cast
 
     @property
     def text(self) -> str:
-        terms = [f"{nbytes} * {variable}" for variable, nbytes in self.trips if nbytes]
-        if self.offset or not (terms or self.is_bytes):
-            terms.insert(0, str(self.offset))
-        if terms == ["0"] or not terms:
+        if not self.offset:
             return self.base
-        base = self.base if self.is_bytes else f"(const unsigned char *){self.base}"
-        return f"{base} + {' + '.join(terms)}"
+        return f"{self.base if self.is_bytes else f'(const unsigned char *){self.base}'} + {self.offset}"
 
     def moved(self, nbytes: int) -> Place:
         return replace(self, offset=self.offset + nbytes)
@@ -99,8 +94,7 @@ class View:
         mine = (1,) * missing + self.dims
         steps = (0,) * missing + self.strides
         strides = tuple(
-            0 if have == 1 and want != 1 else step
-            for have, want, step in zip(mine, dims, steps, strict=True)
+            0 if have == 1 and want != 1 else step for have, want, step in zip(mine, dims, steps, strict=True)
         )
         return replace(self, dims=tuple(dims), strides=strides)
 

@@ -11,13 +11,14 @@ from typing import Final
 from neaptide.errors import LoweringError, UsageError
 from neaptide.ir.graph import Graph
 from neaptide.lower.c.code import Code, copy
-from neaptide.lower.c.emit import scope_of, write_calls
+from neaptide.lower.c.emit import write_calls
 from neaptide.lower.c.memory import ONE_MEMORY, Memory, place
 from neaptide.lower.c.node_call import Numbers
+from neaptide.lower.c.program import Program
 from neaptide.lower.c.rows import check_operators
-from neaptide.lower.c.sharing import Program
+from neaptide.lower.c.sharing import Views
 from neaptide.lower.c.source import Port, array_name, header, source
-from neaptide.lower.c.views import C_TYPES, Place, View
+from neaptide.lower.c.views import C_TYPES, View
 from neaptide.outcome import Limits
 from neaptide.writing import write_atomic
 
@@ -31,14 +32,31 @@ class CProgram:
     Attributes:
         arena_bytes: of each memory, in the order given.
         live_bytes: most bytes live at one step; no arena of this order is smaller.
-        weight_bytes: of constant arrays, and of the variable ones that the program updates.
+        constant_bytes: of weights that stay as they are.
+        variable_bytes: of weights that a run updates.
     """
 
     source: str
     header: str
     arena_bytes: tuple[int, ...]
     live_bytes: int
-    weight_bytes: int
+    constant_bytes: int
+    variable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CSettings:
+    """How a program is written.
+
+    Attributes:
+        memories: of the device, the fastest first.
+        limits: of the search for a layout.
+        red_zone_bytes: after every buffer; a build with AddressSanitizer then sees each step outside its buffers.
+    """
+
+    memories: tuple[Memory, ...] = ONE_MEMORY
+    limits: Limits | None = None
+    red_zone_bytes: int = 0
 
 
 def write_program(
@@ -46,61 +64,50 @@ def write_program(
     order: Sequence[int],
     weights: Mapping[int, Numbers],
     name: str,
+    settings: CSettings | None = None,
     *,
-    memories: Sequence[Memory] = ONE_MEMORY,
     updates: Mapping[int, int] | None = None,
     titles: Mapping[int, str] | None = None,
-    limits: Limits | None = None,
-    red_zone_bytes: int = 0,
 ) -> CProgram:
     """The C file and the header of a graph in an order.
 
     Args:
-        order: ids of all nodes, those that make weights included.
+        order: ids of all nodes.
         weights: by value, numbers that are known: weights, and what nodes make of weights alone.
         updates: by output, the weight whose place it takes; that weight becomes a variable array.
         titles: by value, its name in the model's file.
-        red_zone_bytes: after every buffer, for the checked build.
 
     Raises:
         LoweringError: an operator, element type or setting that has no kernel, or a dim without a size.
         InfeasibleBudget: the memories are too small.
     """
+    settings, updates = settings or CSettings(), updates or {}
     _check(graph, name)
-    updates = updates or {}
-    known = {value: array for value, array in weights.items() if value not in updates.values()}
-    computed = _computed(graph, order, {*weights})
-    program = Program(
-        graph,
-        computed,
-        known,
-        outside=_storages(graph, weights),
-        kept=_storages(graph, graph.outputs),
-        given=_storages(graph, graph.inputs) - _storages(graph, weights),
-        updates=updates,
-    )
-    check_operators(graph, computed)
-    sharing, arena = place(program, memories, limits, red_zone_bytes=red_zone_bytes)
+    program = _program(graph, order, weights, updates)
+    check_operators(graph, program.order)
+    arrays = {array_name(name, memory): memory for memory in settings.memories}
+    sharing, arena = place(program, arrays, settings.limits, red_zone_bytes=settings.red_zone_bytes)
     code = Code()
-    arrays = [array_name(name, memory) for memory in memories]
-    given = _weights(code, graph, weights, set(updates.values()))
-    scope = scope_of(program, sharing, arena, tuple(map(Place, arrays)), given)
-    write_calls(code, scope)
+    views = Views(sharing, program, _weights(code, graph, weights, set(updates.values())), arena.places)
+    write_calls(code, program, sharing, arena, views)
     for made, weight in updates.items():
-        if scope.views[made] != scope.views[weight]:
-            _copy_back(code, scope.views[made], scope.views[weight])
-    names = titles or {}
+        if views[made] != views[weight]:
+            code.line(f"/* the new {graph.values[weight].name} */")
+            copy(code, views[made], views[weight])
     inputs = [v for v in graph.inputs if v not in weights]
-    outputs = [v for v in dict.fromkeys(graph.outputs) if v not in updates and v not in weights]
+    outputs = [v for v in dict.fromkeys(graph.outputs) if v not in updates]
     ports = tuple(
-        [_port(graph, value, names, scope.views[value], arrays) for value in group] for group in (inputs, outputs)
+        [_port(graph, value, titles or {}, views[value], list(arrays)) for value in group]
+        for group in (inputs, outputs)
     )
+    nbytes = [(array.nbytes, is_variable) for _, array, is_variable in code.used_constants()]
     return CProgram(
-        source(name, code, memories, arena, (ports[0], ports[1])),
-        header(name, memories, arena, ports[0], ports[1]),
+        source(name, code, settings.memories, arena, (ports[0], ports[1])),
+        header(name, settings.memories, arena, ports[0], ports[1]),
         arena.sizes,
         arena.live_bytes,
-        sum(nbytes for *_, nbytes in code.used_constants()),
+        sum(size for size, is_variable in nbytes if not is_variable),
+        sum(size for size, is_variable in nbytes if is_variable),
     )
 
 
@@ -132,18 +139,28 @@ def _check(graph: Graph, name: str) -> None:
             )
 
 
-def _computed(graph: Graph, order: Iterable[int], known: set[int]) -> tuple[int, ...]:
-    """Nodes that run, in their order: all whose results are not known."""
-    return tuple(n for n in order if not known.issuperset(graph.nodes[n].outputs))
+def _program(
+    graph: Graph, order: Iterable[int], weights: Mapping[int, Numbers], updates: Mapping[int, int]
+) -> Program:
+    """The nodes that run: all whose results are not known."""
+    changing = set(updates.values())
+    outside = _storages(graph, weights)
+    return Program(
+        graph,
+        tuple(n for n in order if not weights.keys() >= set(graph.nodes[n].outputs)),
+        {value: array for value, array in weights.items() if value not in changing},
+        outside,
+        kept=_storages(graph, graph.outputs) - outside,
+        given=_storages(graph, graph.inputs) - outside,
+        updates=updates,
+    )
 
 
 def _storages(graph: Graph, values: Iterable[int]) -> frozenset[int]:
     return frozenset(s for value in values if (s := graph.values[value].storage) is not None)
 
 
-def _weights(
-    code: Code, graph: Graph, weights: Mapping[int, Numbers], variable: set[int]
-) -> dict[int, View]:
+def _weights(code: Code, graph: Graph, weights: Mapping[int, Numbers], variable: set[int]) -> dict[int, View]:
     """An array for each weight."""
     return {
         value: code.constant(
@@ -151,11 +168,6 @@ def _weights(
         )
         for value, array in weights.items()
     }
-
-
-def _copy_back(code: Code, source_view: View, target: View) -> None:
-    code.line("/* update */")
-    copy(code, source_view, target)
 
 
 def _identifier(name: str) -> str:
