@@ -39,6 +39,7 @@ class Code:
         self.kernels: dict[str, None] = {}
         self.arrays: dict[str, None] = {}
         self.lines: list[str] = []
+        self.needed: set[str] = set()  # arrays that are in the file although no line names them
         self.indent = 1
         self._constants: dict[str, tuple[NDArray[np.generic], bool]] = {}
         self._names: dict[tuple[str, bytes], str] = {}
@@ -95,7 +96,7 @@ class Code:
 
     def used_constants(self) -> Iterator[tuple[str, NDArray[np.generic], bool]]:
         """Name and numbers of the arrays that lines name, and whether the program updates them."""
-        named = {word for line in self.lines for word in _WORD.findall(line)}
+        named = self.needed.union(*(_WORD.findall(line) for line in self.lines))
         for name, (array, is_variable) in self._constants.items():
             if name in named:
                 yield name, array, is_variable

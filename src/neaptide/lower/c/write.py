@@ -96,6 +96,7 @@ def write_program(
             copy(code, views[made], views[weight])
     inputs = [v for v in graph.inputs if v not in weights]
     outputs = [v for v in dict.fromkeys(graph.outputs) if v not in updates]
+    code.needed.update(views[value].place.base for value in outputs)
     ports = tuple(
         [_port(graph, value, titles or {}, views[value], list(arrays)) for value in group]
         for group in (inputs, outputs)
