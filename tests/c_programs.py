@@ -9,28 +9,14 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from neaptide.frontends.onnx.model import OnnxModel
 from neaptide.frontends.onnx.reader import read_model
-from neaptide.lower.c.write import CProgram, CSettings, save, write_program
+from neaptide.lower.c.of_model import write_c
+from neaptide.lower.c.write import CProgram, CSettings, save
 
 Array = np.ndarray[Any, Any]
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror")
 CHECKED = ("-O1", "-DNEAPTIDE_POISON", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CHECKED_SETTINGS = CSettings(red_zone_bytes=32)
-
-
-def written(
-    model: OnnxModel, name: str, settings: CSettings | None = None, updates: Mapping[str, str] | None = None
-) -> CProgram:
-    """The program of a model in file order. `updates`: by name of an output, the weight that it replaces."""
-    graph = model.graph
-    numbers = {value.name: value.id for value in graph.values}
-    weights = {numbers[own]: np.asarray(weight.array()) for own, weight in model.weights.items()}
-    titles = {value.id: model.file_name(value.id) for value in graph.values}
-    by_title = {title: value for value, title in titles.items()}
-    replaced = {by_title[made]: by_title[weight] for made, weight in (updates or {}).items()}
-    order = range(len(graph.nodes))
-    return write_program(graph, order, weights, name, settings, updates=replaced, titles=titles)
 
 
 def feeds_of(model: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
@@ -87,8 +73,7 @@ def compare(
     """Run models as C programs, twice in one process, and compare the second results with those of ONNX Runtime."""
     programs, lines, wanted = {}, [], []
     for name, model in models.items():
-        read = read_model(model)
-        programs[name] = written(read, name, settings)
+        programs[name] = write_c(read_model(model), name, settings)
         feeds = feeds_of(model)
         answers = expected(model, feeds)
         for title, array in feeds.items():

@@ -134,12 +134,26 @@ MOVEMENT = [
     one("ArgMax", F(3, 4), out="l", axis=1),
     one("ArgMin", F(3, 4, 2), out="l", axis=1, keepdims=0),
     one("CumSum", F(3, 4), i64(1)[0], exclusive=1, reverse=1),
-    one("Resize", F(1, 2, 4, 5), _EMPTY, np.array([1, 1, 2, 2], np.float32), mode="nearest",
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    one(
+        "Resize",
+        F(1, 2, 4, 5),
+        _EMPTY,
+        np.array([1, 1, 2, 2], np.float32),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    ),
     one("Resize", F(1, 2, 4, 5), _EMPTY, _EMPTY, i64(1, 2, 7, 9), mode="nearest"),
     one("Resize", F(1, 2, 4, 5), _EMPTY, np.array([1, 1, 2, 1.6], np.float32), mode="linear"),
-    one("Resize", F(1, 2, 4, 5), _EMPTY, _EMPTY, i64(1, 2, 7, 9), mode="linear",
-        coordinate_transformation_mode="align_corners"),
+    one(
+        "Resize",
+        F(1, 2, 4, 5),
+        _EMPTY,
+        _EMPTY,
+        i64(1, 2, 7, 9),
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
 ]
 LAYERS = [
     one("Conv", F(1, 4, 9, 8), W(6, 2, 3, 3), W(6), strides=[2, 1], dilations=[1, 2], pads=[1, 2, 0, 1], group=2),
@@ -257,6 +271,10 @@ def test_operators_compute_what_the_runtime_computes(family: str, tmp_path: Path
 def test_every_operator_with_a_row_is_compared_with_the_runtime_or_has_a_reason() -> None:
     compared = {row[0].rpartition(".")[2] for rows, _ in _FAMILIES.values() for row in rows}
     same_expression = {"Tan", "Asin", "Acos", "Cosh", "Acosh", "Atanh", "Log"}
-    newer = {"Swish", "GroupNormalization", "RMSNormalization"}  # the runtime, or shapes of its opset, are not there
+    newer = {
+        "Swish",
+        "GroupNormalization",
+        "RMSNormalization",
+    }  # the runtime, or shapes of its opset, are not there
     never_run = {"Shape", "ConstantOfShape"}  # folded where they are read
     assert set(OPERATORS) - compared == same_expression | newer | never_run

@@ -75,17 +75,16 @@ def _qconv(call: NodeCall) -> None:
     table = call.code.table([*numbers, *zeros, *_limits(y), _step(zero)])
     tokens = _three_types(x, w, y)
     call.code.kernel("qconv", **tokens)
-    ratio = np.float32(_one(call, 1)) / np.float32(_one(call, 6))
     call.code.call(
         f"nt_qconv_{tokens['X']}_{tokens['W']}_{tokens['Y']}",
         *(x.place.text, w.place.text, typed(b), y.place.text, table),
         *(typed(scale), str(_step(scale)), "0" if zero is None else zero.place.text),
-        float_text(float(ratio)),
+        *(float_text(_one(call, 1)), float_text(_one(call, 6))),
     )
 
 
 def _product(
-    call: NodeCall, a: View, b: View, c: View | None, y: View, *, at: tuple[int, int, int], ratio: float
+    call: NodeCall, a: View, b: View, c: View | None, y: View, *, at: tuple[int, int, int], alpha: float = 1.0
 ) -> None:
     """An integer matrix product. `at`: positions of the zero point of a, of the scale of b, and of the scale of y."""
     a_zero, b_scale, y_scale = at
@@ -98,17 +97,13 @@ def _product(
         f"nt_qmatmul_{tokens['X']}_{tokens['W']}_{tokens['Y']}",
         *(a.place.text, b.place.text, typed(c), y.place.text, table),
         *(typed(scale), str(_step(scale)), "0" if zero is None else zero.place.text, str(_step(zero))),
-        float_text(ratio),
+        *(float_text(alpha * _one(call, a_zero - 1)), float_text(_one(call, y_scale))),
     )
-
-
-def _ratio(call: NodeCall, a_scale: int, y_scale: int) -> float:
-    return float(np.float32(_one(call, a_scale)) / np.float32(_one(call, y_scale)))
 
 
 def _qmatmul(call: NodeCall) -> None:
     a, b, y = matrices(call.x(0), call.x(3), call.y())
-    _product(call, a, b, None, y, at=(2, 4, 6), ratio=_ratio(call, 1, 6))
+    _product(call, a, b, None, y, at=(2, 4, 6))
 
 
 def _qgemm(call: NodeCall) -> None:
@@ -116,8 +111,7 @@ def _qgemm(call: NodeCall) -> None:
     a = a.permuted((1, 0)) if call.integer("transA") else a
     b = b.permuted((1, 0)) if call.integer("transB") else b
     c = call.x(6).broadcast(y.dims) if call.has(6) else None
-    ratio = _ratio(call, 1, 7) * call.number("alpha", 1.0)
-    _product(call, a, b, c, y, at=(2, 4, 7), ratio=ratio)
+    _product(call, a, b, c, y, at=(2, 4, 7), alpha=call.number("alpha", 1.0))
 
 
 def _qbinary(call: NodeCall) -> None:

@@ -230,7 +230,9 @@ class Sharing:
             # What is in the result's place must suit both; bytes of its own have no holes.
             self._set(top, Same(value))
             return True
-        is_free = under not in program.given and self.takes_strides(under)
+        # Only the part of a joined result is free before the result is made: a weight is still read.
+        is_part = isinstance(self.parent.get(top), Part)
+        is_free = is_part and under not in program.given and self.takes_strides(under)
         if is_free and program.dims(graph.values[self.values[under][0]]) == program.dims(result):
             self._set(under, Same(made))
             return True

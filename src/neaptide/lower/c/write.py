@@ -72,7 +72,7 @@ def write_program(
     """The C file and the header of a graph in an order.
 
     Args:
-        order: ids of all nodes.
+        order: ids of the nodes that run, those that make weights need not be among them.
         weights: by value, numbers that are known: weights, and what nodes make of weights alone.
         updates: by output, the weight whose place it takes; that weight becomes a variable array.
         titles: by value, its name in the model's file.

@@ -2,7 +2,8 @@
    result, and whether w has a zero point for each output channel. Scales of x and y are numbers; w's are an array with a
    step of `scale_step`. */
 static void nt_qconv_@X@_@W@_@Y@(const void *x_, const void *w_, const int32_t *b, void *y_, const int32_t *p,
-                                 const float *w_scale, int32_t scale_step, const void *w_zero_, float ratio) {
+                                 const float *w_scale, int32_t scale_step, const void *w_zero_, float x_scale,
+                                 float y_scale) {
   const @T@ *x = x_;
   const @TW@ *w = w_, *w_zero = w_zero_;
   @TY@ *y = y_;
@@ -10,7 +11,7 @@ static void nt_qconv_@X@_@W@_@Y@(const void *x_, const void *w_, const int32_t *
   const int32_t *xs = p + 16, *ws = p + 20, *ys = p + 25, x_zero = p[29];
   for (int32_t n = 0; n < p[0]; n++)
     for (int32_t m = 0; m < groups * outs; m++) {
-      const float scale = ratio * w_scale[m * scale_step];
+      const float scale = x_scale * w_scale[m * scale_step] / y_scale;
       const int32_t wz = w_zero ? w_zero[m * p[33]] : 0;
       const @T@ *from = x + n * xs[0] + m / outs * ins * xs[1];
       for (int32_t r = 0; r < oh; r++) {

@@ -3,7 +3,7 @@
    with a step by column. */
 static void nt_qmatmul_@X@_@W@_@Y@(const void *a_, const void *b_, const int32_t *c, void *y_, const int32_t *p,
                                    const float *b_scale, int32_t scale_step, const void *b_zero_,
-                                   int32_t zero_step, float ratio) {
+                                   int32_t zero_step, float a_scale, float y_scale) {
   const @TW@ *b_zero = b_zero_;
   const int32_t *q = p + 11, axes = q[0], *n = q + 1, *sa = n + axes, *sb = sa + axes, *sy = sb + axes;
   const int32_t *z = sy + axes;
@@ -18,7 +18,7 @@ static void nt_qmatmul_@X@_@W@_@Y@(const void *a_, const void *b_, const int32_t
         for (int32_t k = 0; k < p[2]; k++)
           sum += (a[i * p[3] + k * p[4]] - z[0]) * (b[k * p[5] + j * p[6]] - bz);
         ((@TY@ *)y_)[oy + i * p[9] + j * p[10]] =
-            (@TY@)nt_round_to((float)sum * (ratio * b_scale[j * scale_step]), z[1], z[2], z[3]);
+            (@TY@)nt_round_to((float)sum * (a_scale * b_scale[j * scale_step] / y_scale), z[1], z[2], z[3]);
       }
     for (axis = axes - 1; axis >= 0; axis--) {
       oa += sa[axis];
