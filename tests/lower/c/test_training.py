@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import c_programs
 import numpy as np
 import onnx
-import onnx_cases
 import onnx_ir
 import pytest
 
+import c_programs
+import onnx_cases
 from neaptide.autodiff.gradient import grad
 from neaptide.errors import UsageError
 from neaptide.frontends.onnx.reader import read_model
@@ -79,7 +79,7 @@ def _losses_of_torch(model: onnx.ModelProto, x: np.ndarray, t: np.ndarray) -> li
         found = torch.autograd.grad(loss, weights)
         with torch.no_grad():
             for weight, gradient in zip(weights, found, strict=True):
-                weight -= _RATE * gradient
+                weight.sub_(_RATE * gradient)
     return losses
 
 

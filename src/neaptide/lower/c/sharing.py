@@ -239,9 +239,13 @@ class Sharing:
         return False
 
     def _covers(self, value: int, root: int) -> bool:
-        """Whether a value fills the storage in which it lies."""
-        whole = self.graph.values[self.values[root][0]]
-        mine = self.graph.values[value]
+        """Whether a value fills the storage in which it lies, from its begin to its end."""
+        storage = self.storage(value)
+        while (parent := self.parent.get(storage)) is not None:
+            if not isinstance(parent, Same):
+                return False
+            storage = self._storage_of(parent)
+        whole, mine = self.graph.values[self.values[root][0]], self.graph.values[value]
         sizes = {product(self.program.dims(whole)), product(self.program.dims(mine))}
         return whole.dtype == mine.dtype and len(sizes) == 1
 
