@@ -66,7 +66,36 @@ def one(
     return op, operands, out, outs, dims, attributes
 
 
-_UNARY = ["Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Exp", "Softplus", "Softsign", "HardSwish", "Floor", "Ceil", "Round", "Erf", "Sign", "Sin", "Cos", "Elu", "Selu", "Celu", "LeakyRelu", "HardSigmoid", "ThresholdedRelu", "Mish", "Identity", "Reciprocal", "Atan", "Sinh", "Asinh"]
+_UNARY = [
+    "Abs",
+    "Neg",
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Exp",
+    "Softplus",
+    "Softsign",
+    "HardSwish",
+    "Floor",
+    "Ceil",
+    "Round",
+    "Erf",
+    "Sign",
+    "Sin",
+    "Cos",
+    "Elu",
+    "Selu",
+    "Celu",
+    "LeakyRelu",
+    "HardSigmoid",
+    "ThresholdedRelu",
+    "Mish",
+    "Identity",
+    "Reciprocal",
+    "Atan",
+    "Sinh",
+    "Asinh",
+]
 _EMPTY = np.zeros(0, np.float32)
 ELEMENTWISE = [
     *(one(op, F(2, 3, 4)) for op in _UNARY),

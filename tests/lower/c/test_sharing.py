@@ -119,8 +119,7 @@ def _random_text(seed: int) -> str:
                     f"{name} = Conv<pads=[1,1]>({one}, w)",
                     f"{part} = Concat<axis=2>({one}, {two}) {name} = Slice({part}, three, nine, axis)",
                     f"{part} = Concat<axis=1>({one}, {two}) {name} = Slice({part}, one, five, first)",
-                    f"{part}a, {part}b = Split<axis=2, num_outputs=2>({one}) {part} = Neg({part}a) "
-                    f"{name} = Concat<axis=2>({part}b, {part})",
+                    f"{part}, {part}b = Split<axis=2, num_outputs=2>({one}) {name} = Concat<axis=2>({part}b, {part})",
                     f"{part} = Transpose<perm=[0,2,1]>({one}) {name} = Reshape({part}, shape)",
                 ]
             )
