@@ -71,7 +71,9 @@ def test_what_does_not_fit_is_said_with_its_proof(call, written):
     ending = call("layout", *written(narrow))
     assert ending.code == 3
     assert "no layout fits: " in ending.out
-    assert json.loads(call("layout", *written(narrow), "--json").out)["status"] == "infeasible"
+    assert "44 B are missing in the memory that costs most." in ending.out
+    found = json.loads(call("layout", *written(narrow), "--json").out)
+    assert (found["status"], found["missing_bytes"]) == ("infeasible", 144 - 100)
 
 
 def test_the_example_of_the_page_is_a_problem():

@@ -187,6 +187,7 @@ def _show_memories(request: Request) -> int:
     """Places the buffers of a target in the memories of `--memories`: which lies in which, where, and at what cost."""
     from neaptide.cli.layout_source import find_problem
     from neaptide.layout.pools.memories_form import pooled_problem
+    from neaptide.layout.pools.missing import missing_bytes
     from neaptide.layout.pools.placing import place_in_spaces
 
     assert request.memories is not None
@@ -198,9 +199,11 @@ def _show_memories(request: Request) -> int:
     request.console.progress(f"placing {len(pooled)} buffers in {len(pooled.spaces)} memories")
     with asking_before_aborting() as interrupt:
         outcome = place_in_spaces(pooled, request.limits, interrupt)
+        is_free = outcome.value is None and not pooled.allowed
+        missing = missing_bytes(problem, pooled.spaces, request.limits, interrupt) if is_free else None
     request.deliver(
-        _memories_content(pooled, outcome),
-        lambda: _memories_document(pooled, outcome, outside),
+        {**_memories_content(pooled, outcome), **({} if missing is None else {"missing_bytes": missing})},
+        lambda: _memories_document(pooled, outcome, outside, missing),
         noun="layout",
     )
     return exit_codes.DONE if outcome.value is not None else exit_codes.OVER_BUDGET
@@ -239,13 +242,16 @@ def _memories_content(pooled: PooledProblem, outcome: Outcome[PooledLayout]) -> 
     }
 
 
-def _memories_document(pooled: PooledProblem, outcome: Outcome[PooledLayout], outside: str) -> Document:
+def _memories_document(
+    pooled: PooledProblem, outcome: Outcome[PooledLayout], outside: str, missing: int | None
+) -> Document:
     """The result as a table of the memories, with what it costs and what is proved."""
     layout, ended = outcome.value, outcome.termination
     title = f"{pooled.problem.name or 'problem'}: {len(pooled)} buffers in {len(pooled.spaces)} memories"
     if layout is None:
         proof = "no layout fits" if ended.is_proved else "no layout found, and none excluded"
-        return document(title, f"{proof}: {ended.detail}", outside)
+        more = None if missing is None else f"{_exact(missing)} are missing in the memory that costs most."
+        return document(title, f"{proof}: {ended.detail}", more, outside)
     rows = []
     for index, space in enumerate(pooled.spaces):
         capacity = "no end" if space.capacity_bytes is None else format_bytes(space.capacity_bytes)
