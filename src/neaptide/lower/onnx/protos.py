@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, NodeProto
     from onnx.defs import OpSchema
 
+CONTRIBUTED: Final = "com.microsoft"
+"""A domain of ONNX Runtime, version 1, of which passes insert operators that the standard lacks."""
+
 _OURS: Final = frozenset({KEPT, BODY_BYTES})
 
 
@@ -26,7 +29,8 @@ class NodeWriter:
 
     def __init__(self, opsets: Mapping[str, int], kept: Mapping[str, Kept]) -> None:
         self.opsets, self.kept = opsets, kept
-        self._domains = {re.sub(r"\W", "_", domain): domain for domain in opsets if domain}
+        domains = (*opsets, CONTRIBUTED)
+        self._domains = {re.sub(r"\W", "_", domain): domain for domain in domains if domain}
 
     def operator(self, op: str) -> tuple[str, str]:
         """Domain and operator of an operation."""

@@ -16,7 +16,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, Node
 from neaptide.lower.onnx.folding import FoldedWeights
 from neaptide.lower.onnx.naming import Names, value_names
-from neaptide.lower.onnx.protos import NodeWriter, operand_slots, result_slots
+from neaptide.lower.onnx.protos import CONTRIBUTED, NodeWriter, operand_slots, result_slots
 from neaptide.version import VERSION
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ class _Writing:
             initializers,
             value_info=list(self.inner_types(emitted)),
         )
-        imports = [helper.make_opsetid(domain, version) for domain, version in model.opsets.items()]
+        used = {one.proto.domain for one in emitted}
+        opsets = {**({CONTRIBUTED: 1} if CONTRIBUTED in used else {}), **model.opsets}
+        imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
         made: ModelProto = helper.make_model(
             body,
             opset_imports=imports,
