@@ -65,7 +65,8 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measured(cache):
-    found = KernelMeter(cache).measure(CALLS.values())
+    with KernelMeter(cache) as meter:
+        found = meter.measure(CALLS.values())
     return {name: found[made] for name, made in CALLS.items()}
 
 
@@ -180,7 +181,8 @@ def test_the_predicted_peak_is_the_measured_one(name, cache, tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(SMALL[name], path)
     read = read_model(SMALL[name])
-    found = KernelMeter(cache).scratch(read.graph, read.small_numbers(MOST_NUMBERS))
+    with KernelMeter(cache) as meter:
+        found = meter.scratch(read.graph, read.small_numbers(MOST_NUMBERS))
     assert not found.failures
     assert not found.note
     problem = runtime_problem(read.graph, found)

@@ -16,6 +16,8 @@ from neaptide.ops.onnx import registry
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.of_model import model_problem
 from neaptide.schedule.order.portfolio import best_order
+from neaptide.transform.passes import PASSES
+from neaptide.transform.rewrite import apply_rewrite
 from onnx_files import LIGHT, model, node, numbers, tensor, two_branches, weight
 from together import together
 
@@ -168,3 +170,18 @@ def test_a_model_is_saved_whole(tmp_path):
     path = tmp_path / "out.onnx"
     save_model(write_model(read_model(two_branches())), path)
     assert footprint(onnx.load(path)) == footprint(two_branches())
+
+
+def test_nodes_that_passes_make_of_one_have_names_of_their_own():
+    made = two_branches(channels=8, size=16)
+    read = read_model(made)
+    rule = PASSES["channel_fission_4"]
+    place = next(iter(rule.find(read.graph, registry())))
+    graph = apply_rewrite(read.graph, registry(), place, {rule.name: rule}).graph
+    written = write_model(read, graph)
+    names = [node.name for node in written.graph.node if node.name]
+    assert len(names) > len(made.graph.node)
+    assert len(names) == len(set(names))
+    feeds = feeds_of(made)
+    for found, expected in zip(outputs(written, **feeds), outputs(made, **feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -18,8 +18,15 @@ from neaptide.ir.values import DTYPE_BYTES, PACKED
 
 _STANDARD: Final = "onnx"
 
-Numbers: TypeAlias = Mapping[int, NDArray[Any]]
-"""By value id, the numbers of small weights: shapes, axes, limits, scales."""
+Numbers: TypeAlias = Mapping[str, NDArray[Any]]
+"""By name of a graph's value, the numbers of small weights: shapes, axes, limits, scales."""
+
+_LISTS: Final = {
+    "value_int": "int64",
+    "value_ints": "int64",
+    "value_float": "float32",
+    "value_floats": "float32",
+}
 
 MOST_NUMBERS: Final = 64
 """Elements of a weight whose numbers are part of a call: more are no shape and no scale."""
@@ -83,6 +90,7 @@ def calls_of(
 ) -> dict[int, KernelCall]:
     """The calls of a graph by node, without those that make weights, have regions or are kept as their file has them."""
     folded = folded_values(graph)
+    numbers = {**numbers, **_constants(graph)}
     made = {}
     for node in graph.nodes:
         if not folded.issuperset(node.outputs) and not node.regions:
@@ -103,7 +111,8 @@ def _call(
     def tensor(value: int) -> Tensor:
         shape = tuple(extent.evaluate(binding) for extent in graph.values[value].shape)
         dtype, is_weight = graph.values[value].dtype, value in folded
-        array = numbers.get(value) if is_weight and prod(shape) <= MOST_NUMBERS else None
+        is_small = is_weight and prod(shape) <= MOST_NUMBERS
+        array = numbers.get(graph.values[value].name) if is_small else None
         return Tensor(dtype, shape, is_weight, None if array is None else _row(array))
 
     def at(position: Arg, values: Sequence[int]) -> Tensor | None:
@@ -120,6 +129,16 @@ def _call(
         tuple(at(arg, node.inputs) for arg in node.args),
         tuple(at(place, node.outputs) for place in results),
     )
+
+
+def _constants(graph: Graph) -> dict[str, NDArray[Any]]:
+    """Lists of numbers that passes have put into a graph."""
+    found = {}
+    for node in graph.nodes:
+        for key, value in node.kwargs:
+            if key in _LISTS and not node.inputs and (_operator(node.op) or ("", "", 0))[1] == "Constant":
+                found[graph.values[node.outputs[0]].name] = np.asarray(value, _LISTS[key])
+    return found
 
 
 def _operator(op: str) -> tuple[str, str, int] | None:

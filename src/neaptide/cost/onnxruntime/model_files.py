@@ -52,9 +52,15 @@ class RuntimePeak:
 
 
 def measured_peak(
-    path: Path, feeds: Mapping[str, NDArray[Any]], options: RuntimeOptions | None = None
+    path: Path,
+    feeds: Mapping[str, NDArray[Any]],
+    options: RuntimeOptions | None = None,
+    process: RuntimeProcess | None = None,
 ) -> RuntimePeak:
-    """Run a model file three times in a process of its own, and say what the last run took. Half a second and more.
+    """Run a model file three times in a child, and say what the last run took. Half a second and more.
+
+    Args:
+        process: whose child runs it, which saves its start; the resident bytes are then those of all that it ran.
 
     Raises:
         CannotMeasure: there is no runtime, compiler or Linux here, or the model does not run.
@@ -69,7 +75,8 @@ def measured_peak(
                 "feeds": str(feeds_file),
                 "options": _plain(options or RuntimeOptions()),
                 "runs": _RUNS,
-            }
+            },
+            process,
         )
     return RuntimePeak(answer["peak_bytes"], answer["resident_bytes"], answer["seconds"])
 
@@ -88,8 +95,11 @@ def fused_model(path: Path) -> bytes:
         return target.read_bytes()
 
 
-def _asked(question: Mapping[str, Any]) -> dict[str, Any]:
-    with RuntimeProcess() as process:
+def _asked(question: Mapping[str, Any], process: RuntimeProcess | None = None) -> dict[str, Any]:
+    if process is None:
+        with RuntimeProcess() as own:
+            answer = own.ask(question)
+    else:
         answer = process.ask(question)
     if "failure" in answer:
         raise CannotMeasure(

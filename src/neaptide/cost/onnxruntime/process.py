@@ -56,7 +56,7 @@ class RuntimeProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end()
+        self.close()
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of the child; `{"failure": why}` where a kernel raised, or the child did not live to answer."""
@@ -77,7 +77,7 @@ class RuntimeProcess:
             answer: dict[str, Any] = json.loads(line)
             return answer
         code = process.wait()
-        self._end()
+        self.close()
         return {"failure": f"the process of ONNX Runtime ended with exit code {code}"}
 
     def _start(self) -> subprocess.Popen[str]:
@@ -96,7 +96,8 @@ class RuntimeProcess:
         )
         return self._process
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the child; a question after that starts another one."""
         if self._process is None:
             return
         self._process.kill()

@@ -53,6 +53,8 @@ class KernelScratch:
 class KernelMeter:
     """Measures calls, each distinct one once on a machine: what was seen is kept in the cost cache.
 
+    A context that ends the process in which kernels run; it is started when there is something to measure.
+
     Args:
         cache: of measured costs; that of the user if none is given.
         threads: that ONNX Runtime uses inside an operator; some scratch is by thread.
@@ -61,6 +63,14 @@ class KernelMeter:
     def __init__(self, cache: OpCostCache | None = None, *, threads: int = 1) -> None:
         self._cache = OpCostCache() if cache is None else cache
         self._threads = threads
+        self._process: RuntimeProcess | None = None
+
+    def __enter__(self) -> KernelMeter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.close()
 
     def scratch(
         self, graph: Graph, numbers: Numbers, binding: Mapping[str, int] | None = None
@@ -92,8 +102,7 @@ class KernelMeter:
         key = f"{self._environment()}frame"
         kept = self._cache.get_many([key])
         if key not in kept:
-            with RuntimeProcess() as process:
-                kept = {key: process.ask({"ask": "frame"})}
+            kept = {key: self._started().ask({"ask": "frame"})}
             if "value_bytes" not in kept[key]:
                 raise CannotMeasure("ONNX Runtime does not run here", why=str(kept[key].get("failure")))
             self._cache.put_many(kept)
@@ -118,17 +127,20 @@ class KernelMeter:
 
     def _run(self, calls: Iterable[KernelCall]) -> dict[KernelCall, KernelMemory]:
         most_bytes = int(host.memory_available_bytes() * _SHARE_OF_FREE_MEMORY)
-        found = {}
-        with RuntimeProcess() as process:
-            for call in calls:
-                if 2 * call.nbytes > most_bytes:
-                    found[call] = KernelMemory(0, failure="it needs more memory than there is")
-                    continue
-                answer = process.ask(self._question(call))
-                found[call] = _read(answer)
-                if found[call].failure:
-                    _LOG.info("%s was not measured: %s", call.kind, found[call].failure)
+        found, process = {}, self._started()
+        for call in calls:
+            if 2 * call.nbytes > most_bytes:
+                found[call] = KernelMemory(0, failure="it needs more memory than there is")
+                continue
+            found[call] = _read(process.ask(self._question(call)))
+            if found[call].failure:
+                _LOG.info("%s was not measured: %s", call.kind, found[call].failure)
         return found
+
+    def _started(self) -> RuntimeProcess:
+        if self._process is None:
+            self._process = RuntimeProcess()
+        return self._process
 
     def _question(self, call: KernelCall) -> dict[str, Any]:
         return {

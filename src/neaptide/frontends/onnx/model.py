@@ -85,8 +85,7 @@ class Kept:
 class OnnxModel:
     """A model file as a graph.
 
-    Weights are inputs of the graph on storages of kind `PARAMETER`; of kind `BUFFER` where the file has them as inputs as
-    well, so that the caller may replace their numbers. A node keeps its operator; its arguments are the
+    Weights are inputs of the graph on storages of kind `PARAMETER`. A node keeps its operator; its arguments are the
     operator's inputs by position, and its attributes are keyword arguments.
 
     Attributes:
@@ -107,14 +106,9 @@ class OnnxModel:
     dims: Mapping[str, str]
     path: Path | None = None
 
-    def small_numbers(self, most: int) -> dict[int, Array]:
-        """Numbers of the weights that have at most so many elements, by value of the graph: shapes, axes, limits, scales."""
-        found = {}
-        for value in self.graph.inputs:
-            weight = self.weights.get(self.graph.values[value].name)
-            if weight is not None and prod(weight.shape) <= most:
-                found[value] = weight.array()
-        return found
+    def small_numbers(self, most: int) -> dict[str, Array]:
+        """Numbers of the weights that have at most so many elements, by name: shapes, axes, limits, scales."""
+        return {name: weight.array() for name, weight in self.weights.items() if prod(weight.shape) <= most}
 
     def file_name(self, value: int) -> str:
         """The name of a value in the file; its own name where the file has none."""

@@ -1,0 +1,143 @@
+"""Peaks of ONNX Runtime, measured beside predicted: `python benchmarks/onnx_runtime.py [NAME ...] [--passes learned|none]`.
+
+For each model of the corpus: the original file with the runtime's defaults and with the best of some settings; the
+planned file with its session options; and the file that the runtime has fused, planned. Inputs are the caller's and do
+not count. With all models the numbers go to `benchmarks/results/onnx_runtime.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnx
+
+from bench_record import recorded, save, say, table
+from neaptide.cost.onnxruntime.model_files import RuntimeOptions, fused_model, measured_peak
+from neaptide.cost.onnxruntime.process import RuntimeProcess
+from neaptide.cost.onnxruntime.scratch import KernelMeter
+from neaptide.errors import NeaptideError
+from neaptide.frontends.onnx.reader import read_model
+from neaptide_corpus.onnx_models import catalogue
+from neaptide_corpus.onnx_models.feeds import random_feeds
+from onnx_cases import KIB, Planned, file_of, for_runtime, geometric_mean, named, planned
+
+Row = dict[str, Any]
+WITHIN: Final = 0.05
+SHARE_WITHIN: Final = 0.9
+MOST_MEAN: Final = 0.70
+
+DEFAULT: Final = RuntimeOptions(optimize="all", priority=False, pattern=True, reuse=True)
+SETTINGS: Final[Mapping[str, RuntimeOptions]] = MappingProxyType(
+    {
+        "default": DEFAULT,
+        "no pattern": RuntimeOptions(optimize="all", priority=False, reuse=True),
+        "no pattern, no reuse": RuntimeOptions(optimize="all", priority=False),
+        "extended": RuntimeOptions(optimize="extended", priority=False),
+        "basic": RuntimeOptions(optimize="basic", priority=False),
+        "in file order": RuntimeOptions(optimize="all"),
+        "as it is": RuntimeOptions(),
+    }
+)
+
+
+def measure(name: str, passes: Sequence[str], meter: KernelMeter) -> Row:
+    """One model: settings on the original, and the planned files."""
+    path = file_of(name)
+    feeds = random_feeds(onnx.load(path))
+    with RuntimeProcess() as process:
+        original = {
+            setting: measured_peak(path, feeds, options, process).peak_bytes
+            for setting, options in SETTINGS.items()
+        }
+    plans = {"file": _plan(path, passes, meter)}
+    with tempfile.TemporaryDirectory() as folder:
+        fused = Path(folder) / "fused.onnx"
+        fused.write_bytes(fused_model(path))
+        plans["fused"] = _plan(fused, passes, meter)
+        rows = {}
+        for kind, plan in plans.items():
+            target = Path(folder) / f"{kind}_planned.onnx"
+            onnx.save(plan.model, target)
+            found = measured_peak(target, feeds)
+            rows[kind] = {
+                "predicted_bytes": plan.peak_bytes,
+                "measured_bytes": found.peak_bytes,
+                "resident_bytes": found.resident_bytes,
+                "baseline_predicted_bytes": plan.baseline_bytes,
+                "order_predicted_bytes": plan.order_bytes,
+                "passes": plan.steps,
+            }
+    chosen = min(rows, key=lambda kind: rows[kind]["predicted_bytes"])
+    return {
+        "case": name,
+        "original_bytes": original,
+        "best_bytes": min(original.values()),
+        "default_resident_bytes": measured_peak(path, feeds, DEFAULT).resident_bytes,
+        "plans": rows,
+        "chosen": chosen,
+        "measured_bytes": rows[chosen]["measured_bytes"],
+    }
+
+
+def _plan(path: Path, passes: Sequence[str], meter: KernelMeter) -> Planned:
+    read = read_model(path)
+    return planned(read, for_runtime(read, meter), passes)
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """Which bars are met."""
+    good = [row for row in rows if "failure" not in row]
+    pairs = [plan for row in good for plan in row["plans"].values()]
+    close = [p for p in pairs if abs(p["predicted_bytes"] / p["measured_bytes"] - 1) <= WITHIN]
+    above = [row["case"] for row in good if row["measured_bytes"] > row["best_bytes"]]
+    mean = geometric_mean([row["measured_bytes"] / row["best_bytes"] for row in good])
+    return [
+        f"predicted within {WITHIN:.0%}: {len(close)} of {len(pairs)} (bar {SHARE_WITHIN:.0%})",
+        f"above the runtime's best setting: {len(above)} of {len(good)} {' '.join(above)} (bar 0)",
+        f"geometric mean of planned / best: {mean:.3f} (bar {MOST_MEAN})",
+        *(f"{row['case']} failed: {row['failure']}" for row in rows if "failure" in row),
+    ]
+
+
+def show(rows: Sequence[Row]) -> str:
+    """The table, in KiB."""
+    columns = ("model", "default", "best", "planned", "predicted", "fused", "predicted", "ratio")
+    cells = []
+    for row in rows:
+        if "failure" in row:
+            continue
+        plans = [row["plans"][kind] for kind in ("file", "fused")]
+        sizes = [row["original_bytes"]["default"], row["best_bytes"]]
+        sizes += [plan[f"{what}_bytes"] for plan in plans for what in ("measured", "predicted")]
+        ratio = row["measured_bytes"] / row["best_bytes"]
+        cells.append([row["case"], *(f"{size / KIB:.1f}" for size in sizes), f"{ratio:.3f}"])
+    return table(columns, cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="models, or parts of their names")
+    parser.add_argument("--passes", default="learned")
+    asked = parser.parse_args()
+    names = named(asked.names, (*catalogue.EXPORTS, *catalogue.QUANTIZED, *catalogue.IRREGULAR))
+    rows = []
+    with KernelMeter() as meter:
+        for name in names:
+            try:
+                rows.append(measure(name, asked.passes.split(","), meter))
+            except NeaptideError as error:
+                rows.append({"case": name, "failure": str(error)})
+            say(show(rows[-1:]) + "".join(f" {row['failure']}" for row in rows[-1:] if "failure" in row))
+    print(show(rows))
+    print("\n".join(verdicts(rows)))
+    if not asked.names:
+        save("onnx_runtime", recorded(rows, seed=0, repeats=1, passes=asked.passes))
+
+
+if __name__ == "__main__":
+    main()
