@@ -22,11 +22,22 @@ CODES: Final[Mapping[str, int]] = {
     "SVDF": 27,
     "CUSTOM": 32,
     "MEAN": 40,
+    "TRANSPOSE_CONV": 67,
+    "SUM": 74,
+    "REDUCE_MAX": 82,
     "SQUEEZE": 43,
     "EXPAND_DIMS": 70,
     "IF": 118,
 }
-_TYPES: Final[Mapping[str, int]] = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "string": 5, "int8": 9}
+_TYPES: Final[Mapping[str, int]] = {
+    "float32": 0,
+    "int32": 2,
+    "uint8": 3,
+    "int64": 4,
+    "string": 5,
+    "bool": 6,
+    "int8": 9,
+}
 _OPTIONS: Final[Mapping[str, tuple[int, str]]] = {
     # The member of the union, and the scalars of its table by slot: i int32, b int8.
     "CONV_2D": (1, "biibii"),
@@ -37,7 +48,8 @@ _OPTIONS: Final[Mapping[str, tuple[int, str]]] = {
     "FULLY_CONNECTED": (8, "bb"),
     "CONCATENATION": (10, "ib"),
     "ADD": (11, "b"),
-    "MEAN": (27, "b"),
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX"), (27, "b")),
+    "TRANSPOSE_CONV": (49, "biib"),
     "IF": (92, "ii"),
 }
 

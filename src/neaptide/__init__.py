@@ -55,6 +55,8 @@ __all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - names of a literal mapping
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
+    if name == "onnx":
+        return importlib.import_module("neaptide.onnx")
     raise AttributeError(f"module 'neaptide' has no attribute {name!r}")
 
 

@@ -25,7 +25,7 @@ def told(capsys, *arguments):
     return capsys.readouterr().err
 
 
-@together("suffix", ["tflite", "pt2", "safetensors"])
+@together("suffix", ["pt2", "safetensors"])
 @together("target", ["model.{}", "model.{}:factory"])
 def test_a_model_of_another_kind_gets_one_answer(suffix, target, capsys):
     answers = {told(capsys, command, target.format(suffix)) for command in COMMANDS}

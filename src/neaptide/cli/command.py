@@ -44,6 +44,10 @@ class Request:
     dim: tuple[str, ...] = ()  # sizes of dims of a model file, as `NAME=SIZE`
     runtime: str | None = None  # that a planned model file is for
     memory: str | None = None
+    passes: str | None = None
+    loss: str | None = None
+    wrt: str | None = None
+    sgd: float | None = None
 
     @property
     def limits(self) -> Limits:
@@ -92,8 +96,10 @@ class Request:
 
 
 _OF_REQUEST: Final = (
-    *("target", "output", "plan", "picture", "text", "ladder", "memories", "dim", "runtime", "memory"),
+    *("target", "output", "plan", "picture", "text", "ladder", "memories"),
+    *("dim", "runtime", "memory", "passes", "loss", "wrt", "sgd"),
 )
+_OF_MODELS: Final = {"runtime": "--target", "memory": "--memory", "passes": "--passes", "dim": "--dim"}
 Action: TypeAlias = Callable[[Request], int]
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -127,12 +133,30 @@ DIM: Final = click.Option(
 RUNTIME: Final = click.Option(
     ["--target", "runtime"],
     metavar="NAME",
-    help="What runs the planned model file: tflm (TensorFlow Lite Micro).",
+    help="What runs the planned model file: ort (ONNX Runtime, whose scratch is then counted) or tflm (TensorFlow Lite Micro).",
+)
+PASSES: Final = click.Option(
+    ["--passes"],
+    metavar="NAMES",
+    help="Passes over a model file: learned (default), none, or names in their order, such as cse,windows.",
 )
 MEMORY: Final = click.Option(
     ["--memory"],
     metavar="SIZE",
     help="Memory of the device that a model file must fit; of several, NAME=SIZE,NAME=SIZE with the fastest first.",
+)
+
+GRADIENT: Final = (
+    click.Option(["--loss"], metavar="NAME", help="The value to differentiate, with one element."),
+    click.Option(
+        ["--wrt"], metavar="NAMES", help="Initializers, inputs or values, with commas between them."
+    ),
+    click.Option(
+        ["--sgd"],
+        type=float,
+        metavar="RATE",
+        help="Write updated values NAME_new instead of gradients NAME_grad.",
+    ),
 )
 
 
@@ -212,10 +236,9 @@ def _request(
         check_file(command, given["target"])
     check_options(command, settings)
     is_for_device = is_model(given.get("target") or "")
-    for option in ("runtime", "memory"):
-        if given.get(option) is not None and not is_for_device:
-            name = "--target" if option == "runtime" else "--memory"
-            raise UsageError(f"{name} is for model files", next_step="leave it out, or plan a .tflite file")
+    for option, name in _OF_MODELS.items():
+        if given.get(option) not in {None, ()} and not is_for_device:
+            raise UsageError(f"{name} is for model files", next_step="leave it out, or name a model file")
     for path in (given.get("output"), given.get("picture")):
         if path is not None:
             (check_folder if is_for_device and command == "plan" and not path.suffix else check_writable)(

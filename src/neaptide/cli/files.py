@@ -47,7 +47,7 @@ INSTANCE: Final = FileKind(
 )
 MODEL: Final = FileKind(
     "a model file",
-    ("profile", "plan", "order", "layout"),
+    ("profile", "plan", "grad", "order", "layout"),
     "neaptide plan {file} -o out, or neaptide order {file}",
 )
 _OF_FORMAT: Final[Mapping[str, FileKind]] = {

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, layout, machine, ordering, recompute
+from neaptide.cli import commands, gradient, layout, machine, ordering, recompute
 from neaptide.cli.command import (
     DIM,
+    GRADIENT,
     LADDER,
     MEMORIES,
     MEMORY,
+    PASSES,
     PICTURE,
     PLAN,
     RUNTIME,
@@ -96,12 +98,22 @@ cli = click.Group(
                 PICTURE,
                 RUNTIME,
                 MEMORY,
+                PASSES,
+                DIM,
                 output(
                     "Write the plan; also when the budget is not reached. Of a model file, a folder for the model and a "
                     "header.",
                     or_folder=True,
                 ),
             ),
+        ),
+        make_command(
+            "grad",
+            gradient.grad,
+            "Extend a model of ONNX by the nodes that compute its gradients.\n\n"
+            "MODEL is a .onnx file; the result runs in any runtime of ONNX.",
+            target="MODEL",
+            further=(*GRADIENT, output("Write the extended model.")),
         ),
         make_command(
             "run",

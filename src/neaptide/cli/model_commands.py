@@ -74,12 +74,16 @@ def _profile_document(found: Mapping[str, Any]) -> Document:
 
 def plan_model(request: Request) -> int:
     """Plans a model file for what runs it."""
+    from neaptide.cli.onnx_plan import plan_for_onnx
     from neaptide.cli.tflm import plan_for_tflm
 
-    targets: Mapping[tuple[str, str], Callable[[Request], int]] = {(".tflite", "tflm"): plan_for_tflm}
+    targets: Mapping[tuple[str, str], Callable[[Request], int]] = {
+        (".onnx", "ort"): plan_for_onnx,
+        (".tflite", "tflm"): plan_for_tflm,
+    }
     suffix = Path(request.target).suffix
     choices = [name for of, name in targets if of == suffix]
-    runtime = request.runtime or (choices[0] if len(choices) == 1 else "")
+    runtime = request.runtime or (choices[0] if choices else "")
     if (suffix, runtime) not in targets:
         raise UsageError(
             f"{request.target} cannot be planned" + (f" for {runtime!r}" if runtime else ""),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,13 +62,8 @@ def onnx_of(request: Request) -> ModelTarget:
     from neaptide.frontends.onnx.reader import read_model
     from neaptide.ops.onnx import registry
 
-    try:
+    with located(request.target):
         model = read_model(request.target, parse_sizes(request.dim))
-    except NeaptideError as error:
-        if error.where is None:
-            error.where = request.target
-            error.args = (error.render(),)
-        raise
     if model.graph.dims:
         free = [model.dims[dim.name] for dim in model.graph.dims]
         raise TargetError(
@@ -77,6 +73,18 @@ def onnx_of(request: Request) -> ModelTarget:
             next_step=" ".join(f"--dim {name}=1" for name in free),
         )
     return ModelTarget(model, registry())
+
+
+@contextmanager
+def located(target: str) -> Iterator[None]:
+    """An error that names no place names the file."""
+    try:
+        yield
+    except NeaptideError as error:
+        if error.where is None:
+            error.where = target
+            error.args = (error.render(),)
+        raise
 
 
 def parse_sizes(texts: tuple[str, ...]) -> Mapping[str, int]:

@@ -67,8 +67,9 @@ def _is_whole_number(call: Call) -> bool:
 
 
 def _accumulators(call: Call) -> SizeExpr:
-    """A 32-bit sum for each element of the result, of quantized operands."""
-    return _aligned(call.output().numel * 4) if _is_whole_number(call) else SizeExpr.const(0)
+    """`MEAN` and `SUM` of quantized operands have a 32-bit sum for each element of the result, beside an index and the axes."""
+    sums = _aligned(call.output().numel * 4) if _is_whole_number(call) else SizeExpr.const(0)
+    return sums + _axes(call)
 
 
 def _transposed(call: Call) -> SizeExpr:
@@ -79,7 +80,7 @@ def _transposed(call: Call) -> SizeExpr:
 
 
 def _axes(call: Call) -> SizeExpr:
-    """`REDUCE_MAX` and `REDUCE_MIN` keep an index and the axes, 32 bits each."""
+    """Reductions keep an index into the operand and the axes, 32 bits each."""
     given, axes = call.value(0), call.value(1)
     found = SizeExpr.const(0)
     if given is not None and axes is not None:

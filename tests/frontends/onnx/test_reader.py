@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neaptide.analysis.folded import folded_storages, folded_values
-from neaptide.errors import CaptureError, UsageError
+from neaptide.errors import UnsupportedModel, UsageError
 from neaptide.frontends.onnx.model import KEPT
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ir.values import Kind
@@ -218,7 +218,7 @@ def test_an_operator_that_nobody_knows_is_left_where_it_is():
     assert [n.op for n in read.graph.nodes] == ["strange.Bend.1", "strange.Bend.1", "onnx.Relu.14"]
     assert all(n.effects.host for n in read.graph.nodes[:2])
     unknown = model(["y = strange::Bend(x)"], [tensor("x", 3)], [tensor("y", None)], domains=["strange"])
-    with pytest.raises(CaptureError, match="the shape of 'y', which Bend 'Bend_y' makes, is not known"):
+    with pytest.raises(UnsupportedModel, match="the shape of 'y', which Bend 'Bend_y' makes, is not known"):
         read_model(unknown)
 
 

@@ -152,6 +152,88 @@ CASES = [
         ["Conv", "Relu", "Conv", "Relu", "Sigmoid", "Tanh"],
     ),
 ]
+CASES += [
+    (
+        "cancel_transposes",
+        """g (float[1,4,6,6] x, float w) => (float[1,6,6,4] y, float[1,4,6,6] z) {
+          a = Transpose <perm = [0,2,3,1]> (x)
+          b = Mul (a, w)
+          c = Relu (b)
+          d = Transpose <perm = [0,3,1,2]> (c)
+          z = Relu (d)
+          e = Transpose <perm = [0,3,2,1]> (x)
+          f = Relu (e)
+          y = Transpose <perm = [0,2,1,3]> (f)
+        }""",
+        ["Mul", "Relu", "Relu", "Relu", "Transpose"],
+    ),
+    (
+        "remove_identities",
+        """g (float[1,4,6,6] x) => (float[1,4,6,6] y) {
+          a = Identity (x)
+          b = Dropout (a)
+          c = Transpose <perm = [0,1,2,3]> (b)
+          d = Concat <axis = 1> (c)
+          e = Cast <to = 1> (d)
+          y = Relu (e)
+        }""",
+        ["Relu"],
+    ),
+    (
+        "move_casts",
+        """g (float16[1,4,6,6] x) => (float[1,6,6,4] y, float16[1,6,6,4] z) {
+          a = Cast <to = 1> (x)
+          b = Transpose <perm = [0,2,3,1]> (a)
+          y = Relu (b)
+          c = Cast <to = 1> (x)
+          d = Cast <to = 11> (c)
+          e = Exp (d)
+          f = Transpose <perm = [0,2,3,1]> (e)
+          z = Cast <to = 10> (f)
+        }""",
+        ["Transpose", "Cast", "Relu", "Cast", "Exp", "Cast", "Transpose"],
+    ),
+    (
+        "integer_operators",
+        """g (float[1,4,6,6] x, int8[5,4,3,3] w, float wvs, float wvx, float wvy, int8 wz, float[5] wb) => (float[1,5,2,2] y) {
+          q = QuantizeLinear (x, wvx, wz)
+          a = DequantizeLinear (q, wvx, wz)
+          b = DequantizeLinear (w, wvs, wz)
+          s = Mul (wvx, wvs)
+          r = Div (wb, s)
+          i = Round (r)
+          bias = Mul (i, s)
+          c = Conv (a, b, bias)
+          d = Relu (c)
+          e = QuantizeLinear (d, wvy, wz)
+          f = DequantizeLinear (e, wvy, wz)
+          m = MaxPool <kernel_shape = [3,3]> (f)
+          n = QuantizeLinear (m, wvy, wz)
+          y = DequantizeLinear (n, wvy, wz)
+        }""",
+        ["QuantizeLinear", "QLinearConv", "Clip", "MaxPool", "DequantizeLinear"],
+    ),
+    (
+        "integer_operators",
+        """g (int8[3,4] x, int8[4,5] w, float wvs, float wvx, float wvy, int8 wz, int8 wzy) => (int8[15] y) {
+          a = DequantizeLinear (x, wvx, wz)
+          b = DequantizeLinear (w, wvs, wz)
+          c = MatMul (a, b)
+          d = QuantizeLinear (c, wvy, wzy)
+          e = DequantizeLinear (d, wvy, wzy)
+          f = QuantizeLinear (c2, wvy, wzy)
+          g2 = DequantizeLinear (f, wvy, wzy)
+          h = Add (e, g2)
+          i = QuantizeLinear (h, wvs, wzy)
+          j = DequantizeLinear (i, wvs, wzy)
+          k = Flatten <axis = 0> (j)
+          l = QuantizeLinear (k, wvs, wzy)
+          s = Constant <value_ints = [15]> ()
+          y = Reshape (l, s)
+        }""".replace("f = QuantizeLinear (c2", "c2 = MatMul (a, b)\n          f = QuantizeLinear (c2"),
+        ["QLinearMatMul", "QLinearMatMul", None, "Flatten", "Reshape"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), CASES)

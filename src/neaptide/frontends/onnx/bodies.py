@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neaptide.errors import CaptureError
+from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.draft import called, subgraphs, tensor_type
 from neaptide.frontends.onnx.dtypes import nbytes_of
 
@@ -26,7 +26,7 @@ def body_bytes(node: NodeProto) -> int:
     Values that are made die after their last use. What is handed in counts where the subgraph names it as an input.
 
     Raises:
-        CaptureError: the size of a value inside is not known.
+        UnsupportedModel: the size of a value inside is not known.
     """
     return max((_peak(node, inner) for inner in subgraphs(node)), default=0)
 
@@ -67,7 +67,7 @@ def _peak(owner: NodeProto, graph: GraphProto) -> int:
 def _size(owner: NodeProto, sizes: dict[str, int | None], name: str) -> int:
     found = sizes.get(name)
     if found is None:
-        raise CaptureError(
+        raise UnsupportedModel(
             f"the size of {name!r}, inside {called(owner)}, is not known",
             why="what a subgraph needs is the most that its values have alive",
             next_step="export the model with fixed shapes, or without the condition or loop",

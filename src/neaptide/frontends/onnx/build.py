@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from neaptide.errors import CaptureError
+from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.bodies import body_bytes, captures_of
 from neaptide.frontends.onnx.draft import Draft, TensorType, called, subgraphs
 from neaptide.frontends.onnx.model import KEPT, Kept, OnnxModel
@@ -51,16 +51,17 @@ class _Building:
         draft, builder = self.draft, self.builder
         for value in draft.inputs:
             if value.name not in draft.types:
-                raise CaptureError(
+                raise UnsupportedModel(
                     f"the input {value.name!r} has no type", next_step="export the model with its types"
                 )
             if draft.types[value.name].shape is None:
-                raise CaptureError(
+                raise UnsupportedModel(
                     f"the input {value.name!r} has no shape", next_step="export the model with its shapes"
                 )
             builder.add_input(self.make(value.name, draft.types[value.name], Kind.INPUT))
         for name, weight in draft.weights.items():
-            builder.add_input(self.make(name, TensorType(weight.dtype, weight.shape), Kind.PARAMETER))
+            kind = Kind.BUFFER if name in draft.replaceable else Kind.PARAMETER
+            builder.add_input(self.make(name, TensorType(weight.dtype, weight.shape), kind))
         for node in draft.nodes:
             self.add(node)
         builder.output(*(self.values[value.name] for value in draft.outputs))
@@ -140,7 +141,7 @@ class _Building:
             version = defs.get_schema(node.op_type, version, domain).since_version
         except defs.SchemaError:
             if not domain:
-                raise CaptureError(
+                raise UnsupportedModel(
                     f"{called(node)} is no operator of opset {version}",
                     next_step="export the model again, for an opset that has it",
                 ) from None
@@ -155,7 +156,7 @@ class _Building:
             return True
         training = self.draft.known.get(node.input[2])
         if training is None or bool(training):
-            raise CaptureError(
+            raise UnsupportedModel(
                 f"{called(node)} draws random numbers",
                 why="it is exported for training",
                 next_step="export the model for inference; neaptide grad makes a graph that trains",
@@ -202,7 +203,7 @@ def _text(node: NodeProto, value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise CaptureError(
+        raise UnsupportedModel(
             f"an attribute of {called(node)} is no text", next_step="export the model again"
         ) from error
 

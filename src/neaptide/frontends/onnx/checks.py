@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from neaptide.errors import CaptureError, TargetError
+from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.draft import called, subgraphs
 from neaptide.frontends.onnx.dtypes import dtype_of
 
@@ -23,7 +23,7 @@ def check_form(model: ModelProto) -> None:
     """Refuse what is too large or nested too deeply, nodes out of order, names that are made twice, impossible dims. O(size).
 
     Raises:
-        CaptureError: the model is larger than what is planned.
+        UnsupportedModel: the model is larger than what is planned.
         TargetError: the model is no sound one.
     """
     _check_sizes(model.graph)
@@ -62,7 +62,7 @@ def _check_sizes(graph: GraphProto) -> None:
     for _depth in range(MOST_NESTED + 1):
         count += sum(len(part.node) for part in level)
         if count > MOST_NODES:
-            raise CaptureError(
+            raise UnsupportedModel(
                 f"the model has more than {MOST_NODES} nodes",
                 why="searches for an order would take too long",
                 next_step="plan the parts of the model one by one",
@@ -70,7 +70,7 @@ def _check_sizes(graph: GraphProto) -> None:
         level = [inner for part in level for node in part.node for inner in subgraphs(node)]
         if not level:
             return
-    raise CaptureError(
+    raise UnsupportedModel(
         f"the model has subgraphs inside each other, more than {MOST_NESTED} deep",
         next_step="export the model without nested conditions and loops",
     )

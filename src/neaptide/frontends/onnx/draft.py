@@ -36,6 +36,7 @@ class Draft:
     Attributes:
         weights: initializers by name, `Constant` nodes and results of shape arithmetic among them.
         known: arrays of small weights of integers, and of what was worked out of shapes.
+        replaceable: weights that are inputs as well, whose numbers the caller may replace at every run.
         types: by name of a value, where it is known.
         declared: types that the file states, beside those of inputs.
     """
@@ -48,6 +49,7 @@ class Draft:
     ir_version: int
     path: Path | None
     declared: list[ValueInfoProto] = field(default_factory=list)
+    replaceable: frozenset[str] = frozenset()
     known: dict[str, Array] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
 
@@ -81,13 +83,13 @@ def attribute_value(node: NodeProto, name: str, default: Any = None) -> Any:
 
 def tensor_type(declared: TypeProto, what: str) -> TensorType | None:
     """The type of a tensor; None where nothing is stated, an error where it is no tensor."""
-    from neaptide.errors import CaptureError
+    from neaptide.errors import UnsupportedModel
 
     kind = declared.WhichOneof("value")
     if kind is None:
         return None
     if kind != "tensor_type":
-        raise CaptureError(
+        raise UnsupportedModel(
             f"{what} is no tensor but a {kind.removesuffix('_type').replace('_', ' ')}",
             why="only tensors have a size that is known before",
             next_step="export the model without sequences, optionals and sparse tensors; an optimised export has none",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from neaptide.errors import CaptureError
+from neaptide.errors import UnsupportedModel
 from neaptide.ir.values import DTYPE_BYTES, PACKED
 
 DTYPES: Final = {
@@ -42,7 +42,7 @@ def dtype_of(number: int, what: str) -> str:
     found = DTYPES.get(number)
     if found is None:
         kind = "strings" if number == _STRING else f"elements of type {number}"
-        raise CaptureError(
+        raise UnsupportedModel(
             f"{what} holds {kind}, which are not planned",
             why="only tensors of numbers have a size that is known before",
             next_step="cut the model before and after it",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neaptide.errors import CaptureError
+from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.draft import called
 from neaptide.frontends.onnx.file import parser_words
 from neaptide.frontends.onnx.model import Array
@@ -21,7 +21,7 @@ def evaluate(node: NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, 
     """What a node of the standard domain makes of its inputs, by name; in the order of its outputs.
 
     Raises:
-        CaptureError: the reference implementation does not know the operator, or fails.
+        UnsupportedModel: the reference implementation does not know the operator, or fails.
     """
     from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
@@ -39,7 +39,7 @@ def evaluate(node: NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, 
             warnings.simplefilter("ignore")
             made: Sequence[Array] = ReferenceEvaluator(model).run(None, dict(arrays))
     except Exception as error:
-        raise CaptureError(
+        raise UnsupportedModel(
             f"{called(node)} cannot be worked out from its weights",
             why=f"the reference implementation of onnx says: {type(error).__name__}: {parser_words(error)}",
             next_step="fold the constants of the model with another tool first",

@@ -85,7 +85,8 @@ class Kept:
 class OnnxModel:
     """A model file as a graph.
 
-    Weights are inputs of the graph on storages of kind `PARAMETER`. A node keeps its operator; its arguments are the
+    Weights are inputs of the graph on storages of kind `PARAMETER`; of kind `BUFFER` where the file has them as inputs as
+    well, so that the caller may replace their numbers. A node keeps its operator; its arguments are the
     operator's inputs by position, and its attributes are keyword arguments.
 
     Attributes:

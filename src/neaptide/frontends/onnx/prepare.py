@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from neaptide.errors import CaptureError, TargetError, UsageError
+from neaptide.errors import TargetError, UnsupportedModel, UsageError
 from neaptide.frontends.onnx.bodies import captures_of
 from neaptide.frontends.onnx.draft import Draft
 from neaptide.frontends.onnx.file import opsets_of, parser_words
+from neaptide.frontends.onnx.model import Weight
 from neaptide.frontends.onnx.weights import constant_of, weight_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+_INPUTS_ARE_DEFAULTS: Final = 4
+"""Since this version of the format, a weight that is an input as well is its default."""
 
 
 def prepare(model: ModelProto, path: Path | None, dims: Mapping[str, int]) -> Draft:
@@ -21,12 +25,12 @@ def prepare(model: ModelProto, path: Path | None, dims: Mapping[str, int]) -> Dr
 
     Raises:
         UsageError: no input has a dim of a name in `dims`, or its size is negative.
-        CaptureError: it holds sparse weights.
+        UnsupportedModel: it holds sparse weights.
         TargetError: a function or a weight of it is not sound.
     """
     graph = _inlined(model)
     if graph.sparse_initializer:
-        raise CaptureError(
+        raise UnsupportedModel(
             f"the weight {graph.sparse_initializer[0].values.name!r} is sparse",
             why="only dense tensors are planned",
             next_step="export the model with dense weights",
@@ -54,7 +58,16 @@ def prepare(model: ModelProto, path: Path | None, dims: Mapping[str, int]) -> Dr
         model.ir_version,
         path,
         [_bound(value, dims) for value in graph.value_info],
+        _replaceable(graph, weights, model.ir_version),
     )
+
+
+def _replaceable(graph: GraphProto, weights: Mapping[str, Weight], ir_version: int) -> frozenset[str]:
+    """Weights that are inputs too. Before version 4 of the format all are; whole numbers are shapes, and stay as they are."""
+    if ir_version < _INPUTS_ARE_DEFAULTS:
+        return frozenset()
+    named = {value.name for value in graph.input}
+    return frozenset(n for n, weight in weights.items() if n in named and "float" in weight.dtype)
 
 
 def _inlined(model: ModelProto) -> GraphProto:

@@ -27,7 +27,7 @@ def read_model(source: ModelProto | str | Path, dims: Mapping[str, int] | None =
     Raises:
         MissingExtra: onnx is not installed.
         TargetError: it is no sound model.
-        CaptureError: it holds what has no size that is known before: strings, sequences, shapes that depend on data.
+        UnsupportedModel: it holds what has no size that is known before: strings, sequences, shapes that depend on data.
     """
     from neaptide.frontends.onnx.file import load_model
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from neaptide.errors import CaptureError
+from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.checks import check_shape
 from neaptide.frontends.onnx.draft import Draft, TensorType, attribute_value, subgraphs
 from neaptide.frontends.onnx.evaluate import evaluate
@@ -35,10 +35,10 @@ def settle(draft: Draft) -> None:
     """Works out the types of all values and the arithmetic on shapes, and drops nodes that nothing needs. O(size).
 
     Raises:
-        CaptureError: a shape depends on the numbers that the model is given.
+        UnsupportedModel: a shape depends on the numbers that the model is given.
     """
     for name, weight in draft.weights.items():
-        if _is_small(weight.dtype, weight.shape):
+        if _is_small(weight.dtype, weight.shape) and name not in draft.replaceable:
             draft.known[name] = weight.array()
     infer_types(draft)
     for name, weight in draft.weights.items():
@@ -78,7 +78,7 @@ def _work_out(draft: Draft, node: NodeProto) -> bool:
         operands = {name: draft.known[name] for name in node.input if name}
         try:
             arrays = evaluate(node, operands, draft.opsets)
-        except CaptureError:
+        except UnsupportedModel:
             # The reference does not know this operator: the node stays, and makes a weight.
             return False
     if arrays is None:

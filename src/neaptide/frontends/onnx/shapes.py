@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from neaptide.errors import CaptureError, TargetError
+from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.draft import Draft, Extent, TensorType, called, tensor_type
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.file import parser_words
@@ -97,14 +97,14 @@ def check_known(draft: Draft, node: NodeProto, why: str) -> None:
     """Refuse a node that makes something of unknown size.
 
     Raises:
-        CaptureError: names the node, and the dims that could be bound.
+        UnsupportedModel: names the node, and the dims that could be bound.
     """
     for name in node.output:
         known = draft.types.get(name)
         if not name or (known is not None and known.is_known):
             continue
         free = sorted({d for v in draft.inputs for d in _free_dims(draft, v.name)})
-        raise CaptureError(
+        raise UnsupportedModel(
             f"the shape of {name!r}, which {called(node)} makes, is not known",
             where=None if known is None or known.shape is None else f"{known.dtype}{list(known.shape)}",
             why=why or "it depends on numbers that are known only when the model runs",

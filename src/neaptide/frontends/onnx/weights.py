@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from neaptide.errors import CaptureError, TargetError, UnreadableFile
+from neaptide.errors import TargetError, UnreadableFile, UnsupportedModel
 from neaptide.frontends.onnx.checks import check_shape
 from neaptide.frontends.onnx.draft import called
 from neaptide.frontends.onnx.dtypes import NUMBERS, dtype_of, nbytes_of
@@ -75,7 +75,7 @@ def constant_of(node: NodeProto) -> Weight:
             return weight_from(np.array(value, dtype=np.float32))
         if attribute.name in {"value_int", "value_ints"}:
             return weight_from(np.array(value, dtype=np.int64))
-    raise CaptureError(
+    raise UnsupportedModel(
         f"{called(node)} holds no tensor of numbers",
         why="strings and sparse tensors are not planned",
         next_step="cut the model before and after it",

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 Scalar: TypeAlias = Literal["b", "B", "?", "h", "H", "i", "I", "q", "Q", "f"]
 _MOST_ITEMS: Final = 3_000_000
-"""Elements of vectors and tables that are read of one file: some seconds. A model of 50,000 operators has half of it."""
-_TABLE: Final = 4  # elements that a table counts for
+"""Elements of vectors and tables that are read of one file: some seconds. Models of 20,000 operators have fewer."""
+_OF_BYTE: Final = 4
+"""Elements for each byte of the file: more are there only where the same bytes are read many times."""
+_TABLE: Final = 16  # elements that a table counts for
 _CHARACTERS: Final = 64  # of a string that count for one
 
 
@@ -31,7 +33,10 @@ class Flat:
     """The bytes of a file, and how much of it may still be read."""
 
     data: bytes | memoryview
-    left: int = _MOST_ITEMS
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = min(_MOST_ITEMS, _OF_BYTE * len(self.data))
 
     def root(self) -> Table:
         """The table that the file begins with."""
@@ -62,7 +67,9 @@ class Flat:
         """Counts what is read."""
         self.left -= count
         if self.left < 0:
-            raise FlatBufferError(f"its tables and vectors have more than {_MOST_ITEMS} elements")
+            raise FlatBufferError(
+                "its tables and vectors have more elements than a model has, or name the same bytes often"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +93,24 @@ class Table:
         flat.inside(position, own)
         return Table(flat, position, tuple(offsets))
 
-    def field(self, slot: int) -> int:
+    def at_slot(self, slot: int) -> int:
         """The position of a field; 0 where it is absent."""
         offset = self.offsets[slot] if slot < len(self.offsets) else 0
         return self.position + offset if offset else 0
 
     def scalar(self, slot: int, form: Scalar, default: int = 0) -> int:
         """A number; the default of the schema where it is absent."""
-        position = self.field(slot)
+        position = self.at_slot(slot)
         return self.flat.number(position, form) if position else default
 
     def table(self, slot: int) -> Table | None:
         """A table that the field points to; None where it is absent."""
-        position = self.field(slot)
+        position = self.at_slot(slot)
         return Table.at(self.flat, self.flat.follow(position)) if position else None
 
     def vector(self, slot: int, width: int) -> tuple[int, int]:
         """The position of the first element of a vector, and how many there are; none where it is absent."""
-        position = self.field(slot)
+        position = self.at_slot(slot)
         if not position:
             return 0, 0
         start = self.flat.follow(position)

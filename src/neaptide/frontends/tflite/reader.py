@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -49,8 +50,15 @@ def decode_tflite(data: bytes | memoryview, *, name: str = "") -> TfliteModel:
             why=f"bytes 4 to 8 are not {IDENTIFIER.decode()}",
             next_step="give a .tflite file as the converter wrote it",
         )
-    try:
+    with saying_damage(name):
         return _Reading(Flat(data), name).run()
+
+
+@contextmanager
+def saying_damage(name: str) -> Iterator[None]:
+    """What is wrong with the bytes of a file is told with its name."""
+    try:
+        yield
     except FlatBufferError as error:
         raise UnreadableFile(
             f"{name or 'the data'} is a damaged TensorFlow Lite file",

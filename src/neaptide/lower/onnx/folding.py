@@ -28,7 +28,7 @@ class FoldedWeights:
         """The numbers of a weight. Each node runs once.
 
         Raises:
-            CaptureError: an operator cannot be worked out.
+            UnsupportedModel: an operator cannot be worked out.
         """
         if name in self._maker:
             self._make(name)

@@ -26,7 +26,7 @@ class Names:
 
 def value_names(
     graph: Graph, known: Mapping[str, str], output_names: Iterable[str]
-) -> tuple[dict[int, str], list[tuple[int, str]], Names]:
+) -> tuple[dict[int, str], list[tuple[int, str]]]:
     """Names of all values of a graph: inputs and outputs keep those of the user.
 
     Args:
@@ -34,8 +34,7 @@ def value_names(
         output_names: names of the graph's outputs, in order.
 
     Returns:
-        Names by value; outputs that need a copy, as value and name, since the value has another name already; and the
-        names that are taken.
+        Names by value; and outputs that need a copy, as value and name, since the value has another name already.
     """
     outputs = list(output_names)
     found = {value: known.get(graph.values[value].name, graph.values[value].name) for value in graph.inputs}
@@ -47,4 +46,4 @@ def value_names(
     for made in graph.values:
         if made.id not in found:
             found[made.id] = names.unique(known.get(made.name, made.name))
-    return found, copies, names
+    return found, copies

@@ -14,7 +14,7 @@ def session_options() -> SessionOptions:
     """Options of a session that runs the nodes of a file in their order, and frees each tensor after its last use.
 
     Nodes run by priority; all have the same, so that the first in the file comes first. Optimizers are off: they would
-    undo what was planned. The memory pattern and the arena are off: both hold more than is alive.
+    undo what was planned. The memory pattern, the reuse of buffers and the arena are off: they hold more than is alive.
 
     Raises:
         MissingExtra: onnxruntime is not installed.
@@ -31,5 +31,6 @@ def session_options() -> SessionOptions:
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_mem_pattern = False
+    options.enable_mem_reuse = False
     options.enable_cpu_mem_arena = False
     return options

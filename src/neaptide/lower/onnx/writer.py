@@ -14,6 +14,7 @@ from neaptide.frontends.onnx.file import parser_words, require_onnx
 from neaptide.frontends.onnx.model import Array, OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, Node
+from neaptide.ir.values import Kind
 from neaptide.lower.onnx.folding import FoldedWeights
 from neaptide.lower.onnx.naming import Names, value_names
 from neaptide.lower.onnx.protos import CONTRIBUTED, NodeWriter, operand_slots, result_slots
@@ -40,7 +41,7 @@ def write_model(
 
     Raises:
         LoweringError: the result is no valid model, or an operation has no operator at the model's opset.
-        CaptureError: a weight cannot be worked out.
+        UnsupportedModel: a weight cannot be worked out.
     """
     require_onnx()
     return _Writing(model, model.graph if graph is None else graph).run(order)
@@ -77,7 +78,7 @@ class _Writing:
         outputs = [model.file_name(value) for value in model.graph.outputs]
         if len(graph.outputs) != len(outputs):
             raise LoweringError("the graph has other outputs than the model")
-        self.name_of, self.copies, self.names = value_names(graph, model.names, outputs)
+        self.name_of, self.copies = value_names(graph, model.names, outputs)
         self.node_names = Names()
         self.nodes = NodeWriter(model.opsets, model.kept)
         self.folded = folded_values(graph)
@@ -112,7 +113,11 @@ class _Writing:
         return made
 
     def is_input(self, value: int) -> bool:
-        return self.graph.values[value].name not in self.model.weights
+        """Whether the caller hands it over, or may do so in place of the file's own numbers."""
+        found = self.graph.values[value]
+        assert found.storage is not None
+        kind = self.graph.storages[found.storage].kind
+        return kind is Kind.BUFFER or found.name not in self.model.weights
 
     def emit(self, order: Sequence[int]) -> Iterator[_Emitted]:
         """All nodes in an order, those that make weights among them."""
@@ -127,7 +132,8 @@ class _Writing:
         for value, name in self.copies:
             from onnx import helper
 
-            made = helper.make_node("Identity", [self.name_of[value]], [name], name=f"copy_of_{name}")
+            label = self.node_names.unique(f"copy_of_{name}")
+            made = helper.make_node("Identity", [self.name_of[value]], [name], name=label)
             yield _Emitted(made, is_weight=False)
 
     def node(self, node: Node) -> _Emitted:
@@ -138,19 +144,23 @@ class _Writing:
             ["" if slot is None else names[slot] for slot in operand_slots(node)],
             ["" if slot is None else made[slot] for slot in result_slots(node)],
             dtype=self.graph.values[node.outputs[0]].dtype,
-            # Passes make several nodes of one, each with its name; ONNX Runtime takes a name once.
             name=self.node_names.unique(node.source.module) if node.source.module else "",
         )
         return _Emitted(proto, is_weight=self.folded.issuperset(node.outputs))
 
     def initializers(self, emitted: Sequence[_Emitted]) -> list[TensorProto]:
         """Weights that nodes or outputs use, in the order of their first use."""
+        known = self.model.weights
         given: Mapping[str, Array] = _Arrays(
-            {self.name_of[v]: self.graph.values[v].name for v in self.graph.inputs if not self.is_input(v)},
+            {
+                self.name_of[v]: name
+                for v in self.graph.inputs
+                if (name := self.graph.values[v].name) in known
+            },
             self.model,
         )
         weights = FoldedWeights(given, [e.proto for e in emitted if e.is_weight], self.model.opsets)
-        known = {self.name_of[value] for value in self.folded}
+        names = {*given, *(self.name_of[value] for value in self.folded)}
         used: dict[str, None] = {}
         for one in emitted:
             if not one.is_weight:
@@ -158,7 +168,7 @@ class _Writing:
         used.update((self.name_of[value], None) for value in self.graph.outputs)
         from onnx import numpy_helper
 
-        return [numpy_helper.from_array(weights.array(name), name) for name in used if name in known]
+        return [numpy_helper.from_array(weights.array(name), name) for name in used if name in names]
 
     def described(self, value: int, name: str) -> ValueInfoProto:
         """Name and type of a value."""

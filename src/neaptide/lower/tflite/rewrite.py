@@ -11,10 +11,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from neaptide.errors import UnreadableFile, UnsupportedModel
-from neaptide.frontends.tflite.flat import Flat, Table
+from neaptide.errors import UnsupportedModel
+from neaptide.frontends.tflite.flat import Flat, FlatBufferError, Table
 from neaptide.frontends.tflite.model import OFFSETS, TfliteModel
-from neaptide.frontends.tflite.reader import IDENTIFIER
+from neaptide.frontends.tflite.reader import IDENTIFIER, saying_damage
 from neaptide.ops.tflite import ALIGNMENT
 
 _SLOTS: Final = 10  # of the model's table in the schema: a number, then offsets
@@ -28,11 +28,17 @@ def rewritten(model: TfliteModel, order: Sequence[int], offsets: Sequence[int]) 
     """The bytes of the file with operators in an order, and an offset for each tensor.
 
     Raises:
+        UnreadableFile: what is read of the file only to be written again is damaged.
         UnsupportedModel: the model's table has fields of a newer schema.
     """
+    with saying_damage(model.name):
+        return _rewritten(model, order, offsets)
+
+
+def _rewritten(model: TfliteModel, order: Sequence[int], offsets: Sequence[int]) -> bytes:
     flat = Flat(model.data)
     root = flat.root()
-    if any(root.field(slot) for slot in range(_SLOTS, len(root.offsets))):
+    if any(root.at_slot(slot) for slot in range(_SLOTS, len(root.offsets))):
         raise UnsupportedModel(
             f"{model.name or 'the model'} is written in a newer schema",
             why=f"its first table has more than {_SLOTS} fields",
@@ -51,18 +57,14 @@ def _permute(flat: Flat, body: bytearray, first: int, order: Sequence[int]) -> N
     for place, index in enumerate(order):
         target = flat.follow(first + 4 * index)
         if target < end:
-            raise UnreadableFile(
-                "the file is a damaged TensorFlow Lite file",
-                why=f"operator {index} lies inside of the list of operators",
-                next_step="convert the model again",
-            )
+            raise FlatBufferError(f"operator {index} lies inside of the list of operators")
         struct.pack_into("<I", body, first + 4 * place, target - (first + 4 * place))
 
 
 def _move_positions(root: Table, body: bytearray, shift: int) -> None:
     """Moves positions from the start of the file: of the data of buffers, and of the options of custom operators."""
     operators = [operator for graph in root.tables(2) for operator in graph.tables(3)]
-    fields = {table.field(1) for table in root.tables(_BUFFERS)} | {table.field(9) for table in operators}
+    fields = {table.at_slot(1) for table in root.tables(_BUFFERS)} | {table.at_slot(9) for table in operators}
     for position in fields - {0}:
         if (old := root.flat.number(position, "Q")) > 1:
             struct.pack_into("<Q", body, position, old + shift)
@@ -90,7 +92,7 @@ class _Front:
         table = len(made)
         made += struct.pack("<iI", 4 + 2 * _SLOTS, self.root.scalar(0, "I"))
         for slot in range(1, _SLOTS):
-            position = self.root.field(slot)
+            position = self.root.at_slot(slot)
             if not position and slot not in {_BUFFERS, _METADATA}:
                 struct.pack_into("<H", made, table - 2 * (_SLOTS - slot), 0)  # it is absent
             self.target(self.root.flat.follow(position) if position else None)

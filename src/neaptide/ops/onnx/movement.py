@@ -46,7 +46,7 @@ ROWS: Final = (
         Shape:1,13,15,19,21,23,24,25 Size:1,13,19,21,23,24,25 EyeLike:9,22
     """),
     *meaning(Trait.FACTORY, bytes_moved=output_traffic)("""
-        ConstantOfShape:9,20,21,23,24,25 Range:11,27 HannWindow:17 HammingWindow:17 BlackmanWindow:17
+        Constant:1,9,11,12,13,19,21,23,24,25 ConstantOfShape:9,20,21,23,24,25 Range:11,27 HannWindow:17 HammingWindow:17 BlackmanWindow:17
     """),
     *meaning(Trait.FACTORY, rng=True, flops=per_output(10), bytes_moved=output_traffic)("""
         RandomNormal:1,22 RandomUniform:1,22

@@ -22,15 +22,16 @@ def model_problem(
     """What there is to order in a model; op k is node k. Its peaks are footprints in bytes. O(size of the graph).
 
     Activations and the model's inputs count. Weights, and what depends on nothing else, are resident elsewhere and do
-    not. An input dies after its last use, and a result may take the bytes of an operand at its last use where the row of the
+    not; nor do buffers, which the caller keeps between runs. An input dies after its last use, and a result may take the bytes of an operand at its last use where the row of the
     operation says so. Nodes have the scratch bytes of their rows, but for those in `workspace`.
     """
     inputs = {graph.values[value].storage for value in graph.inputs}
     freed = {s for s in inputs if s is not None and graph.storages[s].kind is Kind.INPUT}
+    kept = {storage.id: 0 for storage in graph.storages if storage.kind is Kind.BUFFER}
     return order_problem(
         graph,
         workspace={**row_workspace(graph, registry, binding), **(workspace or {})},
-        storage_bytes=folded_storages(graph),
+        storage_bytes={**folded_storages(graph), **kept},
         binding=binding,
         on_operands=registry,
         freed=freed,

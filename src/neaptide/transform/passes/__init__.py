@@ -13,7 +13,9 @@ from neaptide.transform.passes.join_motion import (
     ELEMENTWISE_BEFORE_CONCAT,
     POOL_BEFORE_CONCAT,
 )
+from neaptide.transform.passes.movement import CANCEL_TRANSPOSES, MOVE_CASTS, REMOVE_IDENTITIES
 from neaptide.transform.passes.parallel import MERGE_CONVOLUTIONS, MERGE_MATMULS, REMOVE_SPLIT
+from neaptide.transform.passes.quantised import INTEGER_OPERATORS
 from neaptide.transform.passes.swaps import CONV_POOL_SWAP, RELU_POOL_SWAP
 from neaptide.transform.rewrite import Rule
 from neaptide.transform.rules.common_subexpressions import COMMON_SUBEXPRESSIONS
@@ -23,12 +25,16 @@ PASSES: Final[Mapping[str, Rule]] = MappingProxyType(
         rule.name: rule
         for rule in (
             COMMON_SUBEXPRESSIONS,
+            REMOVE_IDENTITIES,
+            INTEGER_OPERATORS,
             CONV_BATCH_NORM,
             ELEMENTWISE_BEFORE_CONCAT,
             POOL_BEFORE_CONCAT,
             CONCAT_BEFORE_CONVOLUTION,
             CONV_POOL_SWAP,
             RELU_POOL_SWAP,
+            CANCEL_TRANSPOSES,
+            MOVE_CASTS,
             REMOVE_SPLIT,
             MERGE_CONVOLUTIONS,
             MERGE_MATMULS,

@@ -55,7 +55,7 @@ def _most(
     """The most bytes at a node of a region, in its order; `there` is what lies there before it begins."""
     weights = folded_values(graph)
     last = {value: number for number in region.nodes for value in graph.nodes[number].inputs}
-    storage = {value.id: value.storage for value in graph.values}
+    storage = graph.remembered(_storages)
     live = {storage[value]: nbytes(value) for value in there}
     most = 0
     for number in region.nodes:
@@ -75,4 +75,14 @@ def _most(
 
 
 def _nbytes(graph: Graph, value: int) -> int:
-    return graph.values[value].nbytes.constant_value()
+    return graph.remembered(bytes_of_values)[value]
+
+
+def bytes_of_values(graph: Graph) -> tuple[int, ...]:
+    """Bytes of each value; none of one whose size is symbolic. Ask `Graph.remembered` for it."""
+    sizes = (value.nbytes for value in graph.values)
+    return tuple(size.constant_value() if size.is_constant else 0 for size in sizes)
+
+
+def _storages(graph: Graph) -> tuple[int | None, ...]:
+    return tuple(value.storage for value in graph.values)

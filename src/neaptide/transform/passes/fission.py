@@ -18,7 +18,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.transform.passes.drafting import Drafting
-from neaptide.transform.passes.estimate import bytes_in_parts, bytes_whole
+from neaptide.transform.passes.estimate import bytes_in_parts, bytes_of_values, bytes_whole
 from neaptide.transform.passes.lines import LineFinder, extent
 from neaptide.transform.passes.region import Growth, Region, region_of
 from neaptide.transform.passes.unroll import unroll
@@ -28,6 +28,10 @@ _LONGEST: Final = 24
 """Nodes of a region that is looked for."""
 
 MOST_PARTS: Final = 64
+_FAR: Final = 3
+"""A region that takes less than this part of the widest node is far from the peak."""
+
+_NOWHERE: Final = 1 << 30
 _ALL: Final = 0
 """As many parts as there are channels."""
 
@@ -36,14 +40,16 @@ def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
     """Fission of what operations of a trait split by their weights."""
 
     def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        finder, users = LineFinder(graph, registry), graph.consumers()
+        finder, users, wide = LineFinder(graph, registry), graph.consumers(), _Wide(graph)
         best: list[tuple[int, Region]] = []
         for node in graph.nodes:
             spec = registry.find(node.op)
+            if spec is None or not spec.is_a(trait) or not wide.follows(node.id):
+                continue
             growth = Growth(finder, users, {})
-            if spec is not None and spec.is_a(trait) and growth.begin(node):
+            if growth.begin(node):
                 count = parts or min(MOST_PARTS, _channels(graph, node, growth))
-                best += _best(graph, registry, growth, count)
+                best += _best(graph, registry, growth, count, wide)
         for _, region in _disjoint(best):
             yield Rewrite(name, region.nodes, keeps_bits=False)
 
@@ -68,15 +74,21 @@ def _windows_rule(name: str, parts: int) -> Rule:
     """Fission along rows."""
 
     def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        finder, users, weights = LineFinder(graph, registry), graph.consumers(), folded_values(graph)
+        finder, users, wide = LineFinder(graph, registry), graph.consumers(), _Wide(graph)
         best: list[tuple[int, Region]] = []
+        seeds: dict[int, int] = {}  # by first node of a region, the value that it is handed in parts
         for value in graph.values:
             shape = value.shape
-            is_image = len(shape) == 4 and value.id not in weights and value.storage is not None
-            if is_image and shape[_ROWS].is_constant and shape[_ROWS].constant_value() >= 2 * parts:
-                best += _best(graph, registry, Growth(finder, users, {value.id: _ROWS}), parts)
+            is_image = len(shape) == 4 and value.id not in wide.weights and users[value.id]
+            if not is_image or not shape[_ROWS].is_constant or not wide.follows(users[value.id][0]):
+                continue
+            if shape[_ROWS].constant_value() >= 2 * parts and users[value.id][0] not in seeds:
+                seeds[users[value.id][0]] = value.id
+                best += _best(graph, registry, Growth(finder, users, {value.id: _ROWS}), parts, wide)
         for _, region in _disjoint(best):
-            yield Rewrite(name, region.nodes, (("value", _seed(graph, region)),), keeps_bits=False)
+            first = region.nodes[0]
+            slot = graph.nodes[first].inputs.index(seeds[first])
+            yield Rewrite(name, region.nodes, (("value", slot),), keeps_bits=False)
 
     def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
         settings, nodes = dict(rewrite.settings), rewrite.nodes
@@ -105,12 +117,24 @@ def _windows_rule(name: str, parts: int) -> Rule:
 _ROWS: Final = 2
 
 
-def _seed(graph: Graph, region: Region) -> int:
-    """The slot of the first node in which the value is that the region is handed in parts."""
-    first = region.nodes[0]
-    weights = folded_values(graph)
-    (slot,) = {s for s in region.lines[first].operands if graph.nodes[first].inputs[s] not in weights}
-    return slot
+class _Wide:
+    """Where a graph is widest: a region that is far from it is not worth a look."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.weights = folded_values(graph)
+        sizes = graph.remembered(bytes_of_values)
+        found = [
+            sum(sizes[value] for value in {*node.inputs, *node.outputs} - self.weights)
+            for node in graph.nodes
+        ]
+        self.least = max(found, default=0) // _FAR
+        self._next = [_NOWHERE] * (len(found) + 1)  # by node, the first wide one from there on
+        for node in reversed(range(len(found))):
+            self._next[node] = node if found[node] > self.least else self._next[node + 1]
+
+    def follows(self, node: int) -> bool:
+        """Whether a wide node is not far behind a node."""
+        return self._next[node] - node <= 2 * _LONGEST
 
 
 def _channels(graph: Graph, node: Node, growth: Growth) -> int:
@@ -122,24 +146,27 @@ def _channels_of(graph: Graph, region: Region) -> int:
     return extent(graph, made, region.dims[made])
 
 
-def _best(graph: Graph, registry: OpRegistry, growth: Growth, parts: int) -> list[tuple[int, Region]]:
+def _best(
+    graph: Graph, registry: OpRegistry, growth: Growth, parts: int, wide: _Wide
+) -> list[tuple[int, Region]]:
     """The end of a region at which parts take least, with the bytes that they spare; nothing where all take more."""
-    best: tuple[int, int, Region] | None = None
+    best: tuple[int, Region] | None = None
     while len(growth.lines) < _LONGEST:
         region = growth.region
         if region is not None and len(region.nodes) > 1:
             whole = bytes_whole(graph, registry, region)
             try:
-                cost = bytes_in_parts(graph, registry, region, parts)
+                gain = whole - (
+                    bytes_in_parts(graph, registry, region, parts) if whole > wide.least else whole + 1
+                )
             except RewriteError:
                 break
-            gain = whole - cost
             if gain >= 0 and (best is None or gain > best[0]):
-                best = gain, cost, region
+                best = gain, region
         following = growth.next_node()
         if following is None or not growth.absorb(graph.nodes[following]):
             break
-    return [] if best is None else [(best[0], best[2])]
+    return [] if best is None else [best]
 
 
 def _disjoint(found: list[tuple[int, Region]]) -> list[tuple[int, Region]]:

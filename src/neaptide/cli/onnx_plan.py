@@ -1,0 +1,151 @@
+"""`neaptide plan model.onnx`: a model file whose nodes run in the planned order, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from neaptide.cli.command import Request
+from neaptide.cli.model_commands import parse_memories
+from neaptide.cli.models import located, parse_sizes
+from neaptide.cli.process import exit_codes
+from neaptide.cli.process.interrupts import asking_before_aborting
+from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.report.document import Document, Table, document
+from neaptide.units import format_bytes
+
+if TYPE_CHECKING:
+    from neaptide.onnx import OnnxPlan
+
+_OF_STEPS: Final = ("--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture")
+"""Options of `plan` that are for training steps."""
+
+
+def plan_for_onnx(request: Request) -> int:
+    """Plans, writes the model where `-o` says, and says whether it is within the peak and fits the memory."""
+    request.refuse_beside("a model file", *_OF_STEPS)
+    memory_bytes = _one_memory(request)
+    plan = _planned(request, memory_bytes)
+    allowed = None if request.settings.peak is None else _allowed(request.settings.peak, plan)
+    content: dict[str, Any] = {
+        **plan.to_json(),
+        "name": request.target,
+        "memory_bytes": memory_bytes,
+        "missing_bytes": max(
+            0,
+            0 if allowed is None else plan.peak_bytes - allowed,
+            0 if memory_bytes is None else plan.found.arena_bytes - memory_bytes,
+        ),
+        "files": [],
+    }
+    if request.output is not None:
+        content["files"] = [str(_written(plan, request.output, Path(request.target)))]
+    request.without_files().deliver(content, lambda: _document(content), noun="plan")
+    return exit_codes.OVER_BUDGET if content["missing_bytes"] else exit_codes.DONE
+
+
+def _planned(request: Request, memory_bytes: int | None) -> OnnxPlan:
+    """The plan that is asked for, or the best that was found."""
+    peak = request.settings.peak or (memory_bytes if memory_bytes is not None else "min")
+    found = _plan(request, peak)
+    if memory_bytes is not None and found.peak_bytes <= memory_bytes < found.found.arena_bytes:
+        # The tensors do not pack that well: a lower footprint may.
+        found = _plan(request, "min")
+    return found
+
+
+def _plan(request: Request, peak: str | int) -> OnnxPlan:
+    from neaptide import onnx
+    from neaptide.planner.passes.plan_passes import LEARNED
+
+    names = [name.strip() for name in (request.passes or LEARNED).split(",")]
+    target: Literal["ort"] | None = "ort" if request.runtime == onnx.ORT else None
+    with asking_before_aborting() as interrupt, located(request.target):
+        try:
+            return onnx.plan(
+                request.target,
+                peak=peak,
+                passes=names,
+                target=target,
+                dims=parse_sizes(request.dim),
+                limits=request.limits,
+                interrupt=interrupt,
+                progress=request.console.progress,
+            )
+        except InfeasibleBudget as error:
+            if not isinstance(error.plan, onnx.OnnxPlan):
+                raise
+            return error.plan
+
+
+def _allowed(peak: str | int, plan: OnnxPlan) -> int | None:
+    from neaptide.budget import Budget
+
+    budget = Budget(peak=peak)
+    return None if budget.is_min else budget.limit(plan.found.baseline_peak_bytes)
+
+
+def _one_memory(request: Request) -> int | None:
+    """The bytes of the only memory; None where none was named."""
+    memories = {} if request.memory is None else parse_memories(request.memory)
+    if len(memories) > 1:
+        raise UsageError(
+            "ONNX Runtime has one memory",
+            why=f"--memory names {', '.join(memories)}",
+            next_step="name one size, or place the tensors yourself: neaptide layout model.onnx --memories FILE",
+        )
+    return next(iter(memories.values()), None)
+
+
+def _written(plan: OnnxPlan, output: Path, source: Path) -> Path:
+    """Write the planned model to a file, or into a folder under the name of the model."""
+    path = output
+    if not output.suffix:
+        output.mkdir(parents=True, exist_ok=True)
+        path = output / source.name
+    plan.save(path)
+    return path
+
+
+def _document(found: Mapping[str, Any]) -> Document:
+    rows = (
+        ("of the file, in its order", "baseline_peak_bytes"),
+        ("in the best order", "order_peak_bytes"),
+        ("planned", "peak_bytes"),
+    )
+    memory, missing = found["memory_bytes"], found["missing_bytes"]
+    unknown = ", ".join(f"{count} {name}" for name, count in found["unknown_operators"].items())
+    return document(
+        f"{found['name']}: {found['operators']} operators",
+        Table(("footprint", "bytes"), tuple((name, _exact(found[key])) for name, key in rows)),
+        _passes(found),
+        f"No order of the planned operators needs less than {_exact(found['lower_bound_bytes'])}.",
+        f"arena: {_exact(found['arena_bytes'])} hold every tensor but weights at an address of its own.",
+        f"operators without a row, left where they are: {unknown}" if unknown else None,
+        f"{found['note']}." if found["note"] else None,
+        None
+        if memory is None and not missing
+        else f"It does not fit: {_exact(missing)} are missing."
+        if missing
+        else f"It fits {_exact(memory)}.",
+        f"written: {', '.join(found['files'])}" if found["files"] else None,
+    )
+
+
+def _passes(found: Mapping[str, Any]) -> Table | None:
+    """Each pass with its change, and what it enabled."""
+    rows = tuple(
+        (
+            step["name"],
+            f"{step['change_bytes']:+}",
+            ", ".join(dict.fromkeys(one["name"] for one in step["enabled"])),
+        )
+        for step in found["passes"]
+    )
+    return Table(("pass", "change in bytes", "enabled"), rows, left=frozenset({2})) if rows else None
+
+
+def _exact(nbytes: int) -> str:
+    shown = format_bytes(nbytes)
+    return shown if shown.endswith(" B") else f"{shown} ({nbytes} bytes)"

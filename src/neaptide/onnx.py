@@ -1,0 +1,240 @@
+"""Models of ONNX: planned for less memory, in Python.
+
+    import neaptide.onnx
+
+    plan = neaptide.onnx.plan("model.onnx", peak="256KiB")
+    plan.save("planned.onnx")
+    session = onnxruntime.InferenceSession("planned.onnx", plan.session_options())
+
+Models are paths or `onnx.ModelProto`; torch is not needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from neaptide.analysis.folded import folded_values
+from neaptide.budget import Budget
+from neaptide.errors import InfeasibleBudget, TargetError, UsageError
+from neaptide.frontends.onnx.file import load_model
+from neaptide.frontends.onnx.prepare import prepare
+from neaptide.frontends.onnx.reader import read_model
+from neaptide.lower.onnx.session import session_options
+from neaptide.lower.onnx.writer import save_model, write_model
+from neaptide.ops.onnx import registry
+from neaptide.outcome import Limits
+from neaptide.planner.model_plan import ModelAsk, ModelPlan, plan_model
+from neaptide.planner.passes.plan_passes import LEARNED
+from neaptide.transform.passes import PASSES
+from neaptide.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnxruntime import SessionOptions
+
+    from neaptide.frontends.onnx.model import OnnxModel
+    from neaptide.ir.graph import Graph
+    from neaptide.schedule.order.problem import OrderProblem
+
+ORT: Final = "ort"
+"""Peaks are what ONNX Runtime allocates: scratch of its kernels is measured, and in place is what they do in place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnnxPlan:
+    """A plan of a model.
+
+    Attributes:
+        source: the model as it was read.
+        found: the graph after the passes, its order and layout, and the peaks.
+        target: `ort` where peaks are those of ONNX Runtime; None where they are footprints.
+        note: one sentence on what could not be counted; may be empty.
+    """
+
+    source: OnnxModel
+    found: ModelPlan
+    target: str | None = None
+    note: str = ""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Highest bytes of activations and inputs at once; weights do not count."""
+        return self.found.peak_bytes
+
+    def to_model(self) -> ModelProto:
+        """The planned model: nodes in the planned order, weights as initializers, the user's names of inputs and outputs."""
+        return write_model(self.source, self.found.graph, self.found.order)
+
+    def save(self, path: str | Path) -> None:
+        """Write the planned model. Raises `UsageError` where that fails."""
+        save_model(self.to_model(), Path(path))
+
+    def session_options(self) -> SessionOptions:
+        """Options under which ONNX Runtime keeps the planned order; see `lower.onnx.session`."""
+        return session_options()
+
+    def to_json(self) -> dict[str, Any]:
+        """Peaks in bytes, and for each pass what it did and what it enabled."""
+        found = self.found
+        return {
+            "name": found.graph.name,
+            "target": self.target,
+            "baseline_peak_bytes": found.baseline_peak_bytes,
+            "order_peak_bytes": found.order_peak_bytes,
+            "peak_bytes": found.peak_bytes,
+            "lower_bound_bytes": found.lower_bound_bytes,
+            "arena_bytes": found.arena_bytes,
+            "measurements": found.measurements,
+            "passes": [
+                {
+                    "name": step.name,
+                    "before_bytes": step.before_bytes,
+                    "after_bytes": step.after_bytes,
+                    "change_bytes": -step.saved_bytes,
+                    "enabled": [
+                        {"step": one.step, "name": found.steps[one.step].name,
+                         "saved_before_bytes": one.saved_before_bytes}
+                        for one in step.enabled
+                    ],
+                }
+                for step in found.steps
+            ],
+            "operators": _operators(found.graph),
+            "unknown_operators": unknown_operators(found.graph),
+            "note": self.note,
+        }  # fmt: skip
+
+
+def plan(
+    model: ModelProto | str | Path,
+    *,
+    peak: str | int | None = "min",
+    passes: str | Iterable[str] = LEARNED,
+    target: Literal["ort"] | None = None,
+    dims: Mapping[str, int] | None = None,
+    limits: Limits | None = None,
+    interrupt: threading.Event | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> OnnxPlan:
+    """Plan a model for less memory: passes change it, and its nodes run in another order. The model is left as it is.
+
+    The footprint counts activations and the model's inputs, which die after their last use; weights do not count. The
+    answer of `passes="learned"` is never above the model as it is.
+
+    Args:
+        model: of opset 7 or later.
+        peak: highest footprint: a size such as `"256KiB"`, a number of bytes, a share of the file's own such as `"60%"`,
+            or `"min"` for the lowest that is found. None: no higher than the file's own.
+        passes: `"learned"`, `"none"`, or names in the order in which they are to run.
+        target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once.
+        dims: sizes of named dims of the inputs; all need one.
+        limits: of the searches; a unit of work is a measurement of the search for passes.
+
+    Raises:
+        InfeasibleBudget: no plan was found within `peak`; its `plan` is the best that was.
+        TargetError: it is no sound model, or a dim has no size.
+        UnsupportedModel: the model holds what cannot be planned.
+    """
+    source = read_model(model, dims)
+    if source.graph.dims:
+        free = ", ".join(source.dims[dim.name] for dim in source.graph.dims)
+        raise TargetError("the model has dims without a size", why=free, next_step="give each a size in dims")
+    names = (passes,) if isinstance(passes, str) else tuple(passes)
+    budget = Budget(peak=peak)
+    counted, note = _counted(source, target)
+    ask = ModelAsk(
+        registry(), PASSES, counted, names, lambda base: 0 if budget.is_min else budget.limit(base)
+    )
+    found = plan_model(source.graph, ask, limits, interrupt, progress)
+    made = OnnxPlan(source, found, target, note)
+    allowed = budget.limit(found.baseline_peak_bytes)
+    if found.peak_bytes > allowed and not budget.is_min:
+        raise InfeasibleBudget(
+            f"the lowest footprint that was found is {format_bytes(found.peak_bytes)}, "
+            f"{found.peak_bytes - allowed} bytes above {format_bytes(allowed)}",
+            smallest_peak_bytes=found.peak_bytes,
+            lower_bound_bytes=found.lower_bound_bytes,
+            plan=made,
+            why=f"no order of its operators needs less than {format_bytes(found.lower_bound_bytes)}",
+            next_step="allow more, or name passes of docs/reference/passes.md",
+        )
+    return made
+
+
+def _operators(graph: Graph) -> int:
+    """How many nodes there are that do not make weights."""
+    weights = folded_values(graph)
+    return sum(not weights.issuperset(node.outputs) for node in graph.nodes)
+
+
+def grad(
+    model: ModelProto | str | Path, *, loss: str, wrt: Sequence[str], sgd: float | None = None
+) -> ModelProto:
+    """A model that also computes gradients, in nodes of the standard domain: any runtime of the model runs it.
+
+    Args:
+        model: it is left as it is.
+        loss: name of a value with one element.
+        wrt: names of initializers, inputs or values. Each gives an output `NAME_grad` in the shape of the value.
+        sgd: a learning rate. The outputs are then `NAME_new`, the updated values, and no gradients.
+
+    Raises:
+        UsageError: a name that the model does not have, or a loss with several elements.
+        GradientError: an operator on the path has no rule, or a shape that a rule needs is not known.
+    """
+    source = load(model)
+    import onnx_ir
+
+    from neaptide.autodiff.gradient import grad as extended
+
+    made: ModelProto = onnx_ir.to_proto(extended(onnx_ir.from_proto(source), loss, tuple(wrt), sgd))
+    return made
+
+
+def load(model: ModelProto | str | Path) -> ModelProto:
+    """The model of a path, with the bytes of its weights; a model in memory is handed back."""
+    found, path = load_model(model)
+    if path is not None:
+        from onnx import external_data_helper
+
+        prepare(found, path, {})  # finds what is missing, or lies outside the folder
+        external_data_helper.load_external_data_for_model(found, str(path.absolute().parent))
+    return found
+
+
+def save(model: ModelProto, path: str | Path) -> None:
+    """Write a model. Raises `UsageError` where that fails."""
+    save_model(model, Path(path))
+
+
+def unknown_operators(graph: Graph) -> dict[str, int]:
+    """How many nodes there are of each operation that has no row; they are left where they are."""
+    known, found = registry(), dict[str, int]()
+    for node in graph.nodes:
+        if known.find(node.op) is None:
+            found[node.op] = found.get(node.op, 0) + 1
+    return found
+
+
+def _counted(source: OnnxModel, target: str | None) -> tuple[Callable[[Graph], OrderProblem], str]:
+    """The ordering problem of a graph for what runs it, and a sentence on what is not counted."""
+    if target is None:
+        from neaptide.schedule.order.of_model import model_problem
+
+        return lambda graph: model_problem(graph, registry()), ""
+    if target != ORT:
+        raise UsageError(f"there is no target {target!r}", next_step=f"choose {ORT!r}, or None")
+    from neaptide.cost.onnxruntime.calls import MOST_NUMBERS
+    from neaptide.cost.onnxruntime.scratch import KernelMeter
+    from neaptide.schedule.order.of_runtime import runtime_problem
+
+    meter, numbers = KernelMeter(), source.small_numbers(MOST_NUMBERS)
+
+    def counted(graph: Graph) -> OrderProblem:
+        return runtime_problem(graph, meter.scratch(graph, numbers))
+
+    return counted, meter.scratch(source.graph, numbers).note

@@ -1,0 +1,201 @@
+"""Operations on numbers that are dequantised before and quantised after run on whole numbers.
+
+A convolution or product of whole numbers has the scales of its operands and of its result. A rectifier or a clip in front of
+the quantisation is one of whole numbers after it, as quantisation keeps the order of numbers. What moves or compares
+elements does so on whole numbers where their scale stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from neaptide.ir.graph import Graph
+from neaptide.ir.nodes import Node
+from neaptide.ir.registry import OpRegistry
+from neaptide.ops.dialect import Inserted
+from neaptide.ops.onnx.facts import COMPARED
+from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.passes.drafting import Drafting, drafted, pass_rule
+from neaptide.transform.passes.patterns import Patterns, operands_of
+from neaptide.transform.rules.node_rule import operand_at
+
+_ONE: Final = SizeExpr.const(1)
+_INT32: Final = 6  # of the data types of ONNX
+_QUANTISED: Final = frozenset({"int8", "uint8"})
+
+_INTEGER_FORMS: Final[Mapping[str, str]] = MappingProxyType(
+    {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Add": "QLinearAdd"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """From dequantised operands to what quantises.
+
+    Attributes:
+        node: what computes between.
+        operator: what does so on whole numbers; the operator itself where it compares.
+        sources: what dequantises its operands.
+        clip: a rectifier or clip behind it.
+    """
+
+    node: Node
+    operator: str
+    sources: tuple[Node, ...]
+    clip: Node | None
+
+
+class _Places:
+    def __init__(self, graph: Graph, registry: OpRegistry) -> None:
+        self.at, self.graph = Patterns(graph, registry), graph
+
+    def of(self, node: Node) -> _Place | str | None:
+        """What runs on whole numbers in front of a quantisation; why nothing does; None where it is none."""
+        at = self.at
+        if not at.is_a(node, "QuantizeLinear") or node.outputs[0] in at.weights:
+            return None
+        if (
+            len(node.args) < 3
+            or self._dtype(node.outputs[0]) not in _QUANTISED
+            or not self._one(node, (1, 2))
+        ):
+            return "it has a scale for each channel, or no zero point, or not 8 bits"
+        made, clip = at.only_maker(operand_at(node, 0)), None
+        if made is not None and at.is_a(made, "Relu", "Clip"):
+            made, clip = at.only_maker(operand_at(made, 0)), made
+        if made is None or at.is_a(made, "DequantizeLinear"):
+            return "nothing of its own is between two forms of numbers"
+        operator = next((form for name, form in _INTEGER_FORMS.items() if at.is_a(made, name)), None)
+        if operator is None:
+            return self._compared(node, made, clip)
+        sources = [at.maker(operand_at(made, position)) for position in (0, 1)]
+        found = tuple(source for source in sources if source is not None and self._is_dequantised(source))
+        if len(found) < 2:
+            return "an operand is not dequantised"
+        if not self._one(found[0], (1, 2)) or (operator != "QLinearConv" and not self._one(found[1], (1, 2))):
+            return "an operand has a scale for each channel"
+        if operator == "QLinearConv" and not at.are_weights(operands_of(made)[1:]):
+            return "the filters are no weights"
+        if clip is not None and not self._is_plain(clip, node):
+            return "what clips it has other operands than single weights"
+        return _Place(made, operator, found, clip)
+
+    def _compared(self, node: Node, made: Node, clip: Node | None) -> _Place | str:
+        at, source = self.at, self.at.maker(operand_at(made, 0))
+        if clip is not None or not at.is_a(made, *COMPARED) or len(made.outputs) != 1:
+            return f"{made.op} has no form of whole numbers"
+        if (
+            source is None
+            or not self._is_dequantised(source)
+            or operands_of(source)[1:3] != operands_of(node)[1:3]
+        ):
+            return "the scale changes"
+        if at.is_a(made, "MaxPool") and int(made.op.rpartition(".")[2]) < 12:
+            return "this version of MaxPool has no form of whole numbers"
+        return _Place(made, made.op, (source,), None)
+
+    def _is_dequantised(self, node: Node) -> bool:
+        has_zero = len(node.args) > 2 and self._dtype(node.inputs[0]) in _QUANTISED
+        return self.at.is_a(node, "DequantizeLinear") and has_zero and not node.kwarg("block_size", 0)
+
+    def _one(self, node: Node, positions: tuple[int, ...]) -> bool:
+        """Whether operands at some positions are weights of no dims."""
+        values = [operand_at(node, position) for position in positions]
+        return self.at.are_weights(values) and all(
+            value is not None and not self.graph.values[value].shape for value in values
+        )
+
+    def _is_plain(self, clip: Node, node: Node) -> bool:
+        bounds = [value for value in operands_of(clip)[1:] if value is not None]
+        return (
+            not clip.kwargs
+            and self.at.are_weights(bounds)
+            and all(self.graph.values[value].numel == _ONE for value in bounds)
+            and self._dtype(node.inputs[0]) == "float32"
+        )
+
+    def _dtype(self, value: int) -> str:
+        return self.graph.values[value].dtype
+
+
+def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
+    """Compute on whole numbers, and clip them."""
+    graph, made = drafting.graph, place.node
+    scale, zero = operands_of(node)[1:3]
+    first = operands_of(place.sources[0])[:3]
+    if place.operator == made.op:
+        operands = [first[0], *operands_of(made)[1:]]
+        inserted = Inserted(made.op, made.kwargs)
+    else:
+        second = operands_of(place.sources[1])[:3]
+        operands = [*first, *second, scale, zero]
+        inserted = _integer_form(drafting, place)
+        bias = operand_at(made, 2) if place.operator == "QLinearConv" else None
+        if bias is not None:
+            operands.append(_whole_bias(drafting, node.id, bias, (first[1], second[1])))
+    if place.clip is None:
+        if graph.values[made.outputs[0]].storage == graph.values[made.inputs[0]].storage:
+            _as_view(drafting, node, inserted, operands)
+        else:
+            drafting.replace(node.id, inserted, operands)
+    else:
+        kind = drafting.dtype(node.outputs[0])
+        value = drafting.insert(node.id, inserted, operands, drafting.shape(node.outputs[0]), "whole", kind)
+        bounds = [
+            None if bound is None else _quantised(drafting, node, bound)
+            for bound in operands_of(place.clip)[1:]
+        ] or [zero]
+        drafting.replace(node.id, drafting.dialect.operator("Clip"), (value, *bounds))
+        drafting.edit.remove(place.clip.id)
+    users = graph.consumers()
+    drafting.edit.remove(made.id)
+    for source in dict.fromkeys(place.sources):
+        if set(users[source.outputs[0]]) == {made.id} and source.outputs[0] not in graph.outputs:
+            drafting.edit.remove(source.id)
+
+
+def _integer_form(drafting: Drafting, place: _Place) -> Inserted:
+    if place.operator == "QLinearAdd":
+        return Inserted("com_microsoft.QLinearAdd.1")
+    kwargs = dict(place.node.kwargs) if place.operator == "QLinearConv" else {}
+    return drafting.dialect.operator(place.operator, **kwargs)
+
+
+def _as_view(drafting: Drafting, node: Node, inserted: Inserted, operands: list[int | None]) -> None:
+    """The result shows the elements of what was dequantised."""
+    (given,) = [value for value in operands[:1] if value is not None]
+    draft = drafted(inserted, operands, node.outputs, node, view=True)
+    drafting.edit.replace_node(node.id, draft)
+    drafting.edit.place_on(node.outputs[0], given)
+
+
+def _quantised(drafting: Drafting, node: Node, bound: int) -> int:
+    """A bound as the whole number that stands for it."""
+    made = Inserted(node.op, node.kwargs)
+    operands = (bound, *operands_of(node)[1:3])
+    return drafting.insert(
+        node.id, made, operands, drafting.shape(bound), "bound", drafting.dtype(node.outputs[0])
+    )
+
+
+def _whole_bias(drafting: Drafting, anchor: int, bias: int, scales: tuple[int | None, ...]) -> int:
+    """A bias as whole numbers of the scale that products of both operands have."""
+    words, shape = drafting.dialect, drafting.shape(bias)
+    given = [scale for scale in scales if scale is not None]
+    product = drafting.insert(anchor, words.operator("Mul"), given, drafting.shape(given[1]), "scale")
+    share = drafting.insert(anchor, words.operator("Div"), (bias, product), shape, "share")
+    whole = drafting.insert(anchor, words.operator("Round"), (share,), shape, "share")
+    return drafting.insert(anchor, words.operator("Cast", to=_INT32), (whole,), shape, "bias", "int32")
+
+
+INTEGER_OPERATORS: Final = pass_rule(
+    "integer_operators",
+    "operations between dequantisation and quantisation run on whole numbers",
+    lambda graph, registry: _Places(graph, registry).of,
+    _run_whole,
+    ("run on whole numbers", "it is no quantisation"),
+    keeps_bits=False,
+)
