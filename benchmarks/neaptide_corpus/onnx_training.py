@@ -14,11 +14,14 @@ _FLOAT: Final = 1
 
 
 def lenet() -> ModelProto:
-    """Convolutions of 8 and 16 channels, each with a pool, and 10 classes, on one image of 28 x 28: 9,098 weights."""
+    """Convolutions of 8 and 16 channels, each with a pool, and 10 classes, on one image of 28 x 28: 9,098 weights.
+
+    The ReLU comes after the pool, as in PyTorch's example of MNIST; before it, it is the same function.
+    """
     net = OnnxNetwork("lenet", seed=0)
     x = net.input(1, 28, 28)
     for channels in (8, 16):
-        x = net.max_pool(net.relu(net.convolution(x, channels, 3, bias=True)), 2)
+        x = net.relu(net.max_pool(net.convolution(x, channels, 3, bias=True), 2))
     return with_loss(net.finish(net.dense(net.flatten(x), 10)))
 
 
@@ -40,7 +43,9 @@ def with_loss(model: ModelProto) -> ModelProto:
     scores = graph.output[0]
     batch = scores.type.tensor_type.shape.dim[0].dim_value
     graph.input.append(helper.make_tensor_value_info("label", _INT64, (batch,)))
-    graph.node.append(helper.make_node("SoftmaxCrossEntropyLoss", [scores.name, "label"], ["loss"], name="loss"))
+    graph.node.append(
+        helper.make_node("SoftmaxCrossEntropyLoss", [scores.name, "label"], ["loss"], name="loss")
+    )
     graph.output[0].CopyFrom(helper.make_tensor_value_info("loss", _FLOAT, ()))
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,7 @@ from neaptide.autodiff.prepare import find_value, prepared
 from neaptide.autodiff.rules.table import RULES
 from neaptide.errors import UsageError
 
-UPDATES: str = "neaptide.updates"
+UPDATES: Final = "neaptide.updates"
 """Key of the model's metadata: pairs `NEW=OLD`, separated by line ends, of results that replace an input of the next step."""
 
 
@@ -63,9 +64,9 @@ def grad(model: ir.Model, loss: str, wrt: Sequence[str], sgd: float | None = Non
         pairs = zip(chosen, results.items(), strict=True)
         updates = {f"{name}_new": emitter.tensor(value) - tensor * sgd for value, (name, tensor) in pairs}
         names = _add_outputs(graph, updates, chosen)
-        known = extended.metadata_props.get(UPDATES)
-        lines = [f"{new}={old}" for new, old in zip(names, wrt, strict=True)]
-        extended.metadata_props[UPDATES] = "\n".join([known, *lines] if known else lines)
+        extended.metadata_props[UPDATES] = "\n".join(
+            f"{new}={old}" for new, old in zip(names, wrt, strict=True)
+        )
     emitter.remove_unused()
     return extended
 

@@ -1,0 +1,80 @@
+"""A model that trains itself in the stock runtime: it follows PyTorch, and fits in the memory that is promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+import torch.nn.functional as F
+from onnx import numpy_helper
+
+from neaptide.frontends.onnx.reader import read_model
+from neaptide.ir.values import Kind
+from neaptide.lower.onnx.writer import write_model
+from neaptide.ops.onnx import registry
+from neaptide.outcome import Limits
+from neaptide.schedule.order.evaluate import evaluate_order
+from neaptide.schedule.order.of_model import model_problem
+from neaptide.schedule.order.portfolio import best_order
+from neaptide_corpus.onnx_training import lenet, parameters, training_step
+
+RATE = 0.05
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _torch_loss(p: list[torch.Tensor], x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    for weight, bias in ((p[0], p[1]), (p[2], p[3])):
+        x = F.relu(F.max_pool2d(F.conv2d(x, weight, bias, padding=1), 2))
+    return F.cross_entropy(F.linear(x.flatten(1), p[4], p[5]), label)
+
+
+def test_a_hundred_steps_of_training_follow_torch() -> None:
+    model = lenet()
+    names = parameters(model)
+    session = _session(training_step(model, RATE))
+    held = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    own = [torch.tensor(held[name], requires_grad=True) for name in names]
+    optimizer = torch.optim.SGD(own, lr=RATE)
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        x = random.normal(size=(1, 1, 28, 28)).astype(np.float32)
+        label = random.integers(0, 10, 1)
+        loss, *updated = session.run(None, {"input_0": x, "label": label, **held})
+        held = dict(zip(names, updated, strict=True))
+        optimizer.zero_grad()
+        expected = _torch_loss(own, torch.tensor(x), torch.tensor(label))
+        expected.backward()
+        optimizer.step()
+        assert loss == pytest.approx(expected.item(), abs=1e-4)
+    for name, tensor in zip(names, own, strict=True):
+        np.testing.assert_allclose(held[name], tensor.detach(), atol=1e-4)
+
+
+def test_a_step_of_training_needs_less_than_80_kib_with_its_weights() -> None:
+    graph = read_model(training_step(lenet(), RATE)).graph
+    held = [graph.storages[graph.values[v].storage] for v in graph.inputs]
+    assert sum(s.nbytes.constant_value() for s in held if s.kind is Kind.INPUT) == 4 * 9098 + 3136 + 8
+    problem = model_problem(graph, registry())
+    found = best_order(problem, Limits(work=100_000)).require()
+    assert evaluate_order(problem, range(problem.op_count)).peak_bytes < 125 * 1024
+    assert found.peak_bytes <= 80 * 1024
+
+
+def test_a_planned_step_keeps_parameters_as_inputs_with_defaults() -> None:
+    given = training_step(lenet(), RATE)
+    written = write_model(read_model(given))
+    x = {"input_0": np.zeros((1, 1, 28, 28), np.float32), "label": np.asarray([3])}
+    for one, other in zip(_session(given).run(None, x), _session(written).run(None, x), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert {p.key: p.value for p in written.metadata_props} == {p.key: p.value for p in given.metadata_props}
+    assert [v.name for v in written.graph.input] == [v.name for v in given.graph.input]
