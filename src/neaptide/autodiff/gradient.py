@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -15,9 +14,6 @@ from neaptide.autodiff.paths import find_paths
 from neaptide.autodiff.prepare import find_value, prepared
 from neaptide.autodiff.rules.table import RULES
 from neaptide.errors import UsageError
-
-UPDATES: Final = "neaptide.updates"
-"""Key of the model's metadata: pairs `NEW=OLD`, separated by line ends, of results that replace an input of the next step."""
 
 
 def grad(model: ir.Model, loss: str, wrt: Sequence[str], sgd: float | None = None) -> ir.Model:
@@ -63,10 +59,7 @@ def grad(model: ir.Model, loss: str, wrt: Sequence[str], sgd: float | None = Non
     else:
         pairs = zip(chosen, results.items(), strict=True)
         updates = {f"{name}_new": emitter.tensor(value) - tensor * sgd for value, (name, tensor) in pairs}
-        names = _add_outputs(graph, updates, chosen)
-        extended.metadata_props[UPDATES] = "\n".join(
-            f"{new}={old}" for new, old in zip(names, wrt, strict=True)
-        )
+        _add_outputs(graph, updates, chosen)
     emitter.remove_unused()
     return extended
 
@@ -121,20 +114,17 @@ def _adjoints(
     return adjoints
 
 
-def _add_outputs(graph: ir.Graph, results: Mapping[str, Tensor], like: Sequence[ir.Value]) -> list[str]:
+def _add_outputs(graph: ir.Graph, results: Mapping[str, Tensor], like: Sequence[ir.Value]) -> None:
     """Names results and makes outputs of them; a result that has a name already is copied by an Identity."""
     taken = {v.name for v in graph.inputs} | set(graph.initializers)
     taken |= {v.name for node in graph.all_nodes() for v in node.outputs}
-    names = []
     for (wanted, tensor), value in zip(results.items(), like, strict=True):
         name, suffix = wanted, wanted[wanted.rindex("_") :]
         while name in taken:
             name += suffix
         own = tensor.value.producer() is not None and not tensor.value.is_graph_output()
-        made = (tensor if own and tensor.value.name not in names else tensor.apply("Identity")).value
+        made = (tensor if own else tensor.apply("Identity")).value
         made.name = name
         made.type, made.shape = value.type, value.shape
         graph.outputs.append(made)
         taken.add(name)
-        names.append(name)
-    return names

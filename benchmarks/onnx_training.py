@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import neaptide.onnx
+from neaptide.analysis.folded import folded_storages
+from neaptide.ir.graph import Graph
+from neaptide.ir.values import Kind
+from neaptide.ops.onnx import registry
+from neaptide.schedule.order.from_graph import order_problem
+from neaptide.schedule.order.of_model import row_workspace
+from neaptide.schedule.order.problem import OrderProblem
 from neaptide_corpus.onnx_network import OnnxNetwork
 
 if TYPE_CHECKING:
@@ -57,8 +65,20 @@ def parameters(model: ModelProto) -> list[str]:
 
 def training_step(model: ModelProto, rate: float) -> ModelProto:
     """A model that also gives each weight after one step of gradient descent on its output `loss`."""
-    import onnx_ir as ir
+    return neaptide.onnx.grad(model, loss="loss", wrt=parameters(model), sgd=rate)
 
-    from neaptide.autodiff.gradient import grad
 
-    return ir.to_proto(grad(ir.from_proto(model), "loss", parameters(model), sgd=rate))
+def problem_in_place(graph: Graph) -> OrderProblem:
+    """The ordering problem of a step in memory of its own: weights count, and an update may overwrite its weight.
+
+    The problem of a model in a runtime counts no weights, and an updated weight lies beside the one that the caller holds.
+    """
+    inputs = {graph.values[value].storage for value in graph.inputs}
+    freed = {s for s in inputs if s is not None and graph.storages[s].kind in {Kind.INPUT, Kind.BUFFER}}
+    return order_problem(
+        graph,
+        storage_bytes=folded_storages(graph),
+        on_operands=registry(),
+        freed=freed,
+        workspace=row_workspace(graph, registry()),
+    )
