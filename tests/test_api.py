@@ -283,7 +283,7 @@ def test_a_profile_names_what_is_alive_and_where_it_comes_from():
     assert report.capacity_bytes is None
     assert report.workspace_is_known
     written = json.loads(to_json(report))
-    assert {"predicted_peak_bytes", "resident_bytes", "lower_bound_bytes", "alive_at_peak"} <= written.keys()
+    assert {"predicted_peak_bytes", "resident_bytes", "lower_bound_bytes", "live_at_peak"} <= written.keys()
     assert not optimizer.state
 
 

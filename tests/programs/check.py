@@ -134,7 +134,7 @@ def _check(plain: Factory, checked: Checked, limits: Limits, budgets: tuple[str,
     checked.eager_peak_bytes = compared.row("eager").measured_peak_bytes or 0
     checked.baseline_peak_bytes = compared.row("baseline").predicted_peak_bytes or 0
     for name in ("baseline", *plans):
-        _check(compared, compared.row(name), checked)
+        _check_row(compared, compared.row(name), checked)
     for name in plans.keys() - floors.keys():
         _check_budget(plans[name], compared.row(name))
     for name, found in plans.items():
@@ -165,7 +165,7 @@ def _budget(name: str) -> Budget:
         return Budget(peak=1)
 
 
-def _check(compared: Comparison, row: ComparisonRow, checked: Checked) -> None:
+def _check_row(compared: Comparison, row: ComparisonRow, checked: Checked) -> None:
     checked.peaks[row.name] = row.predicted_peak_bytes or 0
     if not row.bitwise_equal:
         notes = [note for note in compared.notes if "differs from eager" in note]

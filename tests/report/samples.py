@@ -36,7 +36,7 @@ def profile(**changes):
             "gradient": 48 * MIB,
             "temporary": 2 * MIB,
         },
-        "alive_at_peak": tuple(
+        "live_at_peak": tuple(
             LiveRow(
                 f"h{i}",
                 "activation",

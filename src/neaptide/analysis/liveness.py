@@ -34,7 +34,7 @@ class Binding:
 class Instance:
     """One span during which a storage holds bytes: to one past the last step with a binding to it.
 
-    A stay on the host in between is not seen here. What the caller owns (`is_resident`) is never freed.
+    An offload in between is not seen here. What the caller owns (`is_resident`) is never freed.
     """
 
     storage: int

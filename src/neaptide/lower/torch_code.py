@@ -63,7 +63,7 @@ def lower(
     writer = _Writer(graph, registry, points, places)
     if writer.dims and (places or schedule.has_transfers):
         raise LoweringError(
-            f"{'an arena' if places else 'a stay on the host'} has one size, but this program takes "
+            f"{'an arena' if places else 'an offload on the host'} has one size, but this program takes "
             f"{', '.join(writer.dims)}",
             next_step="leave it out, or bind all dimensions before lowering",
         )
