@@ -230,3 +230,27 @@ def test_packed_dtypes_are_rounded_up_for_each_tensor():
     )  # fmt: skip
     made.graph.initializer[0].CopyFrom(helper.make_tensor("s", TensorProto.FLOAT, [], [0.5]))
     assert footprint(read_model(made)) == 3 + 20 + 20
+
+
+@together(
+    ("line", "attributes", "shapes"),
+    [
+        ("s = SplitToSequence(x, lengths)", {"axis": 1}, [(2, 1), (2, 3)]),
+        ("s = SplitToSequence(x, three)", {"axis": -1}, [(2, 3), (2, 1)]),
+        ("s = SplitToSequence(x)", {"axis": 0, "keepdims": 0}, [(4,), (4,)]),
+    ],
+)
+@together("opset", [12, 20])
+def test_parts_taken_out_of_a_sequence_at_known_places_are_those_of_a_split(line, attributes, shapes, opset):
+    made = model(
+        [node(line, **attributes), "a = SequenceAt(s, first)", "b = SequenceAt(s, last)", "y = Relu(a)", "z = Neg(b)"],
+        [tensor("x", 2, 4)], [tensor("y", None), tensor("z", None)],
+        [numbers("lengths", 1, 3), helper.make_tensor("three", 7, [], [3]), helper.make_tensor("first", 7, [], [0]),
+         helper.make_tensor("last", 7, [], [-1])], opset=opset,
+    )  # fmt: skip
+    read = read_model(made)
+    assert read.graph.nodes[0].op.startswith("onnx.Split.")
+    assert [shape_of(read, name) for name in ("y", "z")] == shapes
+    from neaptide.lower.onnx.writer import write_model
+
+    write_model(read)

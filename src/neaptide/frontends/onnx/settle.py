@@ -12,6 +12,7 @@ from neaptide.frontends.onnx.checks import check_shape
 from neaptide.frontends.onnx.draft import Draft, TensorType, attribute_value, subgraphs
 from neaptide.frontends.onnx.evaluate import evaluate
 from neaptide.frontends.onnx.model import Array
+from neaptide.frontends.onnx.sequences import without_sequences
 from neaptide.frontends.onnx.shapes import check_known, infer_node, infer_types
 from neaptide.frontends.onnx.weights import weight_from
 
@@ -41,6 +42,7 @@ def settle(draft: Draft) -> None:
         if _is_small(weight.dtype, weight.shape) and name not in draft.replaceable:
             draft.known[name] = weight.array()
     infer_types(draft)
+    without_sequences(draft)
     for name, weight in draft.weights.items():
         draft.types[name] = TensorType(weight.dtype, weight.shape)
     kept = []
