@@ -12,7 +12,7 @@ from neaptide.named_peers import PASSES as PEERS
 from neaptide.named_peers import peer
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.passes.features import NAMES, facts_of, most_promising
+from neaptide.planner.passes.features import NAMES, Lives, facts_of, most_promising
 from neaptide.planner.passes.graph_space import GraphSpace
 from neaptide.planner.passes.plan_passes import plan_passes
 from neaptide.planner.passes.search import search_passes
@@ -81,7 +81,7 @@ def test_features_say_what_the_places_of_a_pass_have_live_at_the_peak():
     places = {name: tuple(rule.find(graph, REGISTRY)) for name, rule in PASSES.items()}
     facts = {
         name: dict(zip(NAMES, some, strict=True))
-        for name, some in facts_of(graph, REGISTRY, problem, found.order, places, ["x"]).items()
+        for name, some in facts_of(graph, REGISTRY, problem, Lives.of(problem, found.order), places, ["x"]).items()
     }
     join = facts["concat_before_convolution"]
     # Both pieces, the join of them and the resident inputs are live at the peak; inputs do not count.
@@ -98,10 +98,10 @@ def test_features_say_what_the_places_of_a_pass_have_live_at_the_peak():
 def test_of_alternatives_the_place_at_the_peak_is_tried_first_and_another_where_it_is_refused():
     graph = joined()
     problem = order_problem(graph)
-    order = best_order(problem, Limits(work=2000)).require().order
+    lives = Lives.of(problem, best_order(problem, Limits(work=2000)).require().order)
     (equal,) = PASSES["common_subexpressions"].find(graph, REGISTRY)
     (join,) = PASSES["concat_before_convolution"].find(graph, REGISTRY)
-    assert most_promising([equal, join], problem, order) == join
+    assert most_promising([equal, join], problem, lives) == join
 
     tried = []
 

@@ -59,7 +59,7 @@ NAMES: Final = (*OF_PLACES, *OF_GRAPH)
 
 
 @dataclass(frozen=True, slots=True)
-class _Lives:
+class Lives:
     """When each storage is live in an order: it is from step `first` to step `last`, both included."""
 
     sizes: _Floats
@@ -68,7 +68,8 @@ class _Lives:
     bytes_at: _Floats  # all that is live, by step
 
     @staticmethod
-    def of(problem: OrderProblem, order: Sequence[int]) -> _Lives:
+    def of(problem: OrderProblem, order: Sequence[int]) -> Lives:
+        """O(accesses)."""
         position = {op: place for place, op in enumerate(order)}
         end = max(len(order) - 1, 0)
         first, last, sizes = [], [], []
@@ -79,7 +80,7 @@ class _Lives:
             last.append(end if is_kept else max(uses, default=0))
             # What is resident is there whatever is done, and what no operation uses is never there.
             sizes.append(storage.nbytes if uses and not storage.resident else 0)
-        lives = _Lives(np.array(sizes, float), np.array(first, int), np.array(last, int), np.zeros(end + 1))
+        lives = Lives(np.array(sizes, float), np.array(first, int), np.array(last, int), np.zeros(end + 1))
         lives.bytes_at[:] = lives.of_some(range(len(sizes)))
         return lives
 
@@ -100,7 +101,7 @@ def facts_of(
     graph: Graph,
     registry: OpRegistry,
     problem: OrderProblem,
-    order: Sequence[int],
+    lives: Lives,
     places: Mapping[str, Sequence[Rewrite]],
     taken: Sequence[str],
 ) -> dict[str, Facts]:
@@ -108,11 +109,10 @@ def facts_of(
 
     Args:
         problem: the order problem of the graph, op by node, storage by storage.
-        order: the best one found.
+        lives: of the best order found.
         places: by pass, what its rule finds.
         taken: passes on the way to the graph.
     """
-    lives = _Lives.of(problem, order)
     of_graph = _of_graph(graph, registry, lives, len(taken))
     return {
         name: (*_of_places(found, graph, problem, lives, taken.count(name)), *of_graph)
@@ -121,11 +121,10 @@ def facts_of(
     }
 
 
-def most_promising(places: Sequence[Rewrite], problem: OrderProblem, order: Sequence[int]) -> Rewrite:
+def most_promising(places: Sequence[Rewrite], problem: OrderProblem, lives: Lives) -> Rewrite:
     """Of places that are alternatives, the one after which the peak could be lowest: if what its nodes read and make took no
     bytes, then if what they make did not. The first of several.
     """
-    lives = _Lives.of(problem, order)
     peak = float(lives.bytes_at.max(initial=0.0)) or 1.0
 
     def could_be(place: Rewrite) -> tuple[float, float]:
@@ -145,7 +144,7 @@ def _touched(found: Sequence[Rewrite], problem: OrderProblem) -> tuple[set[int],
 
 
 def _of_places(
-    found: Sequence[Rewrite], graph: Graph, problem: OrderProblem, lives: _Lives, taken: int
+    found: Sequence[Rewrite], graph: Graph, problem: OrderProblem, lives: Lives, taken: int
 ) -> tuple[float, ...]:
     made, touched = _touched(found, problem)
     nodes = {node for one in found for node in (one.within[:1] or one.nodes)}
@@ -168,7 +167,7 @@ def _rest(bytes_at: _Floats, peak: float) -> float:
     return log(max(float(bytes_at.max(initial=0.0)) / peak, _LEAST))
 
 
-def _of_graph(graph: Graph, registry: OpRegistry, lives: _Lives, taken: int) -> tuple[float, ...]:
+def _of_graph(graph: Graph, registry: OpRegistry, lives: Lives, taken: int) -> tuple[float, ...]:
     step = int(lives.bytes_at.argmax())
     peak = float(lives.bytes_at[step]) or 1.0
     live = lives.at(step)

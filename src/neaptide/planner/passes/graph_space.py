@@ -12,13 +12,13 @@ from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import Limits
-from neaptide.planner.passes.features import facts_of, most_promising
+from neaptide.planner.passes.features import Lives, facts_of, most_promising
 from neaptide.planner.passes.space import Measurement
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.transform.rewrite import Rewrite, Rule, apply_rewrite, apply_rule
 
-ORDER_WORK: Final = 2_000
+ORDER_WORK: Final = 300
 """Units of work of one measurement: states and cuts of the search for an order. A measurement is the same on every machine."""
 
 
@@ -74,12 +74,13 @@ class GraphSpace:
         graph, key = state.graph, self.key(state)
         problem = self._problem_of(graph)
         found = best_order(problem, self._limits).require()
+        lives = Lives.of(problem, found.order)
         places = {name: tuple(rule.find(graph, self._registry)) for name, rule in self._rules.items()}
         for name, rule in self._rules.items():
             if rule.are_alternatives and len(places[name]) > 1:
-                self._best_places[key, name] = most_promising(places[name], problem, found.order)
+                self._best_places[key, name] = most_promising(places[name], problem, lives)
         self._places[key] = {name: some for name, some in places.items() if some}
-        facts = facts_of(graph, self._registry, problem, found.order, places, state.taken)
+        facts = facts_of(graph, self._registry, problem, lives, places, state.taken)
         return Measurement(found.peak_bytes, facts, (len(graph.inputs), len(graph.outputs), len(graph.nodes)))
 
     def after(self, state: PassState, name: str) -> PassState | None:
