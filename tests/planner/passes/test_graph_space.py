@@ -81,7 +81,9 @@ def test_features_say_what_the_places_of_a_pass_have_live_at_the_peak():
     places = {name: tuple(rule.find(graph, REGISTRY)) for name, rule in PASSES.items()}
     facts = {
         name: dict(zip(NAMES, some, strict=True))
-        for name, some in facts_of(graph, REGISTRY, problem, Lives.of(problem, found.order), places, ["x"]).items()
+        for name, some in facts_of(
+            graph, REGISTRY, problem, Lives.of(problem, found.order), places, ["x"]
+        ).items()
     }
     join = facts["concat_before_convolution"]
     # Both pieces, the join of them and the resident inputs are live at the peak; inputs do not count.
