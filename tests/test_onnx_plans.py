@@ -208,3 +208,32 @@ def test_a_gradient_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, argum
     code, _, complaint = told(capsys, "grad", "loss.onnx", *arguments)
     assert code == exit_codes.USAGE
     assert words in complaint
+
+
+def test_a_c_program_is_written_with_the_arena_that_is_told(path, tmp_path, capsys):
+    code, shown, _ = told(
+        capsys, "plan", path, "--target", "c", "--passes", *LEAST, "--memory", "20KiB", "-o", tmp_path / "out", "--json"
+    )  # fmt: skip
+    found = json.loads(shown)
+    assert (code, found["missing_bytes"]) == (exit_codes.DONE, 0)
+    source, header = (tmp_path / "out" / f"wide.{kind}" for kind in "ch")
+    assert found["files"] == [str(source), str(header)]
+    assert f"{found['arena_bytes']}" in header.read_text()
+    code, shown, _ = told(
+        capsys, "plan", path, "--target", "c", "--passes", *LEAST, "--memory", "a=8KiB,b=64KiB", "--json"
+    )
+    assert code == exit_codes.DONE
+    assert [one["name"] for one in json.loads(shown)["memories"]] == ["a", "b"]
+    code, shown, _ = told(
+        capsys, "plan", path, "--target", "c", "--passes", "none", "--memory", "8KiB", "-o", tmp_path / "no", "--json"
+    )  # fmt: skip
+    found = json.loads(shown)
+    assert (code, found["missing_bytes"]) == (exit_codes.OVER_BUDGET, FILE_PEAK - 8 * 1024)
+    assert not (tmp_path / "no").exists()
+    assert told(capsys, "plan", path, "--target", "c", "-o", tmp_path / "x.c")[0] == exit_codes.USAGE
+
+
+def test_a_step_of_training_updates_its_weights_in_place_in_c(tmp_path):
+    step = neaptide.onnx.grad(trained(), loss="loss", wrt=["w", "b"], sgd=0.1)
+    plan = neaptide.onnx.plan(step, passes="none")
+    assert plan.to_c("step").variable_bytes == (3 * 2 + 2) * 4

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from neaptide.frontends.onnx.model import OnnxModel
     from neaptide.ir.graph import Graph
+    from neaptide.lower.c.write import CProgram
     from neaptide.schedule.order.problem import OrderProblem
 
 ORT: Final = "ort"
@@ -72,6 +73,33 @@ class OnnxPlan:
     def save(self, path: str | Path) -> None:
         """Write the planned model. Raises `UsageError` where that fails."""
         save_model(self.to_model(), Path(path))
+
+    def to_c(self, name: str, memories: Mapping[str, int | None] | None = None) -> CProgram:
+        """The planned model as a C file and a header with one static arena, or one in each memory.
+
+        Of a step of training that `grad` has made, each output `NAME_new` takes the place of the weight `NAME`.
+
+        Args:
+            name: of the files and in front of all names in them; an identifier of C.
+            memories: capacities in bytes by name, the fastest first; None for one without end.
+
+        Raises:
+            LoweringError: an operator or element type has no kernel in C.
+            InfeasibleBudget: the memories are too small.
+        """
+        from neaptide.lower.c.memory import ONE_MEMORY, Memory
+        from neaptide.lower.c.of_model import write_c
+        from neaptide.lower.c.write import CSettings
+
+        spaces = tuple(Memory(space, size) for space, size in (memories or {}).items()) or ONE_MEMORY
+        return write_c(
+            self.source,
+            name,
+            CSettings(spaces),
+            graph=self.found.graph,
+            order=self.found.order,
+            updates=_updates(self.source),
+        )
 
     def session_options(self) -> SessionOptions:
         """Options under which ONNX Runtime keeps the planned order; see `lower.onnx.session`."""
@@ -163,6 +191,13 @@ def plan(
             next_step="allow more, or name passes of docs/reference/passes.md",
         )
     return made
+
+
+def _updates(source: OnnxModel) -> dict[str, str]:
+    """By name of an output, the weight that it replaces: those of a step of training that `grad` has made."""
+    outputs = {source.file_name(value) for value in source.graph.outputs}
+    weights = (source.names.get(name, name) for name in source.weights)
+    return {f"{name}_new": name for name in weights if f"{name}_new" in outputs}
 
 
 def _operators(graph: Graph) -> int:

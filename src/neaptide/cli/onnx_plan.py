@@ -18,16 +18,16 @@ from neaptide.units import format_bytes
 if TYPE_CHECKING:
     from neaptide.onnx import OnnxPlan
 
-_OF_STEPS: Final = ("--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture")
+OF_STEPS: Final = ("--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture")
 """Options of `plan` that are for training steps."""
 
 
 def plan_for_onnx(request: Request) -> int:
     """Plans, writes the model where `-o` says, and says whether it is within the peak and fits the memory."""
-    request.refuse_beside("a model file", *_OF_STEPS)
+    request.refuse_beside("a model file", *OF_STEPS)
     memory_bytes = _one_memory(request)
     plan = _planned(request, memory_bytes)
-    allowed = None if request.settings.peak is None else _allowed(request.settings.peak, plan)
+    allowed = None if request.settings.peak is None else allowed_bytes(request.settings.peak, plan)
     content: dict[str, Any] = {
         **plan.to_json(),
         "name": request.target,
@@ -48,14 +48,15 @@ def plan_for_onnx(request: Request) -> int:
 def _planned(request: Request, memory_bytes: int | None) -> OnnxPlan:
     """The plan that is asked for, or the best that was found."""
     peak = request.settings.peak or (memory_bytes if memory_bytes is not None else "min")
-    found = _plan(request, peak)
+    found = plan_of(request, peak)
     if memory_bytes is not None and found.peak_bytes <= memory_bytes < found.found.arena_bytes:
         # The tensors do not pack that well: a lower footprint may.
-        found = _plan(request, "min")
+        found = plan_of(request, "min")
     return found
 
 
-def _plan(request: Request, peak: str | int) -> OnnxPlan:
+def plan_of(request: Request, peak: str | int) -> OnnxPlan:
+    """The plan of a model file within a peak, or the best that was found."""
     from neaptide import onnx
     from neaptide.planner.passes.plan_passes import LEARNED
 
@@ -79,7 +80,8 @@ def _plan(request: Request, peak: str | int) -> OnnxPlan:
             return error.plan
 
 
-def _allowed(peak: str | int, plan: OnnxPlan) -> int | None:
+def allowed_bytes(peak: str | int, plan: OnnxPlan) -> int | None:
+    """The most bytes that a peak allows; None for the lowest that is found."""
     from neaptide.budget import Budget
 
     budget = Budget(peak=peak)
@@ -109,32 +111,37 @@ def _written(plan: OnnxPlan, output: Path, source: Path) -> Path:
 
 
 def _document(found: Mapping[str, Any]) -> Document:
+    memory, missing = found["memory_bytes"], found["missing_bytes"]
+    unknown = ", ".join(f"{count} {name}" for name, count in found["unknown_operators"].items())
+    return document(
+        f"{found['name']}: {found['operators']} operators",
+        peaks_table(found),
+        passes_table(found),
+        f"No order of the planned operators needs less than {exact(found['lower_bound_bytes'])}.",
+        f"arena: {exact(found['arena_bytes'])} hold every tensor but weights at an address of its own.",
+        f"operators without a row, left where they are: {unknown}" if unknown else None,
+        f"{found['note']}." if found["note"] else None,
+        None
+        if memory is None and not missing
+        else f"It does not fit: {exact(missing)} are missing."
+        if missing
+        else f"It fits {exact(memory)}.",
+        f"written: {', '.join(found['files'])}" if found["files"] else None,
+    )
+
+
+def peaks_table(found: Mapping[str, Any]) -> Table:
+    """The footprint before and after."""
     rows = (
         ("of the file, in its order", "baseline_peak_bytes"),
         ("in the best order", "order_peak_bytes"),
         ("planned", "peak_bytes"),
     )
-    memory, missing = found["memory_bytes"], found["missing_bytes"]
-    unknown = ", ".join(f"{count} {name}" for name, count in found["unknown_operators"].items())
-    return document(
-        f"{found['name']}: {found['operators']} operators",
-        Table(("footprint", "bytes"), tuple((name, _exact(found[key])) for name, key in rows)),
-        _passes(found),
-        f"No order of the planned operators needs less than {_exact(found['lower_bound_bytes'])}.",
-        f"arena: {_exact(found['arena_bytes'])} hold every tensor but weights at an address of its own.",
-        f"operators without a row, left where they are: {unknown}" if unknown else None,
-        f"{found['note']}." if found["note"] else None,
-        None
-        if memory is None and not missing
-        else f"It does not fit: {_exact(missing)} are missing."
-        if missing
-        else f"It fits {_exact(memory)}.",
-        f"written: {', '.join(found['files'])}" if found["files"] else None,
-    )
+    return Table(("footprint", "bytes"), tuple((name, exact(found[key])) for name, key in rows))
 
 
-def _passes(found: Mapping[str, Any]) -> Table | None:
-    """Each pass with its change, and what it enabled."""
+def passes_table(found: Mapping[str, Any]) -> Table | None:
+    """Each pass with its change, and what it enabled; None without passes."""
     rows = tuple(
         (
             step["name"],
@@ -146,6 +153,7 @@ def _passes(found: Mapping[str, Any]) -> Table | None:
     return Table(("pass", "change in bytes", "enabled"), rows, left=frozenset({2})) if rows else None
 
 
-def _exact(nbytes: int) -> str:
+def exact(nbytes: int) -> str:
+    """Bytes in a unit, and as a number where that says less."""
     shown = format_bytes(nbytes)
     return shown if shown.endswith(" B") else f"{shown} ({nbytes} bytes)"

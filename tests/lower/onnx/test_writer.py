@@ -86,7 +86,9 @@ def test_another_order_gives_the_same_bits_and_the_planned_footprint(name):
 
 def test_names_of_inputs_and_outputs_are_kept():
     made = two_branches()
+    helper.set_model_props(made, {"license": "free"})
     written = write_model(read_model(made))
+    assert [(entry.key, entry.value) for entry in written.metadata_props] == [("license", "free")]
     assert [v.name for v in written.graph.input] == ["x"]
     assert [v.name for v in written.graph.output] == ["y"]
     assert [n.name for n in written.graph.node] == [n.name for n in made.graph.node]

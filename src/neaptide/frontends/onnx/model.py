@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -96,6 +96,7 @@ class OnnxModel:
         kept: by key, nodes with subgraphs or attributes that a graph does not hold.
         dims: by name of the graph's dim, the name in the file.
         path: of the file; None for a model from memory.
+        metadata: what the file says of itself, by key.
     """
 
     graph: Graph
@@ -106,6 +107,7 @@ class OnnxModel:
     kept: Mapping[str, Kept]
     dims: Mapping[str, str]
     path: Path | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def small_numbers(self, most: int) -> dict[str, Array]:
         """Numbers of the weights that have at most so many elements, by name: shapes, axes, limits, scales."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,4 +42,5 @@ def read_model(source: ModelProto | str | Path, dims: Mapping[str, int] | None =
     draft = prepare(model, path, dims or {})
     settle(draft)
     name = model.graph.name or ("model" if path is None else path.stem)
-    return build(draft, name, registry())
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    return replace(build(draft, name, registry()), metadata=metadata)

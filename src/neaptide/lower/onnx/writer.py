@@ -109,6 +109,7 @@ class _Writing:
             producer_name="neaptide",
             producer_version=VERSION,
         )
+        helper.set_model_props(made, dict(model.metadata))
         _check(made)
         return made
 
