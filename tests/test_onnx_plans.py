@@ -229,7 +229,7 @@ def test_a_c_program_is_written_with_the_arena_that_is_told(path, tmp_path, caps
     )  # fmt: skip
     found = json.loads(shown)
     assert (code, found["missing_bytes"]) == (exit_codes.OVER_BUDGET, FILE_PEAK - 8 * 1024)
-    assert not (tmp_path / "no").exists()
+    assert not list((tmp_path / "no").iterdir())
     assert told(capsys, "plan", path, "--target", "c", "-o", tmp_path / "x.c")[0] == exit_codes.USAGE
 
 
