@@ -43,8 +43,18 @@ class _Groups:
         for node in graph.nodes:
             if self.at.is_a(node, *operators) and (key := self._key(node)) is not None:
                 alike[key].append(node)
-        self.first = {nodes[0].id: tuple(nodes) for nodes in alike.values() if len(nodes) > 1}
+        groups = (self._with_filters_there(nodes) for nodes in alike.values())
+        self.first = {nodes[0].id: nodes for nodes in groups if len(nodes) > 1}
         self.operators = operators
+
+    def _with_filters_there(self, nodes: list[Node]) -> tuple[Node, ...]:
+        """Those whose weights, where nodes make them, are made before the first of these operations."""
+        first = nodes[0].id
+        made = {
+            node.id: [self.graph.producer(value) for value in operands_of(node)[1:] if value is not None]
+            for node in nodes
+        }
+        return tuple(node for node in nodes if all(by is None or by < first for by in made[node.id]))
 
     def of(self, node: Node) -> _Group | str | None:
         """The operations that are one with a node, which is the first of them."""
