@@ -122,7 +122,7 @@ CASES = {
         ), "", None,
     ),
     "shape of data": (
-        relu(lines=("n = NonZero(x)", "y = Cast(n)"), y=(None,)), "is not known", UNSUPPORTED
+        relu(lines=("n = NonZero(x)", "y = Abs(n)"), y=(None,)), "is not known", UNSUPPORTED
     ),
     "contradiction": (
         relu(x=(2, 3), y=(None,), lines=("y = MatMul(x, x)",)), "is not known", UNSUPPORTED

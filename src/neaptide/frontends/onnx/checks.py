@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.draft import called, subgraphs
 from neaptide.frontends.onnx.dtypes import dtype_of
+from neaptide.frontends.onnx.node_form import check_text
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 MOST_NODES: Final = 50_000
 MOST_NESTED: Final = 32
@@ -27,14 +28,26 @@ def check_form(model: ModelProto) -> None:
         TargetError: the model is no sound one.
     """
     _check_sizes(model.graph)
+    check_text(model)
     _check_names(model.graph, set())
     for tensor in model.graph.initializer:
         check_shape(tensor.dims, dtype_of(tensor.data_type, f"the weight {tensor.name!r}"), tensor.name)
     for value in model.graph.input:
-        declared = value.type.tensor_type
-        if declared.elem_type and declared.HasField("shape"):
-            dims = [dim.dim_value for dim in declared.shape.dim if dim.HasField("dim_value")]
-            check_shape(dims, dtype_of(declared.elem_type, f"the input {value.name!r}"), value.name)
+        _check_declared(value, f"the input {value.name!r}")
+    pending = [model.graph]
+    while pending:
+        graph = pending.pop()
+        pending += [inner for node in graph.node for inner in subgraphs(node)]
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            _check_declared(value, f"the value {value.name!r}")
+
+
+def _check_declared(value: ValueInfoProto, what: str) -> None:
+    """Refuse a declared shape that no tensor has; libraries end the process on some of them."""
+    declared = value.type.tensor_type
+    if declared.elem_type and declared.HasField("shape"):
+        dims = [dim.dim_value for dim in declared.shape.dim if dim.HasField("dim_value")]
+        check_shape(dims, dtype_of(declared.elem_type, what), value.name)
 
 
 def check_shape(dims: Iterable[int], dtype: str, name: str) -> None:

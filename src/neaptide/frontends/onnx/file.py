@@ -81,6 +81,11 @@ def check_versions(model: ModelProto, what: str) -> None:
                 if opset.version < FIRST_OPSET
                 else "install a newer onnx, or export the model for an older opset",
             )
+        if not 0 <= opset.version < 1 << 31:
+            raise TargetError(
+                f"{what} names version {opset.version} of the operators {opset.domain!r}",
+                next_step="export the model again",
+            )
     if not 0 < model.ir_version <= IR_VERSION:
         raise TargetError(
             f"{what} is of version {model.ir_version} of the file format",

@@ -11,6 +11,7 @@ from neaptide.frontends.onnx.bodies import captures_of
 from neaptide.frontends.onnx.draft import Draft
 from neaptide.frontends.onnx.file import opsets_of, parser_words
 from neaptide.frontends.onnx.model import Weight
+from neaptide.frontends.onnx.node_form import check_nodes
 from neaptide.frontends.onnx.weights import constant_of, weight_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def prepare(model: ModelProto, path: Path | None, dims: Mapping[str, int]) -> Dr
             why="only dense tensors are planned",
             next_step="export the model with dense weights",
         )
+    opsets = opsets_of(model)
+    check_nodes(graph.node, opsets)
     folder = None if path is None else path.absolute().parent
     weights = {tensor.name: weight_of(tensor, folder) for tensor in graph.initializer}
     nodes = []
@@ -45,7 +48,6 @@ def prepare(model: ModelProto, path: Path | None, dims: Mapping[str, int]) -> Dr
             nodes.append(node)
     inputs = [value for value in graph.input if value.name not in weights]
     _check_dims(inputs, dims)
-    opsets = opsets_of(model)
     used = {value.name for value in graph.output}
     for node in nodes:
         used.update(node.input, captures_of(node))

@@ -70,7 +70,7 @@ def remember(draft: Draft, values: Iterable[ValueInfoProto]) -> None:
 
 def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]) -> str:
     """Types of what one node makes, noted; in words why there are none, or nothing."""
-    from onnx import defs, helper, shape_inference
+    from onnx import checker, defs, helper, shape_inference
 
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
@@ -83,7 +83,7 @@ def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
         found = shape_inference.infer_node_outputs(
             schema, node, {name: type_proto(known) for name, known in operands.items()}, data, None, imports
         )
-    except (shape_inference.InferenceError, RuntimeError, KeyError) as error:
+    except (checker.ValidationError, shape_inference.InferenceError, RuntimeError, KeyError) as error:
         return parser_words(error)
     for name, declared in found.items():
         known = tensor_type(declared, f"{name!r}, which {called(node)} makes,")
