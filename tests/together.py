@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,28 @@ def together(
     values: Iterable[Any],
     ids: Iterable[str] | Callable[[Any], str] | None = None,
     parts: int = 1,
+    quick: Collection[str | int] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As `pytest.mark.parametrize`, but one test that runs all cases and reports each that fails, by its name.
 
     Two of them give each case of one list with each of the other. A case has `tmp_path`, `monkeypatch` and what it
-    writes or logs for itself; it shares what other fixtures give. Where cases take long, `parts` tests share them.
+    writes or logs for itself; it shares what other fixtures give. Where cases take long, `parts` tests share them, and
+    those that `quick` does not name (or number, from 0) are a test of its own that is slow.
     """
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    cases = list(_cases(names, list(values), ids))
+    cases = [
+        (name, case, quick is None or name in quick or number in quick)
+        for number, (name, case) in enumerate(_cases(names, list(values), ids))
+    ]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        function, others = getattr(test, _HOOK, (test, [("", {})]))
+        function, others = getattr(test, _HOOK, (test, [("", {}, True)]))
         product = [
-            ("-".join(filter(None, pair)), {**one, **other})
-            for (one_id, one), (other_id, other) in itertools.product(cases, others)
+            ("-".join(filter(None, pair)), {**one, **other}, is_quick and are_quick)
+            for (one_id, one, is_quick), (other_id, other, are_quick) in itertools.product(cases, others)
             for pair in [(one_id, other_id)]
         ]
-        marks = list(getattr(test, "pytestmark", []))
+        marks = [mark for mark in getattr(test, "pytestmark", []) if mark.args[:1] != ("part",)]
         return _as_one_test(function, product, marks, parts)
 
     return decorate
@@ -44,16 +49,19 @@ def together(
 
 def _as_one_test(
     function: Callable[..., None],
-    cases: list[tuple[str, dict[str, Any]]],
+    cases: list[tuple[str, dict[str, Any], bool]],
     marks: list[pytest.Mark],
     parts: int,
 ) -> Callable[..., None]:
     given = set(cases[0][1])
+    quick, slow = ([case for case in cases if case[2] == wanted] for wanted in (True, False))
+    assert quick, "a test whose cases are all slow is marked"
+    shares = {f"{part}": quick[part::parts] for part in range(parts)} | ({"slow": slow} if slow else {})
     fixtures = [p for name, p in inspect.signature(function).parameters.items() if name not in given]
 
     @functools.wraps(function)  # pytest finds its line
-    def test(subtests: pytest.Subtests, part: int = 0, **had: Any) -> None:
-        for number, (name, case) in enumerate(cases[part::parts]):
+    def test(subtests: pytest.Subtests, part: str = "0", **had: Any) -> None:
+        for number, (name, case, _) in enumerate(shares[part]):
             with subtests.test(name), ExitStack() as stack:
                 own = dict(had)
                 if "monkeypatch" in had:
@@ -69,12 +77,13 @@ def _as_one_test(
                     had[captured].readouterr()
                 function(**own, **case)
 
-    own_names = ("subtests", "part") if parts > 1 else ("subtests",)
+    own_names = ("subtests", "part") if len(shares) > 1 else ("subtests",)
     wanted = (*own_names, *(parameter.name for parameter in fixtures))
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
     test.__signature__ = inspect.Signature(parameters)
-    if parts > 1:
-        marks.append(pytest.mark.parametrize("part", range(parts)).mark)
+    if len(shares) > 1:
+        rows = [pytest.param(part, marks=pytest.mark.slow if part == "slow" else ()) for part in shares]
+        marks.append(pytest.mark.parametrize("part", rows).mark)
     test.pytestmark = marks
     setattr(test, _HOOK, (function, cases))
     return test

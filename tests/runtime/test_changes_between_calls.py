@@ -53,7 +53,32 @@ def first_capture():
     return capture_step(Case().step, (batch(),))
 
 
-@together("name", KINDS, parts=8)
+# One or two of each sort; the others are told apart by the same look at what the step reads.
+QUICK = {
+    "forward_hook_added",
+    "method_set_on_an_instance",
+    "zero_grad_of_the_optimizer_replaced",
+    "closure_variable_changed",
+    "parameter_frozen",
+    "parameters_tied_by_their_bytes",
+    "parametrization_registered",
+    "optimizer_state_added",
+    "gradient_there",
+    "sign_of_zero",
+    "array_element_changed",
+    "dataclass_field_changed",
+    "forward_of_the_class_patched",
+    "torch_function_patched_where_torch_reads_it",
+    "default_argument_replaced",
+    "global_changed",
+    "global_optimizer_hook_added",
+    "no_grad_around_the_call",
+    "autocast_around_the_call",
+    "saved_tensors_hooks_around_the_call",
+}
+
+
+@together("name", KINDS, parts=2, quick=QUICK)
 def test_after_a_change_the_numbers_are_those_of_eager(name):
     change, is_global = KINDS[name]
     case, twin, x = Case(), Case(), batch()
@@ -143,10 +168,11 @@ def weights_assigned(case):
     "change",
     [
         layer_replaced_beside_its_state,
-        state_of_one_layer_cleared,
-        layer_in_double_precision,
         state_loaded_from_a_longer_run,
-        weights_assigned,
+        *(
+            pytest.param(change, marks=pytest.mark.slow)
+            for change in (state_of_one_layer_cleared, layer_in_double_precision, weights_assigned)
+        ),
     ],
 )
 def test_gradients_and_state_that_a_change_finds_are_as_eager_leaves_them(change):

@@ -91,7 +91,11 @@ CHANGES = {
 }
 
 
-@together("reason", CHANGES)
+@together(
+    "reason",
+    CHANGES,
+    quick=("self.scale", "training", "is float64, was float32", "param_groups", "len(self.extra)"),
+)
 def test_change_is_noticed_and_planned_again(reason):
     case, twin = Case(), Case()
     run = planned(case.step, batch())

@@ -163,7 +163,7 @@ def test_objects_within_others_have_paths():
     assert set(found) == {"micro_batches.0.a.x", "micro_batches.0.a.y"}
 
 
-@together("kind", KINDS)
+@together("kind", KINDS, quick=("Mapping", "dataclass"))
 def test_a_step_trains_on_it_as_eager_does(kind):
     (step, model), (eager, reference) = make(), make()
     fast = neaptide.compile_step(step, budget="1GiB", dynamic=False)
@@ -178,7 +178,7 @@ def test_a_step_trains_on_it_as_eager_does(kind):
 
 
 @needs_varying_dims
-@pytest.mark.parametrize("kind", ["Mapping", "frozen"])
+@together("kind", ["Mapping", "frozen"], quick=("frozen",))
 def test_its_dims_may_vary(kind):
     (step, model), (eager, reference) = make(), make()
     dims = {path: {0: torch.export.Dim("rows", min=1, max=64)} for path in ("batch.x", "batch.y")}
@@ -211,7 +211,7 @@ def test_an_attribute_without_a_value_may_be_there_as_long_as_nobody_reads_it():
     assert not captured.agrees((Sample(**table(), extra=None),), {})
 
 
-@pytest.mark.parametrize(
+@together(
     "read",
     [
         lambda made, batch: made * len(batch.extra),
@@ -219,6 +219,7 @@ def test_an_attribute_without_a_value_may_be_there_as_long_as_nobody_reads_it():
         lambda made, batch: made if isinstance(batch.extra, list) else made * 2,
         lambda made, batch: made * sum(1 for _ in batch.extra),
     ],
+    quick=(1, 2),
 )
 def test_an_attribute_without_a_value_that_is_read_is_refused_at_the_line(read):
     step, model = make(read)

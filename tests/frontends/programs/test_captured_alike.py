@@ -61,6 +61,7 @@ def test_the_cut_is_known_and_what_differs_is_proved_not_to_be_read(monkeypatch)
     assert alike.agrees((torch.zeros(33, 4), 7), {})
 
 
+@pytest.mark.slow
 def test_where_the_programs_differ_the_step_is_captured_as_if_it_were_the_first_time(monkeypatch):
     alike, plain, cuts = both(make(most=6), monkeypatch)
     assert texts(alike) == texts(plain)

@@ -14,6 +14,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace import step_trace
 from neaptide.runtime.steps.planned_step import PlannedStep
 from step_checks import as_variant, assert_like_eager, assert_same_bits, planned
+from together import together
 
 DONE = 0
 
@@ -147,6 +148,9 @@ class Loop:
 
 STEPS = [name for name in vars(Loop) if name[0] != "_" and name not in {"calls", "descend"}]
 SELDOM = {
+    "a_data_class",
+    "a_rate_of_milestones",
+    "and_shows_it_behind",
     "a_global_and_a_class",
     "in_a_function_that_trains",
     "a_rate_that_is_read",
@@ -174,6 +178,7 @@ def test_four_calls_leave_what_eager_leaves(name):
     assert run.counts.planned == 4
 
 
+@pytest.mark.slow
 def test_a_verify_run_on_fresh_objects_agrees():
     assert_same_bits(lambda: (Loop().a_meter, batch()))
 
@@ -192,7 +197,7 @@ class Odd(Loop):
         return self.descend(self.model(x).square().mean())
 
 
-@pytest.mark.parametrize("name", ["asks_for_the_type", "counts_only_integers", "puts_a_text_there"])
+@together("name", ["asks_for_the_type", "counts_only_integers", "puts_a_text_there"], quick=(0, 2))
 def test_what_more_than_arithmetic_decides_is_refused(name):
     odd = Odd()
     with pytest.raises(CaptureError, match=r"writes self\.n"):
@@ -284,8 +289,8 @@ def by_calls(step, _batch=None, **options):
         ("accumulates", 1),
         pytest.param("begins_anew", 0, marks=pytest.mark.slow),
         pytest.param("begins_a_stage", 0, marks=pytest.mark.slow),
-        ("shows_it_behind", 0),
-        ("switches_a_flag", 2),
+        pytest.param("shows_it_behind", 0, marks=pytest.mark.slow),
+        pytest.param("switches_a_flag", 2, marks=pytest.mark.slow),
     ],
 )
 def test_what_counts_lead_to_later_is_planned_from_the_start(name, replans):
@@ -301,6 +306,10 @@ def test_a_later_call_that_cannot_be_captured_is_named_at_the_first_call():
     assert "self.shown.append(self.n)  # HERE" in caught.value.where
     assert 'on_mismatch="eager"' in caught.value.next_step
     assert rare.n == 0
+
+
+@pytest.mark.slow
+def test_a_later_call_that_cannot_be_captured_runs_eagerly_where_that_is_asked_for():
     run = assert_like_eager(counting("shows_it_in_front", Rare), calls=7, on_mismatch="eager")
     assert (run.counts.planned, run.counts.eager) == (5, 2)
 

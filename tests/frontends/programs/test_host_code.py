@@ -20,7 +20,21 @@ def example(name):
     return (batch(), torch.randint(0, 3, (6,))) if name == "measures" else batch()
 
 
-@together("name", STEPS, parts=5)
+QUICK = {
+    "appends_tensors",
+    "fills_a_history",
+    "shows",
+    "averages_the_model",
+    "schedules",
+    "reads_gradients",
+    "cools",
+    "leaves_before_it_clears",
+    "keeps_a_generator_in_a_variable",
+    "closure",
+}
+
+
+@together("name", STEPS, quick=QUICK)
 def test_three_steps_leave_what_eager_leaves(name, capsys):
     def make():
         host_steps.SEEN = 0
@@ -76,7 +90,9 @@ OPTIMIZERS = {
 }
 
 
-@together(("kind", "name"), [("adamw", "one"), ("sgd", "one"), ("adamw", "chain"), ("sgd", "by_hand")])
+@together(
+    ("kind", "name"), [("adamw", "one"), ("sgd", "one"), ("adamw", "chain"), ("sgd", "by_hand")], quick=(0, 3)
+)
 def test_what_the_tail_writes_into_parameter_groups_is_an_input_from_the_start(kind, name):
     assert_like_eager(lambda: (getattr(Cycled(kind), name),), on_mismatch="error")
 
@@ -147,7 +163,7 @@ def test_a_result_keeps_that_it_was_attached_and_leads_nowhere():
 # -- what stays refused
 
 
-@together("name", REASONS)
+@together("name", REASONS, quick=("between", "hands_on_an_object", "reads_what_it_writes", "updates_behind"))
 def test_host_code_that_cannot_run_behind_is_refused_with_the_reason(name):
     trainer = Trainer()
     with pytest.raises(CaptureError) as caught:

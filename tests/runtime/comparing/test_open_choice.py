@@ -144,6 +144,7 @@ OPTIMIZERS = {
         ("leaves_tensors", "momentum"),
         ("with_host_code", "adamw"),
     ],
+    quick=(2, 3, 5),
 )
 def test_after_each_call_everything_is_as_without_trials(name, optimizer):
     batch = torch.randn(3, 2, 6, 6, generator=torch.Generator().manual_seed(1))
@@ -166,7 +167,8 @@ def test_after_each_call_everything_is_as_without_trials(name, optimizer):
     assert all(row.measured_seconds > 0 for row in record.rows)
 
 
-@pytest.mark.parametrize("name", ["usual", "scaled"])  # the second one leaves other gradients at each call
+# The second one leaves other gradients at each call.
+@pytest.mark.parametrize("name", ["usual", pytest.param("scaled", marks=pytest.mark.slow)])
 def test_a_trial_that_dies_leaves_everything_as_it_was(monkeypatch, name):
     trainer = Trainer()
     step, batch = getattr(trainer, name), torch.randn(3, 2, 6, 6)

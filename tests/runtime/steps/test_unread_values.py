@@ -110,7 +110,7 @@ def plain(item):
 STEPS = [name for name in vars(Run) if name.startswith(("in_", "under_", "of_", "as_"))]
 
 
-@together("name", STEPS)
+@together("name", STEPS, quick=("in_a_dict", "in_a_table_that_is_read", "of_the_call"))
 def test_what_only_host_code_reads_is_no_guard(name):
     found = []
     for is_planned in (False, True):
@@ -177,7 +177,7 @@ class Reads(Run):
 READS = [name for name in vars(Reads) if name.startswith(("by_", "as_", "in_", "and_", "of_"))]
 
 
-@together("name", READS)
+@together("name", READS, quick=("by_its_type", "as_a_size", "and_catches_everything", "of_the_state"))
 def test_what_the_program_reads_stays_a_guard(name):
     (run, eager) = (Reads(), Reads())
     call = planned(getattr(run, name), batch(), further=(0,))
