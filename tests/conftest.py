@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from neaptide.planner.failed_stages import failing_stages
 
-for profile, count in (("ci", 10), ("full", 25)):  # they differ in `example_counts` as well
+for profile, count in (("ci", 6), ("full", 25)):  # they differ in `example_counts` as well
     settings.register_profile(
         profile,
         max_examples=count,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-_PART = 12
+_PART = 20
 
 
 def examples(full: int) -> int:
-    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a twelfth of it."""
+    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a twentieth of it."""
     return full if os.environ.get("HYPOTHESIS_PROFILE") in {"full", "thorough"} else -(-full // _PART)

@@ -25,7 +25,9 @@ def losses(step, batch, count=3):
     return torch.stack([step(batch) for _ in range(count)])
 
 
-@pytest.mark.parametrize("arena", [True, ArenaOptions("none"), ArenaOptions("all", in_place=True)])
+@pytest.mark.parametrize(
+    "arena", [pytest.param(True, marks=pytest.mark.slow), ArenaOptions("all", in_place=True)]
+)
 def test_a_plan_applied_in_an_arena_has_eagers_bits(plan, arena):
     _, _, eager, batch = deep()
     _, _, step, same = deep()

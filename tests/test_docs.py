@@ -37,7 +37,7 @@ LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 BLOCK = re.compile(r"(<!-- not run: .+? -->\n+)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 STABLE_COLUMNS = {"eager", "baseline"}
-WORK = 500  # of each search
+WORK = 150  # of each search
 
 
 @dataclass(frozen=True)

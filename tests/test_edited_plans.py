@@ -186,12 +186,6 @@ def test_a_file_cannot_allow_itself_other_bits(document, captured):
     assert "allow_nondeterministic=True" in error.next_step
 
 
-def test_what_was_not_edited_runs(document, captured, runs):
-    error, variant = refusal_or_variant(written(document), captured)
-    assert error is None
-    runs.check(variant)
-
-
 def test_a_doubled_update_is_refused_at_the_first_call(documents, captured, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(targeted(documents["usual"], captured, "doubled update"))

@@ -1,32 +1,37 @@
 """The example scripts run, and the planned one trains like the plain one."""
 
-import os
+import functools
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+
+import neaptide
 
 pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def losses(script: str) -> tuple[list[str], str]:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", script],
-        cwd=EXAMPLES,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return re.findall(r"^step \d: loss (\S+)$", done.stdout, re.MULTILINE), done.stdout
+@pytest.fixture
+def losses(monkeypatch, capsys):
+    """What a script prints, and the losses in it."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    limited = functools.partial(neaptide.compile_step, time_limit_s=None, work_limit=150)
+    monkeypatch.setattr(neaptide, "compile_step", limited)
+
+    def run(script: str) -> tuple[list[str], str]:
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        printed = capsys.readouterr().out
+        return re.findall(r"^step \d: loss (\S+)$", printed, re.MULTILINE), printed
+
+    yield run
+    sys.modules.pop("train_mlp", None)
 
 
-def test_the_planned_script_prints_the_losses_of_the_plain_one_within_its_budget():
+def test_the_planned_script_prints_the_losses_of_the_plain_one_within_its_budget(losses):
     plain, _ = losses("train_mlp.py")
     planned, printed = losses("train_mlp_planned.py")
     assert len(plain) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 
@@ -22,7 +23,6 @@ pytestmark = needs_varying_dims
 
 WIDTH, LARGEST = 8, 24
 DYNAMIC = {"x": {0: (2, LARGEST)}}
-STRATEGIES = ("default", "by_shape")
 
 
 def make():
@@ -51,30 +51,40 @@ def batch(rows):
     return torch.randn(rows, WIDTH)
 
 
-@pytest.fixture(scope="module", params=STRATEGIES)
-def plan(request):
+@functools.cache
+def saved(strategy):
     step, _ = make()
     found = neaptide.plan(
         step,
         batch(5),
         budget="85%",
         dynamic=DYNAMIC,
-        strategy=request.param,
+        strategy=strategy,
         time_limit_s=None,
         work_limit=200,
     )
     return Plan.from_json(found.to_json())
 
 
+@pytest.fixture(params=["default", pytest.param("by_shape", marks=pytest.mark.slow)])
+def plan(request):
+    return saved(request.param)
+
+
+@pytest.fixture(params=["default", "by_shape"])
+def either_plan(request):
+    return saved(request.param)
+
+
 def steady(plan) -> ShapesProgram:
     return plan.all_shapes.programs[0]
 
 
-def test_it_runs_every_shape_as_eager_does_and_nothing_is_planned_again(plan, monkeypatch):
+def test_it_runs_every_shape_as_eager_does_and_nothing_is_planned_again(either_plan, monkeypatch):
     monkeypatch.delattr("neaptide.policy.points.for_all_shapes.PointsMaker.within")
     monkeypatch.delattr(searching, "_shapes")
     (step, model), (eager, reference) = make(), make()
-    fast = plan.apply(step, on_mismatch="error")
+    fast = either_plan.apply(step, on_mismatch="error")
     for rows in (5, LARGEST, 2, 17):
         assert torch.equal(fast(batch(rows)), eager(batch(rows)))
     for own, other in zip(model.parameters(), reference.parameters(), strict=True):
@@ -98,6 +108,12 @@ def test_the_predicted_peak_of_each_shape_is_measured_and_within_the_limit(plan)
 def edits(program):
     """Programs that are wrong, and what is said of them."""
     points, plans = program.points, program.plans
+    if points is None:
+        backwards = replace(plans[0], sequence=plans[0].sequence[::-1])
+        yield replace(program, plans=(backwards, *plans[1:])), "sequence"
+        yield replace(program, plans=tuple(p for p in plans if p.planned_at is not None)), "plans"
+        yield replace(program, plans=()), "points"
+        return
     moved = (*program.peaks.curves[0].baseline_peak_bytes[1:], 10**6)
     peaks = replace(program.peaks, curves=(replace(program.peaks.curves[0], baseline_peak_bytes=moved),))
     wider = tuple(replace(dim, high=dim.high + 1) for dim in program.dims)
@@ -105,28 +121,24 @@ def edits(program):
     yield replace(program, dims=wider), "dims"
     yield replace(program, budget_bytes=1, peaks=replace(program.peaks, limit_bytes=1)), "limit|points|budget"
     yield replace(program, peaks=replace(program.peaks, limit_bytes=1)), "limit_bytes"
-    if points is not None:
-        yield replace(program, points=replace(points, order=points.order[::-1])), "order"
-        yield replace(program, points=replace(points, order=points.order[1:])), "order"
-        yield replace(program, points=replace(points, found=points.found + 1)), "points"
-    else:
-        backwards = replace(plans[0], sequence=plans[0].sequence[::-1])
-        yield replace(program, plans=(backwards, *plans[1:])), "sequence"
-        yield replace(program, plans=tuple(p for p in plans if p.planned_at is not None)), "plans"
-        yield replace(program, plans=()), "points"
+    yield replace(program, points=replace(points, order=points.order[::-1])), "order"
+    yield replace(program, points=replace(points, order=points.order[1:])), "order"
+    yield replace(program, points=replace(points, found=points.found + 1)), "points"
 
 
-def test_an_edited_plan_is_refused_by_the_field_that_is_wrong(plan):
+def test_an_edited_plan_is_refused_by_the_field_that_is_wrong(either_plan):
     step, _ = make()
-    for edited, field in edits(steady(plan)):
-        shapes = replace(plan.all_shapes, programs=(edited, *plan.all_shapes.programs[1:]))
+    for edited, field in edits(steady(either_plan)):
+        shapes = replace(either_plan.all_shapes, programs=(edited, *either_plan.all_shapes.programs[1:]))
         with pytest.raises(PlanError, match=field):
-            replace(plan, all_shapes=shapes).apply(step)(batch(5))
+            replace(either_plan, all_shapes=shapes).apply(step)(batch(5))
 
 
 def test_a_dim_of_torch_export_is_kept():
     rows = torch.export.Dim("rows", min=2, max=LARGEST)
-    made = neaptide.plan(make()[0], batch(5), budget="100%", dynamic={"x": {0: rows}})
+    made = neaptide.plan(
+        make()[0], batch(5), budget="100%", dynamic={"x": {0: rows}}, time_limit_s=None, work_limit=200
+    )
     assert [(a.name, a.low, a.high) for a in made.all_shapes.asked] == [("rows", 2, LARGEST)]
     (step, _), (eager, _) = make(), make()
     assert torch.equal(Plan.from_json(made.to_json()).apply(step)(batch(9)), eager(batch(9)))
@@ -162,7 +174,7 @@ def test_points_run_in_an_arena_that_is_laid_out_by_shape_and_plans_by_shape_do_
 
 def test_a_shape_outside_of_the_ranges_is_planned_by_itself(plan):
     (step, _), (eager, _) = make(), make()
-    fast = plan.apply(step)
+    fast = plan.apply(step, time_limit_s=None, work_limit=200)
     assert torch.equal(fast(batch(5)), eager(batch(5)))
     assert torch.equal(fast(batch(1)), eager(batch(1)))
     assert (fast.counts.replans, fast.counts.planned) == (1, 2)

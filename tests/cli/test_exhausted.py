@@ -57,7 +57,7 @@ def run(code, **options):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="streams are closed in between fork and exec")
-@together("closed", [[1], [2], [1, 2]])
+@together("closed", [[1], [2], [1, 2]], quick=(2,))
 def test_streams_that_are_closed_are_no_bug(closed):
     def close():
         for descriptor in closed:

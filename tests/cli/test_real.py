@@ -34,7 +34,7 @@ def test_profile_plan_explain_and_run(call, tmp_path):
     assert profile["predicted_peak_bytes"] > profile["resident_bytes"] > 0
     assert any("train.py:" in row["made_at"] for row in profile["live_at_peak"])
 
-    planned = call("plan", "train.py:factory", "--peak", "85%", "--work-limit", "20000", "-o", "plan.json")
+    planned = call("plan", "train.py:factory", "--peak", "85%", "--work-limit", "300", "-o", "plan.json")
     assert planned.code == 0
     assert "; held with " in planned.out
     program = Plan.load(tmp_path / "plan.json").program("steady")
@@ -60,7 +60,7 @@ def test_compare_for_another_device_runs_nothing(call):
 
 
 def test_a_budget_below_the_bound_is_refused_with_the_smallest_peak(call, tmp_path):
-    ending = call("plan", "zoo:mlp@tiny", "--peak", "10%", "-o", "plan.json", "--json")
+    ending = call("plan", "zoo:mlp@tiny", "--peak", "10%", "--work-limit", "200", "-o", "plan.json", "--json")
     assert ending.code == 3
     error = json.loads(ending.out)["error"]
     best = Plan.load(tmp_path / "plan.json").program("steady")

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from together import together
+
 FULL = "/dev/full"
 
 
@@ -20,8 +22,10 @@ def shell(command, **options):
     )
 
 
-@pytest.mark.parametrize(
-    "command", ["devices", "devices --json", "--help", "plan --print-config", "--version"]
+@together(
+    "command",
+    ["devices", "devices --json", "--help", "plan --print-config", "--version"],
+    quick=("devices --json", "--help"),
 )
 def test_a_full_stdout_is_said(command):
     ended = shell(f"neaptide {command} > {FULL}")
@@ -32,15 +36,15 @@ def test_a_full_stdout_is_said(command):
     assert "Exception ignored" not in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["devices", "devices --json", "--help"])
-@pytest.mark.parametrize("reader", ["head -1", "true"])
+@together("command", ["devices", "devices --json", "--help"], quick=("devices --json",))
+@together("reader", ["head -1", "true"])
 def test_a_reader_that_stops_reading_is_no_error(command, reader):
     ended = shell(f"neaptide {command} | {reader}; echo ended ${{PIPESTATUS[0]}}")
     assert ended.stdout.splitlines()[-1] == "ended 0"
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", f"2>{FULL}", "<&-"])
+@together("closed", [">&-", "2>&-", f"2>{FULL}", "<&-"], quick=(">&-", "2>&-"))
 def test_a_closed_stream_changes_nothing_else(closed):
     whole = json.loads(shell("neaptide devices --json").stdout)
     ended = shell(f"neaptide devices --json {closed}")

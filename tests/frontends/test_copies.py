@@ -39,7 +39,10 @@ def inner_loop(kind, **options):
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (torch.optim.Adam, {"lr": 0.01})],
+    [
+        pytest.param(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, marks=pytest.mark.slow),
+        (torch.optim.Adam, {"lr": 0.01}),
+    ],
     ids=["sgd", "adam"],
 )
 def test_an_optimizer_of_a_copy_updates_the_copy(kind, options):

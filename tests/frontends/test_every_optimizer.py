@@ -28,7 +28,23 @@ def test_the_table_has_every_optimizer_of_torch():
     assert known - {"Optimizer"} <= TABLE.keys() | REFUSED.keys()
 
 
+# One of each way to update: in a loop, of many tensors at once, fused, with rates and counts that are tensors.
+QUICK = (
+    "sgd_momentum_nesterov_weight_decay_foreach",
+    "adam_lr_betas",
+    "adamw_amsgrad_fused",
+    "adafactor_plain",
+    "muon_plain",
+    "optimizer_with_a_step_hook",
+)
+
+
 def test_an_optimizer_gives_the_bits_of_eager():
+    assert_same_bits(joined(*(one("optimizers", name).factory for name in QUICK)), steps=2)
+
+
+@pytest.mark.slow
+def test_every_optimizer_gives_the_bits_of_eager():
     counting = [each.factory for each in FAMILY if each.name.startswith(("radam", "asgd"))]
     others = [each.factory for each in FAMILY if each.factory not in counting]
     assert_same_bits(joined(*others))
@@ -71,7 +87,7 @@ SCHEDULERS = {
 }
 
 
-@together("name", SCHEDULERS)
+@together("name", SCHEDULERS, quick=("one cycle of betas", "a plateau", "one after the other"))
 def test_a_scheduler_costs_at_most_one_further_plan(name):
     schedule, options, most = SCHEDULERS[name]
 
@@ -84,7 +100,7 @@ def test_a_scheduler_costs_at_most_one_further_plan(name):
     def between(_call, made):
         made[1].step(*((1.0,) if name == "a plateau" else ()))
 
-    run = assert_like_eager(make, 9, between)
+    run = assert_like_eager(make, 6, between)
     assert run.counts.replans <= most, run.counts.describe()
 
 

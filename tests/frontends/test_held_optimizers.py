@@ -188,8 +188,18 @@ WRAPS = {
 }
 
 
-def test_a_held_optimizer_updates_as_in_eager():
-    run = assert_like_eager(together_made(*map(simple_with, WRAPS.values())))
+QUICK = (
+    "shared groups and state",
+    "a rate written for another",
+    "in a dict and a list",
+    "tensors of its own",
+    "a partial in a queue",
+)
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param(tuple(WRAPS), marks=pytest.mark.slow)], ids=len)
+def test_a_held_optimizer_updates_as_in_eager(names):
+    run = assert_like_eager(together_made(*(simple_with(WRAPS[name]) for name in names)), 3)
     assert run.counts.replans == 0, run.counts.describe()
 
 

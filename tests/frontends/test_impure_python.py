@@ -36,6 +36,7 @@ def refused(steps, name, match=None):
         "operation_by_a_counter",
         "clock_behind_the_update",
     ],
+    quick=(1, 2),
 )
 def test_two_programs_are_compared_as_they_are(steps, name):
     """With an optimizer that has state, the first step and the later ones are traced anyway."""
@@ -43,14 +44,14 @@ def test_two_programs_are_compared_as_they_are(steps, name):
     refused(steps, name, "another one at each call")
 
 
-@together("name", REFUSED, parts=4)
+@together("name", REFUSED, parts=2, quick=range(0, 99, 2))
 def test_impure_python_is_refused_at_its_line(steps, name):
     error = refused(steps, name)
     assert error.why
     assert error.next_step
 
 
-@together("name", HARMLESS)
+@together("name", HARMLESS, quick=range(0, 99, 3))
 def test_harmless_python_is_captured_and_agrees_with_eager(name, tmp_path, monkeypatch):
     batches = [torch.randn(5, 4) for _ in range(3)]
     results, left = [], []

@@ -79,8 +79,8 @@ def trainer_of(name):
 NAMES = ["hooks", "keeps_a_loss", "goes_on_from_the_last_call", "and_counts"]
 
 
-@together("name", NAMES)
-@together("warm", [0, 1])
+@together("name", NAMES, quick=("hooks", "goes_on_from_the_last_call", "and_counts"))
+@together("warm", [0, 1], quick=(1,))
 def test_three_steps_leave_what_eager_leaves(name, warm):
     def make():
         trainer, step = trainer_of(name)
@@ -92,7 +92,7 @@ def test_three_steps_leave_what_eager_leaves(name, warm):
     assert run.counts.planned == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES, quick=("hooks",))
 def test_a_verify_run_on_fresh_objects_agrees(name):
     assert_same_bits(lambda: (trainer_of(name)[1], batch()))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -12,6 +11,7 @@ from torch.nn import functional
 from frontends.steps import update
 from neaptide.frontends.torch_step import capture_step
 from step_checks import planned
+from together import together
 
 
 class Network(nn.Module):
@@ -103,7 +103,7 @@ def test_what_is_wrapped_before_the_capture_runs_once(monkeypatch):
         assert step(x) == eager(x)
 
 
-@pytest.mark.parametrize("name", ["python function", "method in C", "loss"])
+@together("name", ["python function", "method in C", "loss"], quick=("method in C",))
 def test_what_is_wrapped_between_two_calls_runs_once(name, monkeypatch):
     owner, attribute, wrapper = PATCHES[name]
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))

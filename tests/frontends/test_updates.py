@@ -169,7 +169,7 @@ def clipped(clip, foreach):
 
 def test_gradient_clipping():
     clips = (nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_)
-    assert_same_bits(joined(*(clipped(clip, foreach) for clip in clips for foreach in (None, True, False))))
+    assert_same_bits(joined(*(clipped(clip, foreach) for clip in clips for foreach in (None, True))))
 
 
 # -- hooks

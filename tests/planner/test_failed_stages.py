@@ -27,7 +27,7 @@ from neaptide.planner.strategies import strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from together import together
 
-LIMITS = Limits(work=1500)
+LIMITS = Limits(work=600)
 MADE = transformer_step(layers=1, dropout=True)
 BROKEN = "the pool grew\nand nothing was found"
 
@@ -73,7 +73,7 @@ def breaks(patch, names, instead=broken):
 PORTFOLIO = ("early_updates", "best_order", "greedy_recompute", "block_dp", "lagrangian")
 
 
-@together("names", [*((name,) for name in PORTFOLIO), PORTFOLIO])
+@together("names", [*((name,) for name in PORTFOLIO), PORTFOLIO], quick=(1, 4, 5))
 @together("budget", ["70%", "min"])
 def test_any_strategy_may_fail_and_all_of_them(monkeypatch, names, budget):
     with failing_stages(are_raised=False), warnings.catch_warnings(record=True) as told:
@@ -112,7 +112,7 @@ STAGES = (
 )
 
 
-@together("module, name, budget", STAGES, ids=[name for _, name, _ in STAGES])
+@together("module, name, budget", STAGES, ids=[name for _, name, _ in STAGES], quick=(0, 1, 3, 4, 7))
 def test_any_other_stage_may_fail(monkeypatch, module, name, budget):
     monkeypatch.setattr(module, name, broken)
     with failing_stages(are_raised=False), pytest.warns(FailedStageWarning, match="failed"):
@@ -136,7 +136,7 @@ def illegal(problem, *_):
     return Outcome(found, Termination(TerminationReason.OPTIMAL, best=0.0))
 
 
-@together("budget", ["70%", "min"])
+@together("budget", ["70%", "min"], quick=("70%",))
 def test_an_illegal_plan_gives_way_to_the_best_legal_one(monkeypatch, budget):
     right = planned(budget)
     breaks(monkeypatch, {"early_updates", "lagrangian"}, illegal)

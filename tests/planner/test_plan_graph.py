@@ -30,7 +30,7 @@ from neaptide.schedule.problem import compile_problem
 from together import together
 
 REGISTRY = registry()
-LIMITS = Limits(work=500)
+LIMITS = Limits(work=300)
 HOST = HostSpace(2**30, Link("device", "host", 1e15, 0.0), Link("host", "device", 1e15, 0.0))
 """Links that take no time: everything that is idle may wait."""
 
@@ -65,7 +65,7 @@ def moved_arena(graph, step, pricing, sequence, *_, **__):
     raise AssertionError("nothing can be moved")
 
 
-@together("name", STRATEGIES)
+@together("name", STRATEGIES, quick=range(0, 40, 3))
 def test_every_strategy_gives_a_plan_that_is_no_worse_than_the_baseline(graph, name):
     found = plan(graph, Budget("85%"), strategy=name)
     predicted = found.program.predictions
@@ -209,7 +209,7 @@ def test_an_atomic_step_has_everything_back_before_its_first_update(graph):
 
 
 @together("budget", [Budget("min"), Budget(latency="+5%"), Budget("min", latency="+20%")])
-@together("atomic", [False, True])
+@together("atomic", [False, True], quick=(0,))
 def test_the_lowest_peak_is_lower_with_offloads_that_take_no_time(graph, budget, atomic):
     alone = plan(graph, budget, atomic=atomic).program
     found = plan(graph, budget, atomic=atomic, host=HOST).program

@@ -34,7 +34,7 @@ def peak_of(step):
     return program_order.baseline(step).peak_with_workspace_bytes
 
 
-@together("seed", range(12))
+@together("seed", range(12), quick=(0, 4, 5, 7))
 def test_tiny_instances_come_close_to_brute_force(seed):
     draw, size = random.Random(seed), 5 + seed % 3
     plain = ("views", "in_place", "multi_output", "shape_only", "resident", "rng")
@@ -51,13 +51,18 @@ def test_tiny_instances_come_close_to_brute_force(seed):
             assert found.seconds <= 1.05 * best
 
 
-@together("made", [transformer_step(layers=4), conv_step(blocks=8, batch=32)], ids=["transformer", "conv"])
+@together(
+    "made",
+    [transformer_step(layers=4), conv_step(blocks=8, batch=32)],
+    ids=["transformer", "conv"],
+    quick=("conv",),
+)
 def test_tighter_budgets_cost_more_and_are_met(made):
     step = compiled(made)
     seconds = []
-    for share in (1.0, 0.8, 0.6, 0.5):
+    for share in (1.0, 0.7, 0.5):
         budget = step.resident_bytes + int(share * (peak_of(step) - step.resident_bytes))
-        outcome = plan_sequence(step, budget, Limits(work=2500))
+        outcome = plan_sequence(step, budget, Limits(work=1000))
         found = outcome.require()
         check_sequence(made.graph, found, None, made.registry)
         assert found.peak_with_workspace_bytes <= budget
@@ -109,7 +114,7 @@ def test_a_bound_that_contradicts_a_plan_is_not_given(seconds):
     assert "contradicts" in ended.detail
 
 
-@together("stage", STAGES)
+@together("stage", STAGES, quick=(0, len(STAGES) - 1))
 def test_a_stage_left_out_is_not_asked_and_the_plan_is_sound(stage, monkeypatch):
     made, asked = conv_step(blocks=3), set()
     step = compiled(made)
@@ -121,7 +126,7 @@ def test_a_stage_left_out_is_not_asked_and_the_plan_is_sound(stage, monkeypatch)
     assert stage not in asked
 
 
-@together("share", [0.0, 0.5, 1.0])
+@together("share", [0.0, 0.5, 1.0], quick=(1,))
 def test_a_fixed_order_is_kept_whatever_the_budget(share):
     made = conv_step(blocks=3)
     step = compiled(made)
@@ -193,13 +198,13 @@ def test_floors_of_any_graph_do_not_rise(graph):
     assert outcome.termination.bound <= outcome.termination.best == least.peak_with_workspace_bytes
 
 
-@together("options", [{}, {"strategy": "greedy_recompute"}, {"atomic": True}])
+@together("options", [{}, {"strategy": "greedy_recompute"}, {"atomic": True}], quick=(0,))
 def test_the_lowest_peak_is_a_budget(options):
     made = transformer_step(layers=1)
     pricing = given_pricing(made.registry, made.seconds)
 
     def planned(peak, latency=None):
-        asked = GraphAsk(Budget(peak, latency), limits=Limits(work=600), **options)
+        asked = GraphAsk(Budget(peak, latency), limits=Limits(work=300), **options)
         return plan_graph(made.graph, pricing, asked).program
 
     least = planned("min")

@@ -48,7 +48,7 @@ def assert_keeps_to_segments(graph, found):
 
 
 @together("made", [transformer_step(layers=2), conv_step(blocks=2)], ids=["transformer", "conv"])
-@together("name", STRATEGIES)
+@together("name", STRATEGIES, quick=("default",))
 @together("budget", ["60%", "min"])
 def test_plans_of_a_training_step_in_segments(made, name, budget):
     graph = by_phase(made)

@@ -39,7 +39,7 @@ QUICK = tuple(dict.fromkeys((*OWN, *ON_CHAINS)))
 THAT_RECOMPUTE = ("greedy_recompute", "lagrangian", *ON_CHAINS)
 STEPS = {
     "transformer": transformer_step(layers=4),
-    "dropout": transformer_step(layers=2, dropout=True, clip=True),
+    "dropout": transformer_step(layers=1, dropout=True, clip=True),
     "conv": conv_step(blocks=4, batch=16),
     "pooled": pooled_step(),
 }
@@ -53,7 +53,7 @@ def problem_of(step, share, start=None):
 
 
 @together("name", QUICK)
-@together("made", STEPS.values(), ids=STEPS)
+@together("made", STEPS.values(), ids=STEPS, quick=("dropout",))
 def test_training_steps_stay_legal_and_no_higher(name, made):
     step = compiled(made)
     starts = [early_updates.solve(PlanningProblem(step, 0), Limits()).require()]
@@ -70,10 +70,10 @@ def test_training_steps_stay_legal_and_no_higher(name, made):
             assert sum(len(unit.nodes) for unit in units_of(step, found)) == again
 
 
-@together("name", QUICK)
+@together("name", QUICK, quick=OWN)
 def test_the_same_under_the_same_work_limit(name):
     problem = problem_of(compiled(STEPS["conv"]), 0.5)
-    for work in (0, 30, 1000):
+    for work in (0, 30, 300):
         one, two = (strategy(name)(problem, Limits(work=work)) for _ in range(2))
         assert one.require() == two.require()
         assert one.work <= work
@@ -123,9 +123,12 @@ def test_strategies_are_found_by_name_in_two_spellings():
 # -- greedy_recompute and block_dp
 
 
-@together("share", [0.8, 0.6, 0.45])
+@together("share", [0.8, 0.6, 0.45], quick=(1,))
 @together(
-    "made", [*DEEP.values(), transformer_step(layers=6, dropout=True, clip=True)], ids=[*DEEP, "dropout"]
+    "made",
+    [*DEEP.values(), transformer_step(layers=6, dropout=True, clip=True)],
+    ids=[*DEEP, "dropout"],
+    quick=("conv",),
 )
 def test_marginal_decisions_and_blocks_reach_a_budget_at_a_moderate_price(made, share):
     problem = problem_of(compiled(made), share)
@@ -197,7 +200,10 @@ def test_prices_meet_budgets_at_no_more_than_the_price_of_marginal_decisions(fam
 
 
 @together(
-    "made", [transformer_step(layers=2, dropout=True), conv_step(blocks=2, batch=32)], ids=["gpt", "conv"]
+    "made",
+    [transformer_step(layers=2, dropout=True), conv_step(blocks=2, batch=32)],
+    ids=["gpt", "conv"],
+    quick=("conv",),
 )
 def test_plans_of_prices_are_legal_and_keep_the_bound_of_their_order(made):
     step = compiled(made)
@@ -245,12 +251,12 @@ def test_prices_draw_on_what_others_have_found_and_may_end_at_any_work():
 
 
 def test_a_plan_is_a_start_and_one_that_is_fast_enough_is_not_searched_further():
-    step = compiled(transformer_step(layers=1))
+    step = compiled(conv_step(blocks=2, batch=32))
     planned = lagrangian.solve(problem_of(step, 0.8), Limits()).require()
     tighter = PlanningProblem(step, step.lower_bound_bytes - 1, start=planned.sequence)
     again = lagrangian.solve(tighter, Limits(work=1000)).require()
     assert again.peak_with_workspace_bytes <= planned.peak_with_workspace_bytes
-    problem = skips(120)
+    problem = skips(60)
     usual = lagrangian.solve(problem, Limits(work=2000))
     short = lagrangian.solve(replace(problem, enough_seconds=1e9), Limits())
     assert short.work < usual.work

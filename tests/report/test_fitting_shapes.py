@@ -124,7 +124,9 @@ def test_without_dims_or_with_more_than_two_there_is_no_table():
 def test_the_step_stays_within_the_limit_at_the_largest_shape(fit):
     row = fit().rows[1]
     sizes = {0: (2, row.beside["x_0"]), 1: (2, row.with_points)}
-    fast = neaptide.compile_step(make(), budget=LIMIT, dynamic={"x": sizes})
+    fast = neaptide.compile_step(
+        make(), budget=LIMIT, dynamic={"x": sizes}, time_limit_s=None, work_limit=200
+    )
     x = torch.ones(row.beside["x_0"], row.with_points, WIDTH)
     for _ in range(3):
         with LiveBytesMeter([x, *fast.resident()]) as meter:

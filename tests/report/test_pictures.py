@@ -122,6 +122,7 @@ def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
         layout_chart(PROBLEM, PLACED, title="$x & _y"),
         streams_chart(samples.offloaded()),
     ],
+    quick=(2,),
 )
 def test_every_picture_is_drawn_as_png(tmp_path, chart):
     pytest.importorskip("matplotlib")

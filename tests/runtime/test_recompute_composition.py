@@ -63,7 +63,7 @@ def planned(
 ) -> tuple[PreparedStep, StepPlan]:
     prepared = _prepared(factory, measured, frozenset(declared._rows))
     strategy = DEFAULT_STRATEGY if options.get("atomic") else "greedy_recompute"
-    limits = Limits(work=2000)
+    limits = Limits(work=500)
     return prepared, prepared.plan(Ask(Budget(share), strategy, limits, **options))
 
 
@@ -95,7 +95,7 @@ def dropped():
 # -- random numbers
 
 
-@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("atomic", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_dropout_is_recomputed_with_the_same_mask(atomic):
     _, found = planned(dropped, "35%", atomic=atomic)
     assert repeated(found)["aten.bernoulli_.float"], "of a usual step"
@@ -129,7 +129,9 @@ def checkpointed(kind: str):
     return factory
 
 
-@pytest.mark.parametrize("kind", ["plain", "reentrant", pytest.param("sequential", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["reentrant", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("plain", "sequential"))]
+)
 def test_checkpoints_are_undone_and_planned_again(kind):
     factory = checkpointed(kind)
     prepared, found = planned(factory, "95%")
@@ -273,7 +275,7 @@ def accumulated():
     return step, batch()
 
 
-@pytest.mark.parametrize("factory", [tied, accumulated])
+@pytest.mark.parametrize("factory", [accumulated, pytest.param(tied, marks=pytest.mark.slow)])
 def test_a_step_is_recomputed_bit_for_bit(factory):
     _, found = planned(factory)
     assert repeated(found), "the budget asks for recomputation"

@@ -122,7 +122,14 @@ def regions_of(name):
     return graph, begun, candidates(begun, registry())
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pictures",
+        "masked",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("words", "smoothed", "normed")),
+    ],
+)
 def test_every_region_in_parts_makes_the_numbers_of_the_whole(name):
     graph, begun, regions = regions_of(name)
     inputs = random_inputs(graph, indices_below=3)

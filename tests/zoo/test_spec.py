@@ -25,7 +25,7 @@ def test_no_framework_is_imported_before_a_factory_is_called(code):
     assert done.stdout.strip() == "[]"
 
 
-@together("name", zoo.names())
+@together("name", zoo.names(), quick=("mlp", "gpt2", "lstm", "unet2d"))
 def test_every_size_gives_exactly_the_options_that_building_reads(name, monkeypatch):
     training = importlib.import_module("neaptide.zoo.training")
     read = set()

@@ -130,7 +130,17 @@ def cheaply(step, _batch=None, **options):
 NAMES = [name for name in vars(Trainer) if name[0] != "_" and name != "update"]
 
 
-@together("name", NAMES)
+QUICK = {
+    "takes_out",
+    "puts_in",
+    "moves_what_lies_deeper",
+    "attributes",
+    "a_queue_and_entries_made_by_reading",
+    "and_logs",
+}
+
+
+@together("name", NAMES, quick=QUICK)
 def test_the_batches_of_the_caller_are_as_after_eager(name):
     make = lambda: (getattr(Trainer(), name),)  # noqa: E731
     run = assert_like_eager(make, batches=lambda call: made(name, call), run_by=cheaply, verify="first")

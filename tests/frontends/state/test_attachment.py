@@ -74,7 +74,7 @@ class Open:
 OPEN = [name for name in vars(Open) if not name.startswith("_")]
 
 
-@together("name", OPEN)
+@together("name", OPEN, quick=("features", "for_a_second_order", "beside_a_trained_head", "changed_in_place"))
 def test_what_is_differentiated_outside_is_refused_with_line_reason_and_remedy(name):
     step = getattr(Open(), name)
     with pytest.raises(OpenResultError, match="no backward of the step goes through it") as caught:
@@ -145,7 +145,7 @@ class Closed:
 CLOSED = [name for name in vars(Closed) if not name.startswith("_") and name != "update"]
 
 
-@together("name", CLOSED)
+@together("name", CLOSED, quick=("loss_and_logits", "a_leaf", "by_a_hook"))
 def test_results_of_a_step_that_is_done_look_to_autograd_as_in_eager(name):
     eager, ours = Closed(), Closed()
     x = torch.randn(5, 6)
@@ -158,7 +158,7 @@ def test_results_of_a_step_that_is_done_look_to_autograd_as_in_eager(name):
     assert found[0].item() == expected[0].item()
 
 
-@pytest.mark.parametrize("name", ["the_loss", "loss_and_logits", "by_a_hook"])
+@together("name", ["the_loss", "loss_and_logits", "by_a_hook"], quick=("loss_and_logits",))
 def test_a_second_backward_outside_is_an_error_as_in_eager(name):
     eager, ours = Closed(), Closed()
     x = torch.randn(5, 6)

@@ -78,8 +78,8 @@ def at_one(step, batch, **options):
     return planned(step, torch.ones_like(batch), **options)
 
 
-@together("clips", [False, True])
-@together("name", OPTIMIZERS)
+@together("clips", [False, True], quick=(1,))
+@together("name", OPTIMIZERS, quick=(0, 2, 4))
 def test_updates_that_eager_skips_are_not_taken(name, clips):
     run = assert_like_eager(
         lambda: scaled(OPTIMIZERS[name], clips=clips)[::-1], len(SIZES), batches=of_size, run_by=at_one
@@ -197,7 +197,7 @@ class ByTypeOnly(torch.optim.Optimizer):
         self.inner.zero_grad(set_to_none)
 
 
-@pytest.mark.parametrize("kind", [Averaging, Outer, ByTypeOnly])
+@together("kind", [Averaging, Outer, ByTypeOnly], quick=(1,))
 def test_all_that_a_wrapping_optimizer_writes_is_skipped(kind):
     run = assert_like_eager(lambda: scaled(kind)[::-1], batches=of_size, run_by=at_one)
     assert run.counts.replans == 0, run.counts.describe()

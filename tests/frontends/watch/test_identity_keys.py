@@ -120,6 +120,7 @@ def lists_of_state(model, _chosen):
         (lists_of_state, "a set"),
     ],
     ids=lambda part: getattr(part, "__name__", part),
+    quick=(0, 1, 3, 6, 8),
 )
 def test_tensors_are_known_by_identity_as_in_eager(make, chosen):
     weights = []

@@ -35,7 +35,7 @@ def branches():
 
 
 def check(graph, shapes):
-    orders = orders_for_range(shaped_of(graph, shapes[0]), Limits(work=300))
+    orders = orders_for_range(shaped_of(graph, shapes[0]), Limits(work=100))
     programs = [shaped_of(graph, shapes[0], order.sequence) for order in orders]
     lower = 0
     for shape in shapes:

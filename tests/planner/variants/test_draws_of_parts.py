@@ -18,6 +18,7 @@ from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from step_checks import as_variant
+from together import together
 from wide_rows import trained
 
 SEED, STEPS, PARTS = 1, 2, 3
@@ -80,7 +81,7 @@ def drawn(graph):
     return [tuple(extent.constant_value() for extent in value.shape) for value in made]
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "kind", "least"),
     [
         ("dropout", "step", 20),
@@ -89,6 +90,7 @@ def drawn(graph):
         ("fused", "suffix", 5),
         ("attention", "step", 40),
     ],
+    quick=(1, 2, 4),
 )
 def test_a_step_in_parts_draws_what_eager_draws(name, kind, least):
     step, batch = training(name)

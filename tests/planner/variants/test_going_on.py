@@ -15,7 +15,7 @@ from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from wide_rows import trained
 
-LIMITS = {"time_limit_s": None, "work_limit": 2000}
+LIMITS = {"time_limit_s": None, "work_limit": 1000}
 TOKENS, WIDTH, WORDS = 96, 8, 300
 
 

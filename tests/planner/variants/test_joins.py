@@ -108,7 +108,7 @@ def test_what_is_not_found_again_is_left_out(step):
 
 
 def test_the_first_step_is_rewritten_like_the_usual_one():
-    step, batch = step_and_batch()
+    step, batch = step_and_batch(64)
     prepared = prepare(step, (batch,), device="rtx3090")
     assert len(prepared.captured.programs) == 2
     options = Ask(Budget(None, latency="+20%"), limits=Limits(None, 300), numerics="close")

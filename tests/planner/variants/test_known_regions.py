@@ -32,7 +32,7 @@ def test_they_are_found_once(graph):
 
 
 def test_what_one_search_found_another_finds_too(graph):
-    known, limits = choices_of_all(), Limits(None, 600)
+    known, limits = choices_of_all(), Limits(None, 200)
     first = labels(graph, known, limits)
     assert any("parts" in label for label in first)
     assert labels(graph, known, limits) == first

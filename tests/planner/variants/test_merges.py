@@ -99,7 +99,7 @@ def searched(graph, *, merging, longer=0.0, prices=PRICING, only=lambda _: False
 
 
 def test_a_merge_buys_the_time_that_recomputation_spends():
-    graph = captured(*gated_step())
+    graph = captured(*gated_step(2))
     plain, _ = searched(graph, merging=False)
     share, found = searched(graph, merging=True)
     assert share < 0.95 * plain

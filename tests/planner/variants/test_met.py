@@ -58,6 +58,7 @@ def test_a_search_begins_with_what_was_met(graph, before, ratio):
     assert any(met.of(one.variant) for one in in_parts) == (ratio > 2)
 
 
+@pytest.mark.slow
 def test_the_whole_step_is_priced_whatever_its_estimate_says(monkeypatch):
     graph = graph_of(wide_head)
     honest = search.estimates
@@ -115,6 +116,7 @@ def test_what_was_priced_is_planned_for_another_limit(graph):
     assert "parts" in found.label
 
 
+@pytest.mark.slow
 def test_a_variant_that_was_planned_keeps_its_program_order(graph):
     """For a shorter limit a plan that recomputes says too little: program order may be within it."""
     met = MetPlans()
@@ -128,6 +130,7 @@ def test_a_variant_that_was_planned_keeps_its_program_order(graph):
         assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 def test_what_costs_nothing_is_planned_for_a_shorter_limit():
     """Its plan for a long limit recomputes, and takes longer than the graph as it is. In program order it is faster."""
     graph = graph_of(wide_head)

@@ -30,7 +30,7 @@ RANDOM_STATE_BYTES = 5056
 
 def mlp():
     model = nn.Sequential(
-        *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.2)) for _ in range(6))
+        *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.2)) for _ in range(4))
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     return steps.simple(model, optimizer), torch.randn(256, WIDTH)
@@ -69,7 +69,9 @@ def script_of(variant):
     return planned.choice().at({}, planned.limit_bytes).script
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", ["conv", *(pytest.param(case, marks=pytest.mark.slow) for case in ("mlp", "gpt2"))]
+)
 def test_the_bits_of_eager_within_the_bytes_of_the_budget(case):
     factory, share = CASES[case]
     step, batch = contestants.build(factory, 0)
@@ -86,7 +88,7 @@ def test_the_bits_of_eager_within_the_bytes_of_the_budget(case):
     assert not memory.unregistered
 
 
-@together("name", POLICIES)
+@together("name", POLICIES, quick=("least_cost_cover", "dtr"))
 def test_every_policy_gives_the_bits_of_eager(name, dropping_out):
     prepared, eager = dropping_out
     variant = evicting(prepared, Budget("70%"), name)
@@ -185,9 +187,3 @@ def test_nothing_is_held_after_a_step(convolving):
         assert died() is None
     finally:
         gc.enable()
-
-
-def test_dropout_draws_the_same_mask_again(dropping_out):
-    variant = evicting(dropping_out[0], Budget("55%"))
-    graph = variant.captured.programs[0].graph
-    assert any(graph.nodes[node].effects.rng is not None for node in script_of(variant).repeated)

@@ -34,6 +34,7 @@ pytestmark = needs_varying_dims
 
 DYNAMIC = {"x": {0: (2, 6), 1: (2, 12)}}
 WIDTH = 8
+WORK = 200
 
 
 class Block(nn.Module):
@@ -70,7 +71,7 @@ def make(dropout=0.0):
     return stepping(model, torch.optim.AdamW(model.parameters(), lr=0.01), mean_square)
 
 
-SHAPES = ((3, 5), (6, 12), (2, 2), (5, 11), (3, 5), (6, 3), (2, 12))
+SHAPES = ((3, 5), (6, 12), (2, 2), (3, 5), (6, 3))
 
 
 def batches(shapes=SHAPES):
@@ -79,7 +80,8 @@ def batches(shapes=SHAPES):
 
 
 def twins_of(dropout, **options):
-    return Twins(lambda: make(dropout), **{"budget": "80%", "dynamic": DYNAMIC, **options})
+    limits = {"time_limit_s": None, "work_limit": WORK}
+    return Twins(lambda: make(dropout), **{"budget": "80%", "dynamic": DYNAMIC, **limits, **options})
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ def prepared():
 @pytest.fixture(scope="module")
 def variant(prepared):
     """What runs for it within most of the bytes."""
-    return for_all_shapes(prepared[1], Ask(Budget("90%")))
+    return for_all_shapes(prepared[1], Ask(Budget("90%"), limits=Limits(work=WORK)))
 
 
 @pytest.mark.slow
@@ -186,7 +188,7 @@ def test_gradients_can_be_watched(twins):
 
 
 def test_other_shapes_are_planned_by_themselves(twins):
-    assert twins.have_the_same_bits(batches([(3, 5), (1, 5), (4, 4), (7, 12), (2, 12), (1, 5)])) == 2
+    assert twins.have_the_same_bits(batches([(3, 5), (1, 5), (4, 4), (1, 5)])) == 1
 
 
 def test_other_shapes_can_be_an_error_that_names_the_range(prepared, variant):
@@ -198,7 +200,7 @@ def test_other_shapes_can_be_an_error_that_names_the_range(prepared, variant):
 
 def test_a_limit_that_the_largest_shape_cannot_keep_is_told_at_once(prepared):
     with pytest.raises(InfeasibleBudget, match="largest shapes"):
-        for_all_shapes(prepared[1], Ask(Budget("5KiB")))
+        for_all_shapes(prepared[1], Ask(Budget("5KiB"), limits=Limits(work=WORK)))
 
 
 @together(

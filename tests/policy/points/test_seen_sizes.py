@@ -54,7 +54,7 @@ class Seen(Twins):
     """Steps at some rows and tokens."""
 
     def __init__(self, check=lambda x: None, **options):
-        super().__init__(lambda: make(check), **{"budget": "100%", **options})
+        super().__init__(lambda: make(check), **{"budget": "100%", **QUICK, **options})
 
     def run(self, *shapes):
         self.have_the_same_bits([batch(*shape) for shape in shapes])
@@ -65,10 +65,10 @@ def test_one_replan_is_enough_for_all_lengths():
     twins = Seen(budget="95%")
     twins.run((3, 9), (3, 9))
     assert twins.counts.ranges == ()
-    twins.run((3, 20), (3, 9), (3, 12), (3, 132), (3, 2))
+    twins.run((3, 20), (3, 132), (3, 2))
     assert twins.counts.replans == 1
     assert twins.counts.ranges == ("batch_x_1 in 2..1048576",)
-    twins.run((5, 40), (6, 21), (2, 300))
+    twins.run((5, 40), (2, 300))
     assert twins.counts.replans == 2
     assert twins.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
     assert twins.counts.eager == 0
@@ -88,7 +88,7 @@ def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_tha
 
 
 def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
-    twins = Seen(budget="80%", **QUICK)
+    twins = Seen(budget="80%")
     with caplog.at_level(logging.WARNING, "neaptide"):
         twins.run((3, 40), (3, 50), (3, 45))
     assert twins.counts.ranges == ()
@@ -97,7 +97,7 @@ def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itse
 
 @needs_varying_dims
 def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
-    twins = Seen(budget=largest_peak(), time_limit_s=1.0)
+    twins = Seen(budget=largest_peak())
     twins.run((3, 20))
     with pytest.raises(InfeasibleBudget):  # the others are as they were
         twins.fast(batch(3, 900))
@@ -108,7 +108,7 @@ def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
     assert twins.counts.eager == 0
 
 
-@together("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}])
+@together("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}], quick=(0, 2))
 def test_dims_stay_as_they_are_where_they_are_told_to_or_something_excludes_it(options):
     twins = Seen(**options)
     twins.run((3, 9), (3, 20))

@@ -54,7 +54,7 @@ def test_no_sequence_is_faster_than_lines_drawn_elsewhere(chain, share):
         assert envelope.seconds(budget) <= best * (1 + 1e-9)
 
 
-@together("family", ["transformer", "skips", "layered"])
+@together("family", ["transformer", "skips", "layered"], quick=("layered",))
 def test_a_line_is_below_the_program_of_its_step_under_every_budget(family):
     step = instance(family)
     envelope = BoundEnvelope(step)

@@ -101,7 +101,7 @@ def test_room_for_all_costs_nothing_and_room_for_nothing_is_refuted():
     assert recompute_bound(step, step.lower_bound_bytes - 1).is_infeasible
 
 
-@together("family", ["residual", "skips", "layered"])
+@together("family", ["residual", "skips", "layered"], quick=("skips",))
 def test_rounds_lift_the_bound_of_the_best_single_step(family):
     tables = StepTables(instance(family, seed=1), None)
     budget = int(0.5 * tables.profile.max())
@@ -272,7 +272,7 @@ def with_repetitions(graph, step, draw):
     return tuple(sequence)
 
 
-@together("seed", range(12))
+@together("seed", range(12), quick=(0, 5, 9))
 def test_a_level_cuts_the_bound_and_nothing_else(seed):
     step = random_chain(seed, 6)
     positions = [6, 8]

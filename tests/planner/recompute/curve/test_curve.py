@@ -48,7 +48,7 @@ def curve_of(step, budgets=None, *, count=4, limits=LIMITS):
     return curve
 
 
-@together("family", FAMILIES)
+@together("family", FAMILIES, quick=("transformer",))
 def test_from_the_peak_down_to_the_lowest_peak_found(family):
     step = instance(family, 30)
     curve = curve_of(step)
@@ -129,7 +129,7 @@ def test_plans_of_random_graphs_are_legal(graph):
     checked(graph, compile_problem(graph, toy_registry()), LIMITS)
 
 
-@together("seed", range(4))
+@together("seed", range(4), quick=(1,))
 def test_bounds_hold_against_brute_force(seed):
     step = there_and_back(seed)
     for point in recompute_curve(step, count=4).require().points:

@@ -38,7 +38,7 @@ def tasks(captured):
     choices = choices_of_all()
     begun = choices.begun(captured.steady.graph)
     split = choices.taken(choices.after(begun)[0], 2).graph
-    asked = GraphAsk(Budget("70%"), limits=Limits(work=300))
+    asked = GraphAsk(Budget("70%"), limits=Limits(work=100))
     return [PricedTask.of(graph, asked, PRICING) for graph in (begun.graph, split)]
 
 
@@ -102,7 +102,7 @@ def test_the_search_finds_the_same_with_any_number_of_workers(captured):
     budget, allowed = Budget(None, latency=3600.0), PRICING.problem(graph).resident_bytes
     found = []
     for workers in (1, 2):
-        asked = GraphAsk(budget, limits=Limits(work=1000), workers=workers, budget_bytes=allowed)
+        asked = GraphAsk(budget, limits=Limits(work=300), workers=workers, budget_bytes=allowed)
         made = plan_variants(
             graph,
             lambda _, asked=asked: asked,
