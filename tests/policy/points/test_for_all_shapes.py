@@ -67,8 +67,9 @@ def mean_square(model, x):
 
 def make(dropout=0.0):
     torch.manual_seed(0)
-    model = nn.Sequential(Block(), nn.Dropout(dropout), Block())
-    return stepping(model, torch.optim.AdamW(model.parameters(), lr=0.01), mean_square)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(dropout), Block())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return stepping(model, optimizer, mean_square)
 
 
 SHAPES = ((3, 5), (6, 12), (2, 2), (3, 5), (6, 3))

@@ -28,8 +28,9 @@ def make():
 @needs_varying_dims
 def test_a_single_row_is_planned_once_for_all_lengths_of_a_named_range():
     step, eager = make(), make()
-    fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (1, 8), 1: (5, 60)}})
-    for shape in ((4, 9), (1, 9), (1, 30), (3, 12), (1, 5), (8, 60), (1, 60)):
+    ranges = {"x": {0: (1, 8), 1: (5, 60)}}
+    fast = neaptide.compile_step(step, budget="100%", dynamic=ranges, time_limit_s=None, work_limit=100)
+    for shape in ((4, 9), (1, 9), (1, 30), (3, 12), (1, 60)):
         x = torch.randn(*shape, 6, generator=torch.Generator().manual_seed(sum(shape)))
         assert torch.equal(fast(x), eager(x))
     assert fast.counts.replans == 1
