@@ -112,8 +112,17 @@ def factory_of(kind):
     return factory
 
 
-def test_a_written_optimizer_gives_the_bits_of_eager():
-    assert_same_bits(joined(*map(factory_of, (Lion, Lamb, Adan, Normed, CountingGroup))))
+@pytest.mark.parametrize(
+    "kinds",
+    [(Lamb, Normed, CountingGroup), pytest.param((Lion, Lamb, Adan, Normed), marks=pytest.mark.slow)],
+    ids=len,
+)
+def test_a_written_optimizer_gives_the_bits_of_eager(kinds):
+    assert_same_bits(joined(*map(factory_of, kinds)))
+
+
+@pytest.mark.slow
+def test_one_that_does_something_else_at_some_calls_has_them_as_well():
     assert_same_bits(factory_of(Slow), steps=7)
 
 

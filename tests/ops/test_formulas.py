@@ -181,7 +181,7 @@ def _made_up(kind, tensor, present):
     return tensor if kind == "Tensor" else _STAND_INS.get(kind)
 
 
-@together("rank", [2, 4])
+@together("rank", [2, 4], quick=(1,))
 @together("present", [True, False])
 def test_every_row_answers_every_question_for_a_call_of_its_schema(rank, present, record_call):
     """Formulas meet odd calls (optional arguments absent, unusual ranks): they must answer, whatever the number."""

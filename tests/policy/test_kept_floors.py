@@ -37,7 +37,7 @@ def refused(budget, work):
 
 
 def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
-    named = refused("20%", 200)
+    named = refused("20%", 60)
     assert str(named.smallest_peak_bytes) in named.next_step
     step, batch = residual_blocks()
     again = neaptide.plan(

@@ -6,6 +6,7 @@ import pytest
 
 import neaptide
 from deep_step import QUICK, deep_factory
+from frontends import steps
 from neaptide.budget import Budget
 from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.errors import InfeasibleBudget
@@ -37,6 +38,7 @@ def test_paces_that_differ_are_told(pace, factor, told):
     assert pace.is_worth_telling == told
 
 
+@pytest.mark.slow
 def test_a_comparison_tells_predictions_at_the_pace_that_it_saw(slower):
     compared = {
         repeats: neaptide.compare(deep_factory, repeats=repeats, eager=False, **QUICK) for repeats in (0, 1)
@@ -53,7 +55,7 @@ def test_a_comparison_tells_predictions_at_the_pace_that_it_saw(slower):
 
 
 def planned(latency):
-    step, batch = deep_factory()
+    step, batch = steps.mlp()
     return neaptide.plan(step, batch, budget=Budget(None, latency=latency), **QUICK)
 
 
