@@ -39,7 +39,7 @@ QUICK = tuple(dict.fromkeys((*OWN, *ON_CHAINS)))
 THAT_RECOMPUTE = ("greedy_recompute", "lagrangian", *ON_CHAINS)
 STEPS = {
     "transformer": transformer_step(layers=4),
-    "dropout": transformer_step(layers=1, dropout=True, clip=True),
+    "dropout": transformer_step(layers=2, dropout=True, clip=True),
     "conv": conv_step(blocks=4, batch=16),
     "pooled": pooled_step(),
 }
