@@ -79,6 +79,7 @@ def test_a_call_of_another_shape_is_rewritten_alike(plan):
     assert {rewrite.rule for rewrite in runner.plan.programs[0].rewrites} == {RULE}
 
 
+@pytest.mark.slow
 def test_rewrites_may_be_given_one_by_one(plan):
     assert planned(plan.programs[0].rewrites).programs[0].rewrites == plan.programs[0].rewrites
     one = plan.programs[0].rewrites[:1]
@@ -202,6 +203,7 @@ def test_a_step_may_be_compiled_with_rewrites_inside_an_arena():
     assert runner.plan.programs[0].rewrites
 
 
+@pytest.mark.slow
 def test_an_atomic_plan_may_be_of_a_rewritten_graph():
     made = planned(budget="100%", atomic=True)
     assert made.programs[0].rewrites

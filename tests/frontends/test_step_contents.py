@@ -23,11 +23,12 @@ from step_checks import (
     program_order,
     verify,
 )
+from together import together
 
 # -- arguments and results
 
 
-@pytest.mark.parametrize(
+@together(
     "make_args",
     [
         lambda: (({"x": batch(), "y": [torch.randn(6, 3), 2.0]},), {}),
@@ -38,6 +39,7 @@ from step_checks import (
         ),
     ],
     ids=["dict", "several", "nested"],
+    quick=("nested",),
 )
 def test_arguments_of_any_structure(make_args):
     def make():
@@ -222,7 +224,7 @@ def test_autocast_around_the_call_is_guarded():
     assert "autocast on cpu" in next(iter(run.counts.mismatches))
 
 
-@pytest.mark.parametrize("what", ["module", "function", "method"])
+@together("what", ["module", "function", "method"], quick=("method",))
 def test_compiled_parts_are_traced_through(what):
     """The user's own `torch.compile` inside the step needs no compilation at the trace."""
 

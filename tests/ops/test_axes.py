@@ -29,11 +29,13 @@ def checked():
     return told_by(Path(__file__).parent / "axis_check.py")
 
 
+@pytest.mark.slow
 def test_parts_merge_to_the_whole(checked):
     assert not checked["wrong"], "\n\n".join(checked["wrong"])
     assert checked["run"] > 2000
 
 
+@pytest.mark.slow
 def test_every_row_is_compared_with_its_kernel(checked):
     said = {name for name, row in table().items() if row.axes is not None or row.regroups}
     assert said - set(checked["covered"]) == NOT_COMPARED

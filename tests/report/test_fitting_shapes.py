@@ -121,6 +121,7 @@ def test_without_dims_or_with_more_than_two_there_is_no_table():
         fitting_shapes(many, DEVICE, LIMIT)
 
 
+@pytest.mark.slow
 def test_the_step_stays_within_the_limit_at_the_largest_shape(fit):
     row = fit().rows[1]
     sizes = {0: (2, row.beside["x_0"]), 1: (2, row.with_points)}

@@ -33,6 +33,7 @@ ALIKE = {
     "llama",
     "unet",
     "resnet50",
+    "mlp",
 }  # another model has their kinds of operations, in fewer seconds
 TINY = [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in zoo.names()]
 

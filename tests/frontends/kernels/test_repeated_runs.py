@@ -21,14 +21,15 @@ from together import together
 # Each of them was wrong without a word where a checkpointed call was taken as a plain one.
 WRITE_OR_DEPEND_ON_STATE = (
     "batch_norm_1d",
-    "spectral_norm_and_dropout",
     "dropout_drawn_anew_reentrant",
-    "reentrant_inside_of_plain",
     "hook_on_a_shared_parameter",
     "results_overwritten_by_the_caller",
 )
-COMPUTE_THE_SAME = ("nested_calls", "products_are_saved", "randomised_relu_reentrant")
+COMPUTE_THE_SAME = ("nested_calls", "products_are_saved")
 MORE = (
+    "spectral_norm_and_dropout",
+    "reentrant_inside_of_plain",
+    "randomised_relu_reentrant",
     "batch_norm_1d_reentrant",
     "residual_blocks_with_batch_norm",
     "instance_norm_that_tracks",

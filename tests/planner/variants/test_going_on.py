@@ -58,6 +58,7 @@ def plan():
     return planned(**LIMITS)
 
 
+@pytest.mark.slow
 def test_blocks_are_split_behind_the_logits(plan):
     rules = [rewrite.rule for rewrite in plan.programs[0].rewrites]
     # The loss and its mean; two blocks, each with its twin; what costs nothing comes last, in the step and in every part.
@@ -69,6 +70,7 @@ def test_blocks_are_split_behind_the_logits(plan):
     assert made.peak_with_workspace_bytes < 0.2 * made.baseline_peak_with_workspace_bytes
 
 
+@pytest.mark.slow
 def test_it_runs_as_predicted_and_close_to_eager(plan, tmp_path):
     plan.save(tmp_path / "plan.json")
     report = neaptide.run(sequence_step, str(tmp_path / "plan.json"), verify=True)

@@ -66,13 +66,17 @@ FACTORIES = {
 }
 
 
-SLOW = ("gpt2", "resnet50", "lstm")
+QUICK = {("adamw", "cheap"), ("batch_norm", "all")}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FACTORIES]
+    ("name", "copies"),
+    [
+        pytest.param(name, copies, marks=() if (name, copies) in QUICK else pytest.mark.slow)
+        for name in FACTORIES
+        for copies in ("cheap", "all")
+    ],
 )
-@pytest.mark.parametrize("copies", ["cheap", "all"])
 def test_three_steps_have_the_bits_of_eager_and_the_predicted_bytes(name, copies):
     factory = FACTORIES[name]
     variant = variant_of(factory, options=ArenaOptions(copies, in_place=copies == "all"))

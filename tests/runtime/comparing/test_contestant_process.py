@@ -71,7 +71,7 @@ def test_a_factory_that_another_process_cannot_make_is_refused():
         make("eager", None)
 
 
-@pytest.mark.parametrize("factory", [deep_factory, dropout_factory])
+@pytest.mark.parametrize("factory", [deep_factory, pytest.param(dropout_factory, marks=pytest.mark.slow)])
 def test_a_variant_is_put_on_another_capture_of_the_same_step(factory, in_parts):
     made = in_parts.variant if factory is deep_factory else prepared(factory).baseline_variant()
     step, batch = contestants.build(factory, 0)

@@ -49,6 +49,7 @@ def pool():
     made.close()
 
 
+@pytest.mark.slow
 def test_plans_are_those_that_are_made_here(tasks, pool):
     here = [task.planned(registry()) for task in tasks]
     for _ in range(2):  # a worker plans one task after another
