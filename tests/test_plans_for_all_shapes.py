@@ -29,7 +29,7 @@ def make():
     torch.manual_seed(0)
     layers = [
         module
-        for _ in range(3)
+        for _ in range(2)
         for module in (nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
     ]
     model = nn.Sequential(*layers)

@@ -105,6 +105,7 @@ def test_a_comparison_at_some_shapes(call):
     assert "no dim varies" in call("compare", "zoo:mlp@tiny", "--at", "3").err
 
 
+@pytest.mark.slow
 @needs_varying_dims
 def test_the_largest_shapes_that_fit(call, tmp_path):
     picture = tmp_path / "peaks.svg"

@@ -168,10 +168,10 @@ def test_wrong_bytes_are_found_by_the_judge(monkeypatch):
 def test_in_tests_what_fails_is_raised(monkeypatch):
     breaks(monkeypatch, {"lagrangian"})
     with pytest.raises(ValueError, match="the pool grew"):
-        planned("50%")
+        planned("50%", strategy="lagrangian")
     breaks(monkeypatch, {"lagrangian"}, illegal)
     with pytest.raises(Exception, match="cannot run"):
-        planned("50%")
+        planned("50%", strategy="lagrangian")
 
 
 @pytest.mark.usefixtures("production")

@@ -25,7 +25,7 @@ QUICK = {"time_limit_s": None, "work_limit": 200}
 
 def make(check=lambda x: None):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.GELU())
+    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     def step(batch):
@@ -79,7 +79,7 @@ def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_tha
     monkeypatch,
 ):
     monkeypatch.setattr(for_all_shapes, "orders_for_range", None)
-    twins = Seen(budget="95%")
+    twins = Seen(budget="95%", time_limit_s=5.0, work_limit=None)  # only time is too dear to search
     twins.run((3, 9), (3, 20), (3, 60))
     assert twins.counts.replans == 1
     assert twins.counts.ranges
@@ -87,6 +87,7 @@ def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_tha
     assert 0 < twins.fast.eviction.peak_bytes <= 0.95 * largest_peak()
 
 
+@pytest.mark.slow
 def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
     twins = Seen(budget="80%")
     with caplog.at_level(logging.WARNING, "neaptide"):
@@ -95,6 +96,7 @@ def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itse
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
+@pytest.mark.slow
 @needs_varying_dims
 def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
     twins = Seen(budget=largest_peak())
@@ -159,6 +161,7 @@ def by_position(x):
         x[:, position] + 1
 
 
+@pytest.mark.slow
 @needs_varying_dims
 def test_a_single_row_is_planned_once_for_all_lengths():
     twins = Seen()
