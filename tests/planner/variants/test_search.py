@@ -126,9 +126,10 @@ def test_what_is_beyond_the_limit_ranks_first():
     assert in_bytes.rank(1000, 1.0) < in_bytes.rank(900, 1.1)
 
 
+@pytest.mark.slow
 def test_larger_calls_are_split_again_to_fit_into_the_same_bytes(plans):
     step, (x, y) = rows_step()
-    runner = neaptide.apply(plans["close"], step, time_limit_s=0.5)
+    runner = neaptide.apply(plans["close"], step, time_limit_s=3.0)
     runner((x, y))
     runner((x.repeat(2, 1, 1), y.repeat(2, 1)))  # twice as much, in the same bytes
     assert runner.counts.replans == 1
