@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,15 +17,14 @@ from typing import Any, Final
 
 import onnx
 
+import neaptide.onnx
 from bench_record import recorded, save, say, table
 from neaptide.cost.onnxruntime.model_files import RuntimeOptions, fused_model, measured_peak
 from neaptide.cost.onnxruntime.process import RuntimeProcess
-from neaptide.cost.onnxruntime.scratch import KernelMeter
-from neaptide.errors import NeaptideError
-from neaptide.frontends.onnx.reader import read_model
+from neaptide.errors import NeaptideError, UsageError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import random_feeds
-from onnx_cases import KIB, Planned, file_of, for_runtime, geometric_mean, named, planned
+from onnx_cases import KIB, file_of, geometric_mean, named
 
 Row = dict[str, Any]
 WITHIN: Final = 0.05
@@ -45,7 +45,7 @@ SETTINGS: Final[Mapping[str, RuntimeOptions]] = MappingProxyType(
 )
 
 
-def measure(name: str, passes: Sequence[str], meter: KernelMeter) -> Row:
+def measure(name: str, passes: Sequence[str]) -> Row:
     """One model: settings on the original, and the planned files."""
     path = file_of(name)
     feeds = random_feeds(onnx.load(path))
@@ -54,24 +54,14 @@ def measure(name: str, passes: Sequence[str], meter: KernelMeter) -> Row:
             setting: measured_peak(path, feeds, options, process).peak_bytes
             for setting, options in SETTINGS.items()
         }
-    plans = {"file": _plan(path, passes, meter)}
     with tempfile.TemporaryDirectory() as folder:
         fused = Path(folder) / "fused.onnx"
         fused.write_bytes(fused_model(path))
-        plans["fused"] = _plan(fused, passes, meter)
-        rows = {}
-        for kind, plan in plans.items():
-            target = Path(folder) / f"{kind}_planned.onnx"
-            onnx.save(plan.model, target)
-            found = measured_peak(target, feeds)
-            rows[kind] = {
-                "predicted_bytes": plan.peak_bytes,
-                "measured_bytes": found.peak_bytes,
-                "resident_bytes": found.resident_bytes,
-                "baseline_predicted_bytes": plan.baseline_bytes,
-                "order_predicted_bytes": plan.order_bytes,
-                "passes": plan.steps,
-            }
+        sources = {"file": path, "fused": fused}
+        rows = {
+            kind: planned(source, Path(folder) / f"{kind}_planned.onnx", feeds, passes)
+            for kind, source in sources.items()
+        }
     chosen = min(rows, key=lambda kind: rows[kind]["predicted_bytes"])
     return {
         "case": name,
@@ -84,9 +74,24 @@ def measure(name: str, passes: Sequence[str], meter: KernelMeter) -> Row:
     }
 
 
-def _plan(path: Path, passes: Sequence[str], meter: KernelMeter) -> Planned:
-    read = read_model(path)
-    return planned(read, for_runtime(read, meter), passes)
+def planned(source: Path, target: Path, feeds: Mapping[str, Any], passes: Sequence[str]) -> Row:
+    """Plan a file for ONNX Runtime, write it, and run it."""
+    began = time.perf_counter()
+    plan = neaptide.onnx.plan(source, passes=passes, target="ort")
+    seconds = time.perf_counter() - began
+    if plan.note:
+        raise UsageError(plan.note, next_step="run the benchmark where a compiler and ONNX Runtime are")
+    plan.save(target)
+    measured = measured_peak(target, feeds)
+    return {
+        "predicted_bytes": plan.peak_bytes,
+        "measured_bytes": measured.peak_bytes,
+        "resident_bytes": measured.resident_bytes,
+        "baseline_predicted_bytes": plan.found.baseline_peak_bytes,
+        "order_predicted_bytes": plan.found.order_peak_bytes,
+        "passes": [step.name for step in plan.found.steps],
+        "plan_seconds": seconds,
+    }
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
@@ -126,13 +131,16 @@ def main() -> None:
     asked = parser.parse_args()
     names = named(asked.names, (*catalogue.EXPORTS, *catalogue.QUANTIZED, *catalogue.IRREGULAR))
     rows = []
-    with KernelMeter() as meter:
-        for name in names:
-            try:
-                rows.append(measure(name, asked.passes.split(","), meter))
-            except NeaptideError as error:
-                rows.append({"case": name, "failure": str(error)})
-            say(show(rows[-1:]) + "".join(f" {row['failure']}" for row in rows[-1:] if "failure" in row))
+    for name in names:
+        try:
+            rows.append(measure(name, asked.passes.split(",")))
+        except NeaptideError as error:
+            rows.append({"case": name, "failure": " ".join(str(error).split())})
+        say(
+            f"{name} failed: {rows[-1]['failure']}"
+            if "failure" in rows[-1]
+            else show(rows[-1:]).splitlines()[-1]
+        )
     print(show(rows))
     print("\n".join(verdicts(rows)))
     if not asked.names:

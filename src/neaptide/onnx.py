@@ -269,7 +269,11 @@ def _counted(source: OnnxModel, target: str | None) -> tuple[Callable[[Graph], O
 
     meter, numbers = KernelMeter(), source.small_numbers(MOST_NUMBERS)
 
+    note = meter.scratch(source.graph, numbers).note
+    if note:
+        return _counted(source, None)[0], note
+
     def counted(graph: Graph) -> OrderProblem:
         return runtime_problem(graph, meter.scratch(graph, numbers))
 
-    return counted, meter.scratch(source.graph, numbers).note
+    return counted, ""

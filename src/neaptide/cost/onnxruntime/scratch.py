@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -140,6 +141,7 @@ class KernelMeter:
     def _started(self) -> RuntimeProcess:
         if self._process is None:
             self._process = RuntimeProcess()
+            weakref.finalize(self, self._process.close)
         return self._process
 
     def _question(self, call: KernelCall) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""Footprints beside TVM Relax: `python benchmarks/onnx_tvm.py --python PYTHON [NAME ...] [--passes learned|none]`.
+
+PYTHON is one that has `apache-tvm` and `onnx`. TVM fuses the canonical file and plans its storages
+(`StaticPlanBlockMemory`); its figure leaves the input out, ours counts it. With all models the numbers go to
+`benchmarks/results/onnx_tvm.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import neaptide.onnx
+from bench_record import recorded, save, say, table
+from neaptide.errors import NeaptideError
+from neaptide_corpus.onnx_models import catalogue
+from onnx_cases import KIB, file_of, geometric_mean, named
+
+Row = dict[str, Any]
+LEAST_MEAN: Final = 2.34
+_TIME_LIMIT_S: Final = 240.0
+
+
+def beside(name: str, python: str, passes: Sequence[str]) -> Row:
+    """One model: our plan, and what TVM makes of the canonical file."""
+    path = file_of(name)
+    plan = neaptide.onnx.plan(path, passes=passes)
+    with tempfile.TemporaryDirectory() as folder:
+        canonical = Path(folder) / f"{name}.onnx"
+        neaptide.onnx.plan(path, passes="none", peak=None).save(canonical)
+        theirs = _asked(python, canonical)
+    return {
+        "case": name,
+        "file_bytes": plan.found.baseline_peak_bytes,
+        "order_bytes": plan.found.order_peak_bytes,
+        "peak_bytes": plan.peak_bytes,
+        "passes": [step.name for step in plan.found.steps],
+        "tvm": theirs,
+    }
+
+
+def _asked(python: str, path: Path) -> dict[str, Any]:
+    script = Path(__file__).with_name("onnx_tvm_process.py")
+    try:
+        done = subprocess.run(
+            [python, str(script), str(path)],
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failure": f"took more than {_TIME_LIMIT_S:.0f} s"}
+    if done.returncode:
+        return {"failure": done.stderr.strip().splitlines()[-1][:200]}
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+def show(rows: Sequence[Row]) -> str:
+    """The table in KiB, and which bars are met."""
+    good = [row for row in rows if "failure" not in row]
+    both = [row for row in good if "failure" not in row["tvm"]]
+    columns = ("model", "file", "order", "planned", "TVM", "TVM / planned", "passes")
+    cells = []
+    for row in good:
+        theirs = row["tvm"].get("storage_bytes")
+        sizes = [row[key] for key in ("file_bytes", "order_bytes", "peak_bytes")]
+        shown = ["-", "-"] if theirs is None else [f"{theirs / KIB:.1f}", f"{theirs / row['peak_bytes']:.2f}"]
+        cells.append([row["case"], *(f"{s / KIB:.1f}" for s in sizes), *shown, ",".join(row["passes"])])
+    above = [row["case"] for row in both if row["peak_bytes"] > row["tvm"]["storage_bytes"]]
+    mean = geometric_mean([row["tvm"]["storage_bytes"] / row["peak_bytes"] for row in both])
+    failures = [
+        (row["case"], row.get("failure") or f"TVM: {row['tvm']['failure']}")
+        for row in rows
+        if row not in both
+    ]
+    return "\n".join(
+        [
+            table(columns, cells),
+            f"above TVM: {len(above)} of {len(both)} {' '.join(above)} (bar 0)",
+            f"geometric mean of TVM / planned: {mean:.2f} (bar {LEAST_MEAN})",
+            *(f"{name} failed: {why}" for name, why in failures),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="models, or parts of their names")
+    parser.add_argument("--python", required=True, help="a Python that has apache-tvm and onnx")
+    parser.add_argument("--passes", default="learned")
+    asked = parser.parse_args()
+    rows = []
+    for name in named(asked.names, (*catalogue.EXPORTS, *catalogue.IRREGULAR)):
+        try:
+            rows.append(beside(name, asked.python, asked.passes.split(",")))
+        except NeaptideError as error:
+            rows.append({"case": name, "failure": " ".join(str(error).split())})
+        say(f"{name}: {rows[-1].get('peak_bytes')} {rows[-1].get('tvm')}")
+    print(show(rows))
+    if not asked.names:
+        save("onnx_tvm", recorded(rows, seed=0, repeats=1, passes=asked.passes))
+
+
+if __name__ == "__main__":
+    main()
