@@ -184,6 +184,10 @@ class GraphEdit:
         """
         self._move(node, anchor, self._after)
 
+    def move_before(self, node: int, anchor: int) -> None:
+        """As `move_after`, to before another node; of several before one anchor, the first moved or inserted comes first."""
+        self._move(node, anchor, self._before)
+
     def finish(self, name: str | None = None) -> Edited:
         """The changed graph: ids dense in the old order with new ones last, versions recomputed, verified. O(size).
 

@@ -50,6 +50,7 @@ class Drafting:
     dialect: Dialect = field(init=False)
     _made: dict[int, tuple[str, Shape]] = field(init=False, default_factory=dict)
     _cuts: dict[tuple[int, int, int, int], int] = field(init=False, default_factory=dict)
+    _moved: dict[int, int] = field(init=False, default_factory=dict)  # by node, where it is now
 
     def __post_init__(self) -> None:
         self.dialect = dialect_of(self.graph)
@@ -99,6 +100,7 @@ class Drafting:
         self, anchor: int, made: Inserted, operands: Sequence[int | None], results: Sequence[int]
     ) -> None:
         """Insert an operation before a node; its results are new values."""
+        self._bring(anchor, operands)
         lists = [self.numbers(anchor, values) for values in made.lists]
         like = self.graph.nodes[anchor]
         self.edit.insert_before(anchor, drafted(made, (*operands, *lists), results, like))
@@ -107,10 +109,22 @@ class Drafting:
         self, node: int, made: Inserted, operands: Sequence[int | None], results: Sequence[int] | None = None
     ) -> None:
         """Put another operation in the place of a node, with the same results, or with those of nodes that go too."""
+        self._bring(node, operands)
         lists = [self.numbers(node, values) for values in made.lists]
         like = self.graph.nodes[node]
         given = like.outputs if results is None else results
         self.edit.replace_node(node, drafted(made, (*operands, *lists), given, like))
+
+    def _bring(self, anchor: int, operands: Sequence[int | None]) -> None:
+        """Have nodes that make weights before a node that needs them now; anything else that it needs is there."""
+        for value in operands:
+            if value is None or value >= len(self.graph.values):
+                continue
+            maker = self.graph.producer(value)
+            if maker is not None and self._moved.get(maker, maker) > anchor and is_weight(self.graph, value):
+                self._bring(anchor, self.graph.nodes[maker].inputs)
+                self.edit.move_before(maker, anchor)
+                self._moved[maker] = anchor
 
     def numbers(self, anchor: int, values: tuple[int, ...]) -> int:
         """A tensor of whole numbers, made before a node."""
