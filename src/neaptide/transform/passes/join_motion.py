@@ -61,8 +61,8 @@ class Joins:
             if isinstance(chain, str):
                 return chain
             chains.append(chain)
-        if not chains or (len(chains) > 1 and not self.as_sum):
-            return "others use it too"
+        if not chains:
+            return "nothing uses it"
         return Readers(pieces, tuple(chains), self.finder)
 
     def _chain(self, node: Node, joined: int, axis: int) -> tuple[tuple[Node, Line], ...] | str:
