@@ -30,7 +30,7 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What is inserted into a graph of one namespace, at the version of its operators.
+    """What is inserted into a graph of one namespace.
 
     Attributes:
         operator: an operator by its name in the namespace, with attributes by keyword.
@@ -69,9 +69,8 @@ def dialect_of(graph: Graph) -> Dialect:
 
 
 def _dialect_of(graph: Graph) -> Dialect:
-    from neaptide.ops.onnx.dialect import onnx_dialect
+    from neaptide.ops.onnx.dialect import ONNX
 
-    versions = [int(node.op.rpartition(".")[2]) for node in graph.nodes if node.op.startswith("onnx.")]
-    if not versions:
+    if not any(node.op.startswith("onnx.") for node in graph.nodes):
         raise RewriteError("it holds no operators of ONNX, and passes insert none of another namespace")
-    return onnx_dialect(max(versions))
+    return ONNX

@@ -100,10 +100,11 @@ def test_features_say_what_the_places_of_a_pass_have_live_at_the_peak():
 def test_of_alternatives_the_place_at_the_peak_is_tried_first_and_another_where_it_is_refused():
     graph = joined()
     problem = order_problem(graph)
-    lives = Lives.of(problem, best_order(problem, Limits(work=2000)).require().order)
+    order = best_order(problem, Limits(work=2000)).require().order
+    lives = Lives.of(problem, order)
     (equal,) = PASSES["common_subexpressions"].find(graph, REGISTRY)
     (join,) = PASSES["concat_before_convolution"].find(graph, REGISTRY)
-    assert most_promising([equal, join], problem, lives) == join
+    assert most_promising([equal, join], problem, lives, order) == join
 
     tried = []
 

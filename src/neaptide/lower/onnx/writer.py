@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from neaptide.ir.nodes import LOOP_OP, Node
 from neaptide.ir.values import Kind
 from neaptide.lower.onnx.folding import FoldedWeights
 from neaptide.lower.onnx.naming import Names, value_names
+from neaptide.lower.onnx.opset_forms import at_opset, listed_numbers
 from neaptide.lower.onnx.protos import CONTRIBUTED, NodeWriter, operand_slots, result_slots
 from neaptide.version import VERSION
 
@@ -82,6 +84,8 @@ class _Writing:
         self.node_names = Names()
         self.nodes = NodeWriter(model.opsets, model.kept)
         self.folded = folded_values(graph)
+        lists = ((node.outputs[0], listed_numbers(node)) for node in graph.nodes if not node.inputs)
+        self.lists = {self.name_of[value]: found for value, found in lists if found is not None}
 
     def run(self, order: Sequence[int] | None) -> ModelProto:
         from onnx import helper
@@ -123,7 +127,9 @@ class _Writing:
     def emit(self, order: Sequence[int]) -> Iterator[_Emitted]:
         """All nodes in an order, those that make weights among them."""
         for number in order:
-            node = self.graph.nodes[number]
+            node = at_opset(self.graph, self.graph.nodes[number], self.model.opsets.get("", 1))
+            if listed_numbers(node) is not None:
+                continue
             if node.op == LOOP_OP:
                 raise LoweringError(
                     "a loop is not written to a model file",
@@ -158,6 +164,7 @@ class _Writing:
                 for v in self.graph.inputs
                 if (name := self.graph.values[v].name) in known
             },
+            self.lists,
             self.model,
         )
         weights = FoldedWeights(given, [e.proto for e in emitted if e.is_weight], self.model.opsets)
@@ -194,17 +201,19 @@ class _Writing:
 class _Arrays(Mapping[str, Array]):
     """Numbers of the weights of a model, by name in the file, read when they are asked for."""
 
-    def __init__(self, names: Mapping[str, str], model: OnnxModel) -> None:
-        self._names, self._model = names, model
+    def __init__(self, names: Mapping[str, str], lists: Mapping[str, Array], model: OnnxModel) -> None:
+        self._names, self._lists, self._model = names, lists, model
 
     def __getitem__(self, name: str) -> Array:
+        if name in self._lists:
+            return self._lists[name]
         return self._model.weights[self._names[name]].array()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return chain(self._names, self._lists)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._names) + len(self._lists)
 
 
 def _names_used(node: NodeProto) -> Iterator[str]:

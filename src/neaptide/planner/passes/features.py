@@ -17,6 +17,7 @@ import numpy.typing as npt
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.planner.passes.space import Facts
+from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.transform.rewrite import Rewrite
 
@@ -121,15 +122,18 @@ def facts_of(
     }
 
 
-def most_promising(places: Sequence[Rewrite], problem: OrderProblem, lives: Lives) -> Rewrite:
+def most_promising(
+    places: Sequence[Rewrite], problem: OrderProblem, lives: Lives, order: Sequence[int]
+) -> Rewrite:
     """Of places that are alternatives, the one after which the peak could be lowest: if what its nodes read and make took no
-    bytes, then if what they make did not. The first of several.
+    bytes, then if what they make did not. The first of several. Results in place of an operand are counted once.
     """
-    peak = float(lives.bytes_at.max(initial=0.0)) or 1.0
+    bytes_at = np.array(evaluate_order(problem, order).bytes_at, float)
+    peak = float(bytes_at.max(initial=0.0)) or 1.0
 
     def could_be(place: Rewrite) -> tuple[float, float]:
         made, touched = _touched([place], problem)
-        rests = (lives.bytes_at - lives.of_some(some) for some in (touched, made))
+        rests = (bytes_at - lives.of_some(some) for some in (touched, made))
         first, second = (_rest(rest, peak) for rest in rests)
         return first, second
 

@@ -78,7 +78,7 @@ class GraphSpace:
         places = {name: tuple(rule.find(graph, self._registry)) for name, rule in self._rules.items()}
         for name, rule in self._rules.items():
             if rule.are_alternatives and len(places[name]) > 1:
-                self._best_places[key, name] = most_promising(places[name], problem, lives)
+                self._best_places[key, name] = most_promising(places[name], problem, lives, found.order)
         self._places[key] = {name: some for name, some in places.items() if some}
         facts = facts_of(graph, self._registry, problem, lives, places, state.taken)
         return Measurement(found.peak_bytes, facts, (len(graph.inputs), len(graph.outputs), len(graph.nodes)))

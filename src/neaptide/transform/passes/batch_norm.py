@@ -55,7 +55,10 @@ def _fold(drafting: Drafting, node: Node, place: _Place) -> None:
     given, filters, bias = place.operands
     assert filters is not None
     scale, shift, mean, variance = place.statistics
-    anchor, norm = place.convolution.id, Inserted(node.op, node.kwargs)
+    anchor, norm = (
+        place.convolution.id,
+        Inserted(node.op, tuple(pair for pair in node.kwargs if pair[0] != "spatial")),
+    )
     words, shape = drafting.dialect, drafting.shape(filters)
     zero = drafting.insert(anchor, words.operator("Sub"), (mean, mean), drafting.shape(mean), "zero")
     if place.channels_first:
