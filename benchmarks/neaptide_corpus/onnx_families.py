@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SEEDS: Final = 20
 """Graphs of a family."""
+_WITH_NORMS: Final = 0.2  # share of models in which batch norms stand
 
 
 def two_convolutions(net: OnnxNetwork, draw: random.Random) -> Tensor:
@@ -169,7 +170,7 @@ FAMILIES: Final[Mapping[str, Callable[[OnnxNetwork, random.Random], Tensor]]] = 
 def family_model(family: str, seed: int) -> ModelProto:
     """The model of a family that a seed draws."""
     draw = random.Random(f"{family} {seed}")
-    net = OnnxNetwork(f"{family}_{seed}", seed)
+    net = OnnxNetwork(f"{family}_{seed}", seed, has_norms=draw.random() < _WITH_NORMS)
     return net.finish(FAMILIES[family](net, draw))
 
 

@@ -30,10 +30,14 @@ class Tensor:
 
 
 class OnnxNetwork:
-    """One model while it is written. Layers take tensors of it and return their result."""
+    """One model while it is written. Layers take tensors of it and return their result.
 
-    def __init__(self, name: str, seed: int) -> None:
-        self.name = name
+    Attributes:
+        has_norms: whether batch norms stand in the file; most exporters fold them into convolutions.
+    """
+
+    def __init__(self, name: str, seed: int, *, has_norms: bool = True) -> None:
+        self.name, self.has_norms = name, has_norms
         self._generator = np.random.default_rng(seed)
         self._nodes: list[NodeProto] = []
         self._weights: list[Any] = []
@@ -59,7 +63,9 @@ class OnnxNetwork:
         )
 
     def normalised(self, x: Tensor) -> Tensor:
-        """Batch normalisation of inference, with weights of its own."""
+        """Batch normalisation of inference, with weights of its own; nothing in a model without."""
+        if not self.has_norms:
+            return x
         n = x.channels
         scale, shift, mean = (self._random((n,), scale=0.2, around=around) for around in (1.0, 0.0, 0.0))
         variance = self._weight(self._generator.uniform(0.5, 1.5, n).astype(np.float32))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from neaptide.analysis.folded import folded_values
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
@@ -75,13 +76,23 @@ class GraphSpace:
         problem = self._problem_of(graph)
         found = best_order(problem, self._limits).require()
         lives = Lives.of(problem, found.order)
-        places = {name: tuple(rule.find(graph, self._registry)) for name, rule in self._rules.items()}
+        places = {name: self._found(graph, rule) for name, rule in self._rules.items()}
         for name, rule in self._rules.items():
             if rule.are_alternatives and len(places[name]) > 1:
                 self._best_places[key, name] = most_promising(places[name], problem, lives, found.order)
         self._places[key] = {name: some for name, some in places.items() if some}
         facts = facts_of(graph, self._registry, problem, lives, places, state.taken)
         return Measurement(found.peak_bytes, facts, (len(graph.inputs), len(graph.outputs), len(graph.nodes)))
+
+    def _found(self, graph: Graph, rule: Rule) -> tuple[Rewrite, ...]:
+        """Places of a rule, but for those about weights alone, which take no bytes that count."""
+        folded = folded_values(graph)
+
+        def is_about_weights(place: Rewrite) -> bool:
+            nodes = place.within[:1] or place.nodes
+            return all(folded.issuperset(graph.nodes[node].outputs) for node in nodes)
+
+        return tuple(place for place in rule.find(graph, self._registry) if not is_about_weights(place))
 
     def after(self, state: PassState, name: str) -> PassState | None:
         """The graph with a pass at all its places; at the most promising one where they are alternatives."""
