@@ -101,6 +101,7 @@ def _unary() -> list[Case]:
         one("Clip", lambda x, *_: x.clamp(-1, 0.5), (3, 4), np.float32(-1), np.float32(0.5)),
         one("Clip", lambda x, _: x.clamp(max=0.5), (3, 4), None, np.float32(0.5)),
         one("Cast", lambda x: x * 1, (3, 4), to=1),
+        one("CastLike", lambda x, _: x * 1, (3, 4), np.float32(0)),
         one("Dropout", lambda x: x * 1, (3, 4)),
     ]
 

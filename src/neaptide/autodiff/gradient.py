@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -49,17 +50,16 @@ def grad(model: ir.Model, loss: str, wrt: Sequence[str], sgd: float | None = Non
     emitter = Emitter(graph)
     seed = _seed(emitter.tensor(target))
     _pin(graph, chosen, needed=sgd is not None)
-    found = _adjoints(emitter, graph, seed, chosen)
-    results = {
-        name: found.get(value) or emitter.zeros(emitter.tensor(value))
-        for name, value in zip(wrt, chosen, strict=True)
-    }
-    if sgd is None:
-        _add_outputs(graph, {f"{name}_grad": tensor for name, tensor in results.items()}, chosen)
-    else:
-        pairs = zip(chosen, results.items(), strict=True)
-        updates = {f"{name}_new": emitter.tensor(value) - tensor * sgd for value, (name, tensor) in pairs}
-        _add_outputs(graph, updates, chosen)
+    found: dict[ir.Value, Tensor] = {}
+    for value, adjoint in _adjoints(emitter, graph, seed, chosen):
+        # An update stands right after its gradient, so that this dies there in the order of the file, too.
+        found[value] = adjoint if sgd is None else emitter.tensor(value) - adjoint * sgd
+    for value in chosen:
+        if value not in found:
+            tensor = emitter.tensor(value)
+            found[value] = emitter.zeros(tensor) if sgd is None else tensor
+    suffix = "_grad" if sgd is None else "_new"
+    _add_outputs(graph, {f"{value.name}{suffix}": found[value] for value in chosen}, chosen)
     emitter.remove_unused()
     return extended
 
@@ -90,14 +90,16 @@ def _pin(graph: ir.Graph, chosen: Sequence[ir.Value], *, needed: bool) -> None:
 
 def _adjoints(
     emitter: Emitter, graph: ir.Graph, seed: tuple[ir.Value, Tensor], chosen: Sequence[ir.Value]
-) -> Mapping[ir.Value, Tensor]:
-    """The adjoint of each value between the chosen ones and the loss."""
+) -> Iterator[tuple[ir.Value, Tensor]]:
+    """Chosen values with their adjoints, each as soon as it is whole; nodes that follow belong to what comes later."""
     paths = find_paths(graph, seed[0], chosen)
-    adjoints: dict[ir.Value, Tensor] = {seed[0]: seed[1]}
+    adjoints: dict[ir.Value | None, Tensor] = {seed[0]: seed[1]}
+    waiting = Counter(value for node in paths.nodes for value in set(node.inputs))
+    if seed[0] in chosen:
+        yield seed
     for node in paths.nodes:
+        waiting.subtract(set(node.inputs))
         own = tuple(adjoints.get(value) for value in node.outputs)
-        if not any(own):
-            continue
         rule = RULES.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
         if rule is None:
             raise GradientError(
@@ -106,12 +108,13 @@ def _adjoints(
                 next_step="differentiate with respect to values after it, or express it by other operators",
             )
         wanted = tuple(value in paths.varying for value in node.inputs)
-        parts = rule(Call(emitter, node, own, wanted))
+        parts = rule(Call(emitter, node, own, wanted)) if any(own) else ()
         for value, part, is_wanted in zip(node.inputs, parts, wanted, strict=False):
-            if value is None or part is None or not is_wanted:
-                continue
-            adjoints[value] = adjoints[value] + part if value in adjoints else part
-    return adjoints
+            if part is not None and is_wanted:
+                adjoints[value] = adjoints[value] + part if value in adjoints else part
+        for value in dict.fromkeys(node.inputs):
+            if value is not None and value in chosen and not waiting[value] and value in adjoints:
+                yield value, adjoints[value]
 
 
 def _add_outputs(graph: ir.Graph, results: Mapping[str, Tensor], like: Sequence[ir.Value]) -> None:

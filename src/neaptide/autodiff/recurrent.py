@@ -64,7 +64,6 @@ def _steps(c: Call) -> tuple[Tensor, Tensor, Tensor]:
         raise c.refusal("it has lengths of sequences or peepholes")
     length, samples, features = c.a.shape
     hidden = c.input(2).shape[2]
-    elements = [c.a.slice([t], [t + 1], [1], [0]).reshape([samples, features]) for t in range(length)]
     states: list[list[Tensor]] = []
     last: list[tuple[Tensor, Tensor]] = []
     for index, direction in enumerate(_DIRECTIONS[c.attribute("direction", "forward")]):
@@ -76,8 +75,8 @@ def _steps(c: Call) -> tuple[Tensor, Tensor, Tensor]:
         )
         h, cell = (_initial(c, which, index, [samples, hidden]) for which in (5, 6))
         own = []
-        for x in elements[::direction]:
-            h, cell = step(x, h, cell)
+        for t in range(length)[::direction]:
+            h, cell = step(c.a.slice([t], [t + 1], [1], [0]).reshape([samples, features]), h, cell)
             own.append(h.reshape([1, 1, samples, hidden]))
         states.append(own[::direction])
         last.append((h.reshape([1, samples, hidden]), cell.reshape([1, samples, hidden])))

@@ -192,5 +192,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "Min": _extreme,
     "Max": _extreme,
     "Cast": _cast,
+    "CastLike": _cast,
     "Dropout": _dropout,
 }
