@@ -75,6 +75,34 @@ def lstm(depth: int) -> ModelProto:
 FAMILIES: Final[Mapping[str, Callable[[int], ModelProto]]] = {"mlp": mlp, "resnet": resnet, "lstm": lstm}
 
 
+def lecture() -> Training:
+    """The lecture's first graph, exp(a b + 3), whose result is read once."""
+    nodes = [
+        helper.make_node("Mul", ["a", "b"], ["product"]),
+        helper.make_node("Add", ["product", "three"], ["sum"]),
+        helper.make_node("Exp", ["sum"], ["result"]),
+        helper.make_node("ReduceSum", ["result"], ["read"], keepdims=0),
+    ]
+    infos = [helper.make_tensor_value_info(name, _FLOAT, (64,)) for name in ("a", "b")]
+    read = helper.make_tensor_value_info("read", _FLOAT, ())
+    three = numpy_helper.from_array(np.asarray(3, np.float32), "three")
+    model = helper.make_model(
+        helper.make_graph(nodes, "lecture", infos, [read], [three]),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    return Training.whole(read_model(model).graph)
+
+
+def counters(training: Training) -> Iterator[str]:
+    """What the liveness counters do, line by line, in the order of the graph."""
+    program = [node.id for node in training.graph.nodes]
+    buffers, _, choices = _shared(training, program)
+    instances = buffers.liveness.instances
+    names = [training.graph.storages[one.storage].name for one in instances]
+    return schedule_tags(training.graph, buffers, choices).lines(names)
+
+
 def _random(seed: int, *shape: int) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=shape) / math.sqrt(shape[-1])).astype(np.float32)
 
@@ -125,7 +153,11 @@ class Training:
     def of(model: ModelProto) -> Training:
         """From a model with the output `loss`: gradients by all weights, and updates."""
         names = [tensor.name for tensor in model.graph.initializer]
-        graph = read_model(neaptide.onnx.grad(model, loss="loss", wrt=names, sgd=0.1)).graph
+        return Training.whole(read_model(neaptide.onnx.grad(model, loss="loss", wrt=names, sgd=0.1)).graph)
+
+    @staticmethod
+    def whole(graph: Graph) -> Training:
+        """From a graph whose first output is the end of its forward."""
         rows = registry()
         flops = [0] * len(graph.nodes)
         for node in graph.nodes:
@@ -210,7 +242,7 @@ def climb(training: Training) -> Iterator[Rung]:
     """All rungs of one step."""
     forward = set(training.forward)
     program = [*training.forward, *(node.id for node in training.graph.nodes if node.id not in forward)]
-    yield from _ways(training, program, "")
+    yield from ways(training, program, "")
     buffers = _buffers(training, program)
     yield _static(
         "backprop on the forward graph",
@@ -222,7 +254,7 @@ def climb(training: Training) -> Iterator[Rung]:
     tried = {round(math.sqrt(layers) * factor) for factor in (0.4, 0.6, 0.8)}
     sequences = [checkpointed(training, count) for count in sorted(tried) if count > 1]
     best = min(sequences, key=lambda one: live_bytes(_shared(training, one)[1]))
-    yield from list(_ways(training, best, "sqrt(n), "))[2:]
+    yield from list(ways(training, best, "sqrt(n), "))[2:]
 
 
 def _buffers(training: Training, sequence: Sequence[int]) -> ScheduleBuffers:
@@ -237,7 +269,7 @@ def _shared(training: Training, sequence: Sequence[int]) -> tuple[ScheduleBuffer
     return buffers, share(buffers, choices).problem, choices
 
 
-def _ways(training: Training, sequence: Sequence[int], prefix: str) -> Iterator[Rung]:
+def ways(training: Training, sequence: Sequence[int], prefix: str = "") -> Iterator[Rung]:
     """No reuse, results in place, two pools, a static plan."""
     buffers, shared, choices = _shared(training, sequence)
     work = training.work(sequence) / training.work([node.id for node in training.graph.nodes])
@@ -273,6 +305,7 @@ def main() -> None:
     parser.add_argument("--family", choices=FAMILIES, action="append")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
+    print(*counters(lecture()), sep="\n")
     depths = [depth for depth in DEPTHS if depth <= given.deepest]
     found = {}
     for family in given.family or FAMILIES:
