@@ -21,7 +21,7 @@ from bench_record import recorded, save, say, table
 from neaptide.errors import NeaptideError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import largest_error, random_feeds
-from onnx_cases import KIB, file_of, named
+from onnx_files_of_corpus import KIB, file_of, named
 
 Row = dict[str, Any]
 MOST_ERROR: Final = 1e-5

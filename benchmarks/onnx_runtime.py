@@ -24,7 +24,7 @@ from neaptide.cost.onnxruntime.process import RuntimeProcess
 from neaptide.errors import NeaptideError, UsageError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import random_feeds
-from onnx_cases import KIB, file_of, geometric_mean, named
+from onnx_files_of_corpus import KIB, file_of, geometric_mean, named
 
 Row = dict[str, Any]
 WITHIN: Final = 0.05

@@ -19,7 +19,7 @@ import neaptide.onnx
 from bench_record import recorded, save, say, table
 from neaptide.errors import NeaptideError
 from neaptide_corpus.onnx_models import catalogue
-from onnx_cases import KIB, file_of, geometric_mean, named
+from onnx_files_of_corpus import KIB, file_of, geometric_mean, named
 
 Row = dict[str, Any]
 LEAST_MEAN: Final = 2.34
