@@ -117,3 +117,18 @@ def test_what_a_graph_shows_corrects_what_was_predicted():
     )
     archive = search_passes(space, LearnedStrategy(EMPTY), Limits(work=3)).require()
     assert [entry.by for entry in archive.entries] == ["", "p", "p"]
+
+
+def test_the_transfer_graph_takes_states_that_weigh_as_much_for_one():
+    # `a` and `b` weigh as much, so only what follows the first that is measured is looked at.
+    space = TableSpace(
+        {"start": 100, "a": 90, "b": 90, "low": 10},
+        {("start", "to_a"): "a", ("start", "to_b"): "b", ("b", "on"): "low", ("a", "off"): None},
+    )
+    found = set()
+    for seed in range(20):
+        archive = search_passes(space, peer("passes", "transfer_graph").strategy(seed), Limits()).require()
+        first = archive.entries[1].state
+        assert archive.best.nbytes == (10 if first == "b" else 90)
+        found.add(first)
+    assert found == {"a", "b"}
