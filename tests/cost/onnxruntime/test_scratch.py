@@ -197,6 +197,9 @@ def test_the_fused_model_is_what_the_runtime_runs(tmp_path):
     onnx.save(SMALL["branches"], path)
     fused = onnx.load_from_string(fused_model(path))
     assert "FusedConv" in {node.op_type for node in fused.graph.node}
+    made = {name for node in fused.graph.node for name in node.output}
+    assert made == {value.name for value in (*fused.graph.value_info, *fused.graph.output)}
+    assert len(read_model(fused).graph.nodes) == len(fused.graph.node)
     target = tmp_path / "fused.onnx"
     onnx.save(fused, target)
     feeds = random_feeds(fused)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -22,6 +23,21 @@ from neaptide.cost.onnxruntime.one_node import chain_model, lone_model, overwrit
 
 _RUNS: Final = 2  # the first may fill what stays
 _ERRORS_ONLY: Final = 4
+_ELEMENTS: Final = {
+    f"tensor({name})": kind
+    for name, kind in {
+        "float": onnx.TensorProto.FLOAT,
+        "double": onnx.TensorProto.DOUBLE,
+        **{
+            name: onnx.TensorProto.DataType.Value(name.upper())
+            for name in (
+                *("float16", "bfloat16", "bool"),
+                *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+            )
+        },
+    }.items()
+}
+"""Element types as ONNX Runtime writes them."""
 _SHORT, _LONG = 8, 264  # nodes of two chains
 
 
@@ -80,7 +96,26 @@ def _fuse(request: Mapping[str, Any]) -> dict[str, Any]:
     options = _options({"optimize": "extended"})
     options.optimized_model_filepath = request["target"]
     onnxruntime.InferenceSession(request["path"], options, providers=["CPUExecutionProvider"])
+    _state_types(request["target"])
     return {}
+
+
+def _state_types(path: str) -> None:
+    """Add the types of all values to a file: only ONNX Runtime knows what its own operators make."""
+    model = onnx.load(path)
+    outputs = {value.name for value in model.graph.output}
+    asked = onnx.ModelProto.FromString(model.SerializeToString())
+    made = {name for node in asked.graph.node for name in node.output if name} - outputs
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(made))
+    session = onnxruntime.InferenceSession(
+        asked.SerializeToString(), _options({}), providers=["CPUExecutionProvider"]
+    )
+    del model.graph.value_info[:]
+    for value in session.get_outputs():
+        kind = _ELEMENTS.get(value.type)
+        if value.name in made and kind is not None and all(isinstance(dim, int) for dim in value.shape):
+            model.graph.value_info.append(onnx.helper.make_tensor_value_info(value.name, kind, value.shape))
+    onnx.save(model, path)
 
 
 def _peak(
