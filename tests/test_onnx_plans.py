@@ -237,3 +237,22 @@ def test_a_step_of_training_updates_its_weights_in_place_in_c(tmp_path):
     step = neaptide.onnx.grad(trained(), loss="loss", wrt=["w", "b"], sgd=0.1)
     plan = neaptide.onnx.plan(step, passes="none")
     assert plan.to_c("step").variable_bytes == (3 * 2 + 2) * 4
+
+
+def test_what_the_runtime_fuses_is_planned_and_runs(path, tmp_path, capsys):
+    out = tmp_path / "fused.onnx"
+    code, shown, _ = told(capsys, "plan", path, "--fuse", "ort", "--passes", "none", "-o", out, "--json")
+    assert code == exit_codes.DONE
+    assert json.loads(shown)["baseline_peak_bytes"] == FILE_PEAK
+    written = onnx.load(out)
+    assert [one.op_type for one in written.graph.node][:2] == ["FusedConv", "MaxPool"]
+    x = np.random.default_rng(0).standard_normal((1, 1, 32, 32)).astype(np.float32)
+    assert np.allclose(run(written, x), run(wide(), x), rtol=1e-5, atol=1e-5)
+    assert neaptide.onnx.plan(wide(), fuse="ort", passes="none").peak_bytes == FILE_PEAK
+
+
+def test_scratch_of_the_runtime_counts_where_it_runs_the_model():
+    plan = neaptide.onnx.plan(wide(), target="ort", passes="none")
+    assert plan.to_json()["target"] == "ort"
+    # The input is the caller's; the kernel of the convolution needs scratch beside its result.
+    assert plan.peak_bytes > FILE_PEAK - 32 * 32 * 4

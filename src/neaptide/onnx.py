@@ -11,6 +11,7 @@ Models are paths or `onnx.ModelProto`; torch is not needed.
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,6 +144,7 @@ def plan(
     peak: str | int | None = "min",
     passes: str | Iterable[str] = LEARNED,
     target: Literal["ort"] | None = None,
+    fuse: Literal["ort"] | None = None,
     dims: Mapping[str, int] | None = None,
     limits: Limits | None = None,
     interrupt: threading.Event | None = None,
@@ -159,6 +161,7 @@ def plan(
             or `"min"` for the lowest that is found. None: no higher than the file's own.
         passes: `"learned"`, `"none"`, or names in the order in which they are to run.
         target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once.
+        fuse: `"ort"`: ONNX Runtime fuses operators first, and its graph is planned; only it runs the result.
         dims: sizes of named dims of the inputs; all need one.
         limits: of the searches; a unit of work is a measurement of the search for passes.
 
@@ -167,7 +170,7 @@ def plan(
         TargetError: it is no sound model, or a dim has no size.
         UnsupportedModel: the model holds what cannot be planned.
     """
-    source = read_model(model, dims)
+    source = read_model(model if fuse is None else _fused(model, fuse), dims)
     if source.graph.dims:
         free = ", ".join(source.dims[dim.name] for dim in source.graph.dims)
         raise TargetError("the model has dims without a size", why=free, next_step="give each a size in dims")
@@ -253,6 +256,21 @@ def unknown_operators(graph: Graph) -> dict[str, int]:
         if known.find(node.op) is None:
             found[node.op] = found.get(node.op, 0) + 1
     return found
+
+
+def _fused(model: ModelProto | str | Path, fuse: str) -> ModelProto:
+    """The model as ONNX Runtime runs it after its fusions."""
+    if fuse != ORT:
+        raise UsageError(f"nothing called {fuse!r} fuses operators", next_step=f"choose {ORT!r}, or None")
+    from neaptide.cost.onnxruntime.model_files import fused_model
+
+    found, path = load_model(model)
+    if path is not None:
+        return type(found).FromString(fused_model(path.absolute()))
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "model.onnx"
+        save_model(found, written)
+        return type(found).FromString(fused_model(written))
 
 
 def _counted(source: OnnxModel, target: str | None) -> tuple[Callable[[Graph], OrderProblem], str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import click
 
@@ -45,6 +45,7 @@ class Request:
     runtime: str | None = None  # that a planned model file is for
     memory: str | None = None
     passes: str | None = None
+    fuse: Literal["ort"] | None = None
     loss: str | None = None
     wrt: str | None = None
     sgd: float | None = None
@@ -97,9 +98,15 @@ class Request:
 
 _OF_REQUEST: Final = (
     *("target", "output", "plan", "picture", "text", "ladder", "memories"),
-    *("dim", "runtime", "memory", "passes", "loss", "wrt", "sgd"),
+    *("dim", "runtime", "memory", "passes", "fuse", "loss", "wrt", "sgd"),
 )
-_OF_MODELS: Final = {"runtime": "--target", "memory": "--memory", "passes": "--passes", "dim": "--dim"}
+_OF_MODELS: Final = {
+    "runtime": "--target",
+    "memory": "--memory",
+    "passes": "--passes",
+    "fuse": "--fuse",
+    "dim": "--dim",
+}
 Action: TypeAlias = Callable[[Request], int]
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -146,6 +153,11 @@ MEMORY: Final = click.Option(
     help="Memory of the device that a model file must fit; of several, NAME=SIZE,NAME=SIZE with the fastest first.",
 )
 
+FUSE: Final = click.Option(
+    ["--fuse"],
+    type=click.Choice(["ort"]),
+    help="Have ONNX Runtime fuse operators first, and plan what it makes; only it runs the result.",
+)
 GRADIENT: Final = (
     click.Option(["--loss"], metavar="NAME", help="The value to differentiate, with one element."),
     click.Option(

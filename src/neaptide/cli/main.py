@@ -12,6 +12,7 @@ from neaptide import __version__
 from neaptide.cli import commands, gradient, layout, machine, ordering, recompute
 from neaptide.cli.command import (
     DIM,
+    FUSE,
     GRADIENT,
     LADDER,
     MEMORIES,
@@ -99,6 +100,7 @@ cli = click.Group(
                 RUNTIME,
                 MEMORY,
                 PASSES,
+                FUSE,
                 DIM,
                 output(
                     "Write the plan; also when the budget is not reached. Of a model file, a folder for the model and a "

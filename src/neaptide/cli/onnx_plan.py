@@ -69,6 +69,7 @@ def plan_of(request: Request, peak: str | int) -> OnnxPlan:
                 peak=peak,
                 passes=names,
                 target=target,
+                fuse=request.fuse,
                 dims=parse_sizes(request.dim),
                 limits=request.limits,
                 interrupt=interrupt,

@@ -254,3 +254,30 @@ def test_parts_taken_out_of_a_sequence_at_known_places_are_those_of_a_split(line
     from neaptide.lower.onnx.writer import write_model
 
     write_model(read)
+
+
+@together(
+    ("line", "attributes", "kind", "shape"),
+    [
+        ("y = com.microsoft::FusedConv(x, w)", {"activation": "Relu"}, "float32", (2, 4, 6, 6)),
+        ("y = com.microsoft::QLinearAdd(q, s, z, q, s, z, s, z)", {}, "uint8", (2, 3, 8, 8)),
+        ("y = com.microsoft::QLinearConcat(s, z, q, s, z, q, s, z)", {"axis": 1}, "uint8", (2, 6, 8, 8)),
+        ("y = com.microsoft::QGemm(a, s, z, b, s, z, , s, z)", {"transB": 1}, "uint8", (5, 7)),
+        ("y = com.microsoft::QGemm(a, s, z, b, s, z)", {"transB": 1}, "float32", (5, 7)),
+        ("y = com.microsoft::QLinearGlobalAveragePool(q, s, z, s, z)", {}, "uint8", (2, 3, 1, 1)),
+        ("y = com.microsoft::QLinearSoftmax(a, s, z, s, z)", {"axis": 1}, "uint8", (5, 9)),
+    ],
+)
+def test_operators_of_the_runtime_have_shapes(line, attributes, kind, shape):
+    made = model(
+        [node(line, **attributes)],
+        [tensor("x", 2, 3, 8, 8), tensor("q", 2, 3, 8, 8, kind=TensorProto.UINT8),
+         tensor("a", 5, 9, kind=TensorProto.UINT8)],
+        [helper.make_tensor_value_info("y", 1 if kind == "float32" else TensorProto.UINT8, None)],
+        [weight("w", 4, 3, 3, 3), weight("b", 7, 9, dtype=np.uint8), helper.make_tensor("s", 1, [], [0.5]),
+         helper.make_tensor("z", 2, [], [0])], domains=["com.microsoft"],
+    )  # fmt: skip
+    read = read_model(made)
+    assert shape_of(read, "y") == shape
+    assert read.graph.values[read.graph.outputs[0]].dtype == kind
+    assert registry().find(read.graph.nodes[0].op) is not None

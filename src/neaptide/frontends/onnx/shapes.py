@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import TargetError, UnsupportedModel
+from neaptide.frontends.onnx.contributed import makes_floats, stand_in
 from neaptide.frontends.onnx.draft import Draft, Extent, TensorType, called, tensor_type
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.file import parser_words
@@ -14,6 +15,7 @@ from neaptide.frontends.onnx.model import Array
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
+_FLOAT: Final = "float32"
 _UNKNOWN: Final = "unk__"
 """How onnx begins the name of a dim that it has made up."""
 
@@ -72,6 +74,15 @@ def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
     """Types of what one node makes, noted; in words why there are none, or nothing."""
     from onnx import checker, defs, helper, shape_inference
 
+    if (other := stand_in(node)) is not None:
+        # Only the shape counts: standard operators refuse whole numbers where these take them.
+        floats = {name: TensorType(_FLOAT, operands[name].shape) for name in other.input}
+        why = infer_node(draft, other, floats)
+        found = draft.types.get(node.output[0])
+        if found is not None:
+            dtype = _FLOAT if makes_floats(node) else operands[other.input[0]].dtype
+            draft.types[node.output[0]] = TensorType(dtype, found.shape)
+        return why
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema = defs.get_schema(node.op_type, draft.opsets.get(domain, 1), domain)

@@ -33,6 +33,7 @@ ROWS: Final = (
         ReverseSequence:10,28 Compress:9,11,28 CenterCropPad:18 BitCast:26 Trilu^:14
     """),
     *meaning(Trait.COPY, flops=per_output(1))("Col2Im:18"),
+    *meaning(Trait.COPY, flops=per_output(2), domain="com.microsoft")("QLinearConcat:1"),
     *meaning(flops=per_output(4))("Resize:10,11,13,18,19 Upsample:7,9 GridSample:16,20,22 AffineGrid:20"),
     *meaning(Trait.GATHER, bytes_moved=gather_traffic)("""
         Gather:1,11,13 GatherElements:11,13 GatherND:11,12,13
