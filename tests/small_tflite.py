@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from neaptide_corpus.tflite_writer import TfliteFile
@@ -60,6 +62,33 @@ def enlarged(dtype: str = "int8") -> TfliteFile:
     kernel = file.weight("weights", weights, **({"scales": (0.1,) * 5} if dtype == "int8" else {}))
     file.operator("TRANSPOSE_CONV", [shape, kernel, image, bias], [made], (1, 2, 2, 0))
     file.inputs, file.outputs = [image], [made]
+    return file
+
+
+def elementwise(name: str, dtype: str, operands: int) -> TfliteFile:
+    """RELU, then an operator on its result, which has 517 elements, and RELU of that; a second operand comes from the input."""
+    file = TfliteFile()
+
+    def row(label: str) -> int:
+        # TANH and LOGISTIC ask for scales of theirs.
+        scale = {"TANH": 1 / 128, "LOGISTIC": 1 / 256}.get(name, 0.05) if label == "made" else 0.05
+        return file.tensor(label, (1, 1, 1, 517), dtype, scales=(scale,) if dtype == "int8" else ())
+
+    image, first, second = row("x"), row("first"), row("second")
+    made, out = row("made"), row("out")
+    file.operator("RELU", [image], [first])
+    given = [first]
+    if operands == 2:
+        file.operator("RELU6", [image], [second])
+        given.append(second)
+    if name == "PRELU":
+        slopes = np.linspace(-1, 1, 517).astype(dtype)[None, None, :]
+        given.append(file.weight("slopes", slopes, scales=(0.1,) if dtype == "int8" else ()))
+    zero = -128 if (dtype, name) == ("int8", "LOGISTIC") else 0
+    file.tensors[made] = replace(file.tensors[made], zero_point=zero)
+    file.operator(name, given, [made], (0,) if name in {"ADD", "SUB", "MUL"} else ())
+    file.operator("RELU", [made], [out])
+    file.inputs, file.outputs = [image], [out]
     return file
 
 

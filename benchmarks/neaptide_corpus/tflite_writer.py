@@ -17,16 +17,25 @@ CODES: Final[Mapping[str, int]] = {
     "FULLY_CONNECTED": 9,
     "LOGISTIC": 14,
     "MAX_POOL_2D": 17,
+    "MUL": 18,
     "RELU": 19,
+    "RELU6": 21,
     "RESHAPE": 22,
     "SVDF": 27,
+    "TANH": 28,
     "CUSTOM": 32,
     "MEAN": 40,
+    "SUB": 41,
+    "PRELU": 54,
+    "MAXIMUM": 55,
+    "MINIMUM": 57,
     "TRANSPOSE_CONV": 67,
     "SUM": 74,
     "REDUCE_MAX": 82,
     "SQUEEZE": 43,
     "EXPAND_DIMS": 70,
+    "LEAKY_RELU": 98,
+    "HARD_SWISH": 117,
     "IF": 118,
 }
 _TYPES: Final[Mapping[str, int]] = {
@@ -48,6 +57,8 @@ _OPTIONS: Final[Mapping[str, tuple[int, str]]] = {
     "FULLY_CONNECTED": (8, "bb"),
     "CONCATENATION": (10, "ib"),
     "ADD": (11, "b"),
+    "MUL": (21, "b"),
+    "SUB": (28, "b"),
     **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX"), (27, "b")),
     "TRANSPOSE_CONV": (49, "biib"),
     "IF": (92, "ii"),
@@ -64,6 +75,7 @@ class WrittenTensor:
     data: np.ndarray[Any, Any] | None = None
     scales: tuple[float, ...] = ()
     axis: int = 0
+    zero_point: int = 0
     variable: bool = False
 
 
@@ -183,7 +195,7 @@ class _Writing:
         slots = {0: shape, 3: name}
         if tensor.scales:
             scale = self.numbers(tensor.scales, "Float32", 4)
-            zero = self.numbers([0] * len(tensor.scales), "Int64", 8)
+            zero = self.numbers([tensor.zero_point] * len(tensor.scales), "Int64", 8)
             slots[4] = self.table(7, offsets={2: scale, 3: zero}, numbers={6: ("Int32", tensor.axis)})
         kind = ("Int8", _TYPES[tensor.dtype])
         flags = {1: kind, 2: ("Uint32", number), 5: ("Bool", int(tensor.variable))}

@@ -44,6 +44,15 @@ def test_what_does_not_fit_is_written_and_told_with_the_bytes_that_are_missing(c
     assert Path("out/net.tflite").is_file()
 
 
+def test_results_in_place_are_planned_for_the_reference_kernels_only(call, clean_place):
+    (clean_place / "rows.tflite").write_bytes(chain(3, (1, 64)).to_bytes())
+    found = json.loads(call("plan", "rows.tflite", "--json").out)
+    in_place = json.loads(call("plan", "rows.tflite", "--target", "tflm-reference", "--json").out)
+    assert (found["target"], in_place["target"]) == ("tflm", "tflm-reference")
+    assert in_place["baseline_arena_bytes"] == found["baseline_arena_bytes"]
+    assert (found["arena_bytes"], in_place["arena_bytes"]) == (512, 256)
+
+
 def test_order_and_layout_agree_with_the_profile(call, model):
     profile = json.loads(call("profile", model, "--json").out)
     order = json.loads(call("order", model, "--json").out)
@@ -68,7 +77,7 @@ def test_torch_is_not_needed(model):
         (("plan", "net.tflite", "--memory", "sram=256KiB,psram=4MiB"), "has one arena"),
         (("plan", "net.tflite", "--memory", "a=1KiB,a=2KiB"), "a is there twice"),
         (("plan", "net.tflite", "--memory", "lots"), "lots"),
-        (("plan", "net.tflite", "--target", "ort"), "targets of .tflite files: tflm"),
+        (("plan", "net.tflite", "--target", "ort"), "targets of .tflite files: tflm, tflm-reference"),
         (("plan", "net.tflite", "--peak", "60%"), "--peak has no meaning"),
         (("plan", "net.tflite", "-o", "no/folder/out"), "cannot be written"),
         (("plan", "train.py:factory", "--memory", "1KiB"), "--memory is for model files"),

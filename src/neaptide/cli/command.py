@@ -140,7 +140,7 @@ DIM: Final = click.Option(
 RUNTIME: Final = click.Option(
     ["--target", "runtime"],
     metavar="NAME",
-    help="What runs the planned model file: ort (ONNX Runtime, whose scratch is then counted), c (one C file) or tflm (TensorFlow Lite Micro).",
+    help="What runs the planned model file: ort (ONNX Runtime, whose scratch is then counted), c (one C file), tflm (TensorFlow Lite Micro) or tflm-reference (with its reference kernels, which compute in place).",
 )
 PASSES: Final = click.Option(
     ["--passes"],

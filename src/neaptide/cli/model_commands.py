@@ -76,12 +76,13 @@ def plan_model(request: Request) -> int:
     """Plans a model file for what runs it."""
     from neaptide.cli.c_plan import plan_for_c
     from neaptide.cli.onnx_plan import plan_for_onnx
-    from neaptide.cli.tflm import plan_for_tflm
+    from neaptide.cli.tflm import TFLM_REFERENCE, plan_for_tflm
 
     targets: Mapping[tuple[str, str], Callable[[Request], int]] = {
         (".onnx", "ort"): plan_for_onnx,
         (".onnx", "c"): plan_for_c,
         (".tflite", "tflm"): plan_for_tflm,
+        (".tflite", TFLM_REFERENCE): plan_for_tflm,
     }
     suffix = Path(request.target).suffix
     choices = [name for of, name in targets if of == suffix]

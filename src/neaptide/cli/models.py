@@ -47,14 +47,14 @@ def model_of(request: Request) -> ModelTarget | TfliteGraph:
     return onnx_of(request)
 
 
-def tflite_of(request: Request) -> TfliteGraph:
-    """A model file of TensorFlow Lite, whose sizes are known."""
+def tflite_of(request: Request, *, on_operands: bool = False) -> TfliteGraph:
+    """A model file of TensorFlow Lite, whose sizes are known; results may take the bytes of operands if it is said."""
     from neaptide.frontends.tflite.reader import read_tflite
     from neaptide.frontends.tflite.to_graph import tflite_graph
 
     if request.dim:
         raise UsageError("a .tflite file has no named dims", next_step="leave out --dim")
-    return tflite_graph(read_tflite(request.target))
+    return tflite_graph(read_tflite(request.target), on_operands=on_operands)
 
 
 def onnx_of(request: Request) -> ModelTarget:

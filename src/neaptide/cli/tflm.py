@@ -15,6 +15,8 @@ from neaptide.errors import UsageError
 from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes
 
+TFLM_REFERENCE: Final = "tflm-reference"
+"""The interpreter with its reference kernels, of which it is known that element-wise results may lie on operands."""
 _OF_STEPS: Final = ("--peak", "--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture")
 """Options of `plan` that are for training steps."""
 
@@ -26,7 +28,7 @@ def plan_for_tflm(request: Request) -> int:
 
     memory_bytes = _one_memory({} if request.memory is None else parse_memories(request.memory))
     request.refuse_beside("a model file", *_OF_STEPS)
-    source = tflite_of(request)
+    source = tflite_of(request, on_operands=request.runtime == TFLM_REFERENCE)
     with asking_before_aborting() as interrupt:
         plan = plan_tflm(source, request.limits, interrupt, request.console.progress)
     files: tuple[Path, ...] = ()
@@ -35,7 +37,7 @@ def plan_for_tflm(request: Request) -> int:
     missing = 0 if memory_bytes is None else max(plan.total_bytes - memory_bytes, 0)
     content = {
         "name": request.target,
-        "target": "tflm",
+        "target": request.runtime or "tflm",
         "baseline_peak_bytes": plan.baseline_peak_bytes,
         "order_peak_bytes": plan.peak_bytes,
         "peak_bytes": plan.peak_bytes,

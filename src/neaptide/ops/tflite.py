@@ -48,6 +48,13 @@ _BY_TRAIT: Final[Mapping[Trait, str]] = {
 VIEWS: Final = frozenset(_VIEWS.split())
 """Whose result may lie exactly on the operand: the kernels copy nothing then, or every byte onto itself."""
 
+_ON_OPERANDS: Final[Mapping[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"), (0, 1)),
+    **dict.fromkeys(("RELU", "RELU6", "LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "PRELU"), (0,)),
+}
+"""Operands that the result may lie on: the reference kernels read an element, write it, and never read it again. Kernels of
+vendors may read the last elements twice, where their number is no multiple of what one instruction takes."""
+
 _RANDOM: Final = frozenset({"RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"})
 _ORDERED: Final = frozenset({
     *("CUSTOM", "CALL", "CALL_ONCE", "IF", "WHILE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"),
@@ -120,7 +127,8 @@ def _rows() -> dict[str, OpSpec]:
     }
     rows |= {name: OpSpec(name, rng=True) for name in _RANDOM}
     rows |= {name: OpSpec(name, host=True) for name in _ORDERED}
-    return rows | {name: replace(rows[name], workspace=rule) for name, rule in _SCRATCH.items()}
+    rows |= {name: replace(rows[name], workspace=rule) for name, rule in _SCRATCH.items()}
+    return rows | {name: replace(rows[name], in_place=on_top) for name, on_top in _ON_OPERANDS.items()}
 
 
 _ROWS: Final = _rows()

@@ -14,24 +14,27 @@ from neaptide.lower.tflite.interpreter_arena import Request, arena_requests, gre
 from neaptide.lower.tflite.plan import TflmPlan, plan_tflm
 from neaptide_corpus.tflite_graphs import irregular_network
 from neaptide_corpus.tflite_writer import TfliteFile
-from small_tflite import chain, enlarged, filtered, reduced, reshaped
+from small_tflite import chain, elementwise, enlarged, filtered, reduced, reshaped
 from tflm_runs import run_tflm
 
 pytest.importorskip("tflite_micro")
 
 
-def planned(file: TfliteFile) -> tuple[TfliteGraph, TflmPlan]:
-    source = tflite_graph(decode_tflite(file.to_bytes(), name="net.tflite"))
+def planned(file: TfliteFile, *, on_operands: bool = False) -> tuple[TfliteGraph, TflmPlan]:
+    model = decode_tflite(file.to_bytes(), name="net.tflite")
+    source = tflite_graph(model, on_operands=on_operands)
     return source, plan_tflm(source)
 
 
-def judged(folder: Path, files: list[TfliteFile], *, smallest: bool = False) -> None:
+def judged(
+    folder: Path, files: list[TfliteFile], *, smallest: bool = False, on_operands: bool = False
+) -> None:
     """Writes files and their plans, runs all of them, and compares."""
     plans, paths = [], []
     for index, file in enumerate(files):
         original = folder / f"original{index}.tflite"
         original.write_bytes(file.to_bytes())
-        source, plan = planned(file)
+        source, plan = planned(file, on_operands=on_operands)
         plans.append(plan)
         paths += [original, write_planned(source, plan, folder, f"planned{index}")[0]]
     runs = run_tflm(paths, smallest=smallest)
@@ -54,6 +57,29 @@ def test_scratch_variables_views_and_chains_are_counted_as_the_interpreter_does(
     ]
     others = [enlarged("int8"), enlarged("float32"), filtered(), reshaped(), chain(5, (1, 512))]
     judged(tmp_path, [*reductions, *others])
+
+
+def test_results_lie_on_operands_with_the_reference_kernels(tmp_path):
+    binary = {"ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"}
+    unary = {"RELU", "RELU6", "LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "PRELU"}
+    files = [
+        elementwise(name, dtype, 2 if name in binary else 1)
+        for name in sorted(binary | unary)
+        for dtype in ("int8", "float32")
+    ]
+    judged(tmp_path, files, on_operands=True)
+    for file in files:
+        _, plan = planned(file, on_operands=True)
+        # One row where each result lies on the operand; two where two are there at a time.
+        rows = plan.arena_bytes / (-(-517 * (1 if file.tensors[0].dtype == "int8" else 4) // 16) * 16)
+        assert rows == (2 if len(file.operators) == 4 else 1)
+
+
+def test_irregular_networks_need_less_where_results_lie_on_operands(tmp_path):
+    files = [irregular_network(seed) for seed in (0, 1, 3, 5)]
+    judged(tmp_path, files, on_operands=True)
+    for file in files:
+        assert planned(file, on_operands=True)[1].arena_bytes <= planned(file)[1].arena_bytes
 
 
 @pytest.mark.slow

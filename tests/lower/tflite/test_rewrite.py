@@ -99,7 +99,7 @@ def test_a_file_of_a_newer_schema_or_with_damaged_parts_is_refused():
 def test_offsets_are_a_layout_of_what_lives_together():
     source = tflite_graph(decode_tflite(irregular_network(1).to_bytes()))
     plan = plan_tflm(source)
-    problem = arena_buffers(source, plan.order)
+    problem = arena_buffers(source, source.problem(), plan.order)
     offsets = plan.offsets
     assert offsets is not None
     at = {str(s): o for s, o in zip(source.storage_of, offsets, strict=True) if s is not None and o >= 0}

@@ -10,9 +10,9 @@ from neaptide.frontends.tflite.model import TfliteModel, TfliteOperator
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Effects, Node, Ref
-from neaptide.ir.registry import Call, OpSpec
+from neaptide.ir.registry import Call, OpRegistry, OpSpec
 from neaptide.ir.values import Kind, contiguous_strides
-from neaptide.ops.tflite import ALIGNMENT, VIEWS, tflite_row
+from neaptide.ops.tflite import ALIGNMENT, VIEWS, tflite_registry, tflite_row
 from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.symbolic.size_expr import SizeExpr
@@ -30,6 +30,7 @@ class TfliteGraph:
         storage_bytes: bytes of storages where they are not what the graph says: none for weights and variables, which
             lie elsewhere, and sizes rounded up as the interpreter rounds them.
         workspace: scratch bytes by node, of the reference kernels, and of the subgraphs that it runs.
+        on_operands: rows that say which results may take the bytes of an operand; None where none may.
     """
 
     model: TfliteModel
@@ -37,6 +38,7 @@ class TfliteGraph:
     storage_of: tuple[int | None, ...]
     storage_bytes: dict[int, int]
     workspace: dict[int, int]
+    on_operands: OpRegistry | None = None
 
     def problem(self) -> OrderProblem:
         """What there is to order. An input of the model may be overwritten after its last use; outputs stay to the end."""
@@ -44,17 +46,26 @@ class TfliteGraph:
             self.graph,
             workspace=self.workspace,
             storage_bytes=self.storage_bytes,
+            on_operands=self.on_operands,
             freed=[storage.id for storage in self.graph.storages if storage.kind is Kind.INPUT],
         )
 
 
-def tflite_graph(model: TfliteModel) -> TfliteGraph:
+def tflite_graph(model: TfliteModel, *, on_operands: bool = False) -> TfliteGraph:
     """The graph of a model. O(size).
 
     Weights are parameters and variables are buffers, both of the caller. A reshape, squeeze or expansion shows the bytes of its
     operand; one of a weight or a variable copies, as the interpreter does. An operator that is given a variable overwrites it.
+
+    Args:
+        on_operands: element-wise results may take the bytes of an operand at its last use, as the reference kernels allow.
     """
-    return _Making(model).run()
+    made = _Making(model).run()
+    return (
+        replace(made, on_operands=tflite_registry(node.op for node in made.graph.nodes))
+        if on_operands
+        else made
+    )
 
 
 class _Making:

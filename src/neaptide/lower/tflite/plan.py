@@ -23,6 +23,8 @@ from neaptide.ops.tflite import ALIGNMENT
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.portfolio import best_order
+from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.sharing import takeovers
 
 _ALWAYS: Final = 1024
 _OF_TENSOR: Final = 24
@@ -90,12 +92,12 @@ def plan_tflm(
     progress("placing their tensors")
     made = lower_arena(
         result.order,
-        partial(arena_buffers, source),
+        partial(arena_buffers, source, problem),
         problem.is_order,
         replace(limits, time_s=left_s),
         interrupt,
     ).require()
-    offsets = _offsets(source, made)
+    offsets = _offsets(source, problem, made)
     arena = greedy_arena(arena_requests(source, made.order, offsets))
     is_smaller = arena < baseline
     return TflmPlan(
@@ -129,14 +131,12 @@ def interpreter_bytes(model: TfliteModel) -> int:
     )
 
 
-def arena_buffers(source: TfliteGraph, order: Sequence[int]) -> LayoutProblem:
-    """Buffers of one call: a storage each, from the first to the last scope of its tensors, and scratch."""
-    spans: dict[int, tuple[int, int, int]] = {}
-    for tensor, (first, last) in lifetimes(source.model.main, order).items():
-        storage, nbytes = source.storage_of[tensor], aligned(source.model.main.tensors[tensor].nbytes)
-        assert storage is not None
-        old = spans.get(storage, (first, last, nbytes))
-        spans[storage] = (min(first, old[0]), max(last, old[1]), max(nbytes, old[2]))
+def arena_buffers(source: TfliteGraph, problem: OrderProblem, order: Sequence[int]) -> LayoutProblem:
+    """Buffers of one call: a storage each, from the first to the last scope of its tensors, and scratch.
+
+    A result on top of an operand has the buffer of the operand's storage.
+    """
+    spans, _ = _spans(source, problem, order)
     buffers = [
         Buffer(str(storage), first, last + 1, nbytes, ALIGNMENT)
         for storage, (first, last, nbytes) in spans.items()
@@ -147,13 +147,39 @@ def arena_buffers(source: TfliteGraph, order: Sequence[int]) -> LayoutProblem:
     return LayoutProblem(tuple(buffers), source.model.name)
 
 
-def _offsets(source: TfliteGraph, made: ArenaOrder) -> tuple[int, ...]:
+def _spans(
+    source: TfliteGraph, problem: OrderProblem, order: Sequence[int]
+) -> tuple[dict[int, tuple[int, int, int]], dict[int, int]]:
+    """By storage with a buffer its first and last scope and its bytes; and by storage on top of another, that one."""
+    spans: dict[int, tuple[int, int, int]] = {}
+    for tensor, (first, last) in lifetimes(source.model.main, order).items():
+        storage, nbytes = source.storage_of[tensor], aligned(source.model.main.tensors[tensor].nbytes)
+        assert storage is not None
+        old = spans.get(storage, (first, last, nbytes))
+        spans[storage] = (min(first, old[0]), max(last, old[1]), max(nbytes, old[2]))
+    home: dict[int, int] = {}
+    for scope, op in enumerate(order, start=1):
+        for pair in takeovers(problem, op):
+            below, made = home.get(pair.read, pair.read), spans.get(pair.written)
+            if made is not None and spans[below][1:] == (scope, made[2]):
+                spans[below] = (spans[below][0], made[1], made[2])
+                home[pair.written] = below
+                del spans[pair.written]
+    return spans, home
+
+
+def _offsets(source: TfliteGraph, problem: OrderProblem, made: ArenaOrder) -> tuple[int, ...]:
     """By tensor, the offset of its storage; tensors that nothing names begin at 0, weights and variables lie elsewhere."""
     layout = made.layout.layout
     assert layout is not None
     placed = dict(zip((buffer.name for buffer in made.problem.buffers), layout.offsets, strict=True))
+    _, home = _spans(source, problem, made.order)
     tensors = source.model.main.tensors
     return tuple(
-        placed.get(str(storage), ANYWHERE) if storage is not None else 0 if is_placed(tensor) else ANYWHERE
+        placed.get(str(home.get(storage, storage)), ANYWHERE)
+        if storage is not None
+        else 0
+        if is_placed(tensor)
+        else ANYWHERE
         for tensor, storage in zip(tensors, source.storage_of, strict=True)
     )
