@@ -1,5 +1,7 @@
 """Every pass: places that it finds, results that stay, and what it refuses."""
 
+from pathlib import Path
+
 import pytest
 
 from neaptide.errors import RewriteError
@@ -365,3 +367,10 @@ def test_fission_refuses_what_is_no_region() -> None:
         rewrite = Rewrite(name, nodes, settings, keeps_bits=False)
         with pytest.raises(RewriteError, match=reason):
             apply_rewrite(model.graph, registry(), rewrite, PASSES)
+
+
+def test_the_page_of_passes_names_each_of_them() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/passes.md").read_text(encoding="utf-8")
+    for name in PASSES:
+        stem, _, parts = name.rpartition("_")
+        assert f"`{name}`" in page or (f"`{stem}_2`" in page and f"`_{parts}`" in page)
