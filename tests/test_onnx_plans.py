@@ -253,6 +253,7 @@ def test_what_the_runtime_fuses_is_planned_and_runs(path, tmp_path, capsys):
 
 def test_scratch_of_the_runtime_counts_where_it_runs_the_model():
     plan = neaptide.onnx.plan(wide(), target="ort", passes="none")
+    assert plan.session_options().intra_op_num_threads == 1
     assert plan.to_json()["target"] == "ort"
     # The input is the caller's; the kernel of the convolution needs scratch beside its result.
     assert plan.peak_bytes > FILE_PEAK - 32 * 32 * 4

@@ -103,8 +103,14 @@ class OnnxPlan:
         )
 
     def session_options(self) -> SessionOptions:
-        """Options under which ONNX Runtime keeps the planned order; see `lower.onnx.session`."""
-        return session_options()
+        """Options under which ONNX Runtime keeps the planned order; see `lower.onnx.session`.
+
+        With the target `ort` a kernel runs on one thread, as it did when its scratch was measured: each thread has its own.
+        """
+        options = session_options()
+        if self.target == ORT:
+            options.intra_op_num_threads = 1
+        return options
 
     def to_json(self) -> dict[str, Any]:
         """Peaks in bytes, and for each pass what it did and what it enabled."""
