@@ -35,6 +35,12 @@ def test_a_plan_that_fits_is_written_with_its_header(call, model):
     assert f"#define NET_PLANNED_BYTES {found['arena_bytes']} " in Path("out/net_arena.h").read_text()
 
 
+def test_a_file_may_be_named_instead_of_a_folder(call, model):
+    assert call("plan", model, "-o", "other.tflite").code == 0
+    assert read_tflite("other.tflite").offsets is not None
+    assert "#define OTHER_ARENA_BYTES" in Path("other_arena.h").read_text()
+
+
 def test_what_does_not_fit_is_written_and_told_with_the_bytes_that_are_missing(call, model):
     ending = call("plan", model, "--memory", "64KiB", "-o", "out")
     assert ending.code == 3

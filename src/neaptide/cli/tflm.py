@@ -33,7 +33,9 @@ def plan_for_tflm(request: Request) -> int:
         plan = plan_tflm(source, request.limits, interrupt, request.console.progress)
     files: tuple[Path, ...] = ()
     if request.output is not None:
-        files = write_planned(source, plan, request.output, Path(request.target).stem)
+        made = request.output
+        folder, stem = (made.parent, made.stem) if made.suffix else (made, Path(request.target).stem)
+        files = write_planned(source, plan, folder, stem)
     missing = 0 if memory_bytes is None else max(plan.total_bytes - memory_bytes, 0)
     content = {
         "name": request.target,

@@ -71,15 +71,15 @@ class _Reading:
     def __init__(self, flat: Flat, name: str) -> None:
         self.flat, self.name = flat, name
         root = flat.root()
+        self.graphs = root.tables(2)
+        self.check_count()
         self.codes = [_code(table) for table in root.tables(1)]
         self.buffers = root.tables(4)
         self.has_data = [_has_data(table) for table in self.buffers]
         self.metadata = root.tables(6)
-        self.graphs = root.tables(2)
 
-    def run(self) -> TfliteModel:
-        if not self.graphs:
-            raise FlatBufferError("it has no subgraph")
+    def check_count(self) -> None:
+        """Refuse, before anything long begins, a model that is too large."""
         count = sum(table.vector(3, 4)[1] for table in self.graphs)
         if count > _MOST_OPERATORS:
             raise self.refused(
@@ -87,6 +87,10 @@ class _Reading:
                 f"models of at most {_MOST_OPERATORS} are planned",
                 "split the model, or plan the part that needs most memory",
             )
+
+    def run(self) -> TfliteModel:
+        if not self.graphs:
+            raise FlatBufferError("it has no subgraph")
         subgraphs = tuple(self.subgraph(table, index) for index, table in enumerate(self.graphs))
         count = sum(len(graph.tensors) for graph in subgraphs)
         model = TfliteModel(self.name, subgraphs, self.flat.data, self.offsets(count))
