@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 ALIGNMENT: Final = 64
 """Of every tensor in the arena: a cache line, and enough for every vector load of a CPU."""
+_SHARE: Final = 0.75
+"""Of the time, for the search for passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def plan_model(
             ask.problem_of,
             names=ask.names,
             enough_bytes=enough,
-            limits=left.passes,
+            limits=left.search,
             interrupt=interrupt,
         )
     )
@@ -152,6 +154,12 @@ class _Clock:
 
     def __init__(self, limits: Limits) -> None:
         self.passes = limits
+
+    @property
+    def search(self) -> Limits:
+        """For the search for passes, which leaves time for an order and a layout of what it finds."""
+        time_s = self.passes.time_s
+        return replace(self.passes, time_s=None if time_s is None else time_s * _SHARE)
 
     @property
     def orders(self) -> Limits:
