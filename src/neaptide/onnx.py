@@ -152,7 +152,9 @@ def plan(
     target: Literal["ort"] | None = None,
     fuse: Literal["ort"] | None = None,
     dims: Mapping[str, int] | None = None,
-    limits: Limits | None = None,
+    time_limit_s: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
     interrupt: threading.Event | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> OnnxPlan:
@@ -169,7 +171,9 @@ def plan(
         target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once.
         fuse: `"ort"`: ONNX Runtime fuses operators first, and its graph is planned; only it runs the result.
         dims: sizes of named dims of the inputs; all need one.
-        limits: of the searches; a unit of work is a measurement of the search for passes.
+        time_limit_s: of all searches together; None: the search for passes ends after 20 measurements.
+        work_limit: measurements of the search for passes; without a limit of time, the answer is then the same everywhere.
+        seed: of searches that draw.
 
     Raises:
         InfeasibleBudget: no plan was found within `peak`; its `plan` is the best that was.
@@ -186,6 +190,7 @@ def plan(
     ask = ModelAsk(
         registry(), PASSES, counted, names, lambda base: 0 if budget.is_min else budget.limit(base)
     )
+    limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     found = plan_model(source.graph, ask, limits, interrupt, progress)
     made = OnnxPlan(source, found, target, note)
     allowed = budget.limit(found.baseline_peak_bytes)

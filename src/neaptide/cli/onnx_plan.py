@@ -71,7 +71,9 @@ def plan_of(request: Request, peak: str | int) -> OnnxPlan:
                 target=target,
                 fuse=request.fuse,
                 dims=parse_sizes(request.dim),
-                limits=request.limits,
+                time_limit_s=request.limits.time_s,
+                work_limit=request.limits.work,
+                seed=request.limits.seed,
                 interrupt=interrupt,
                 progress=request.console.progress,
             )
