@@ -38,7 +38,7 @@ def two_convolutions() -> ModelProto:
     net = OnnxNetwork("two_convolutions", seed=0)
     x = net.input(1, 125, 90)
     for _ in range(2):
-        x = net.max_pool(net.relu(net.convolution(x, 32, 3, bias=True)), 4)
+        x = net.relu(net.max_pool(net.convolution(x, 32, 3, bias=True), 4))
     return with_loss(net.finish(net.dense(net.relu(net.dense(net.flatten(x), 64)), 3)))
 
 

@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from onnx import numpy_helper
 
+import neaptide.onnx
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.onnx.writer import write_model
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.portfolio import best_order
-from onnx_training import lenet, parameters, problem_in_place, training_step
+from onnx_training import lenet, parameters, problem_in_place, training_step, two_convolutions
 
 RATE = 0.05
 
@@ -76,3 +77,22 @@ def test_a_planned_step_keeps_parameters_as_inputs_with_defaults() -> None:
     for one, other in zip(_session(given).run(None, x), _session(written).run(None, x), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert {v.name for v in written.graph.input} == {v.name for v in given.graph.input}
+
+
+@pytest.mark.slow
+def test_a_network_in_parts_of_its_channels_trains_in_a_third_of_the_memory() -> None:
+    whole = two_convolutions()
+    parts = neaptide.onnx.plan(whole, passes=("channel_fission_8",), peak="min").to_model()
+    peaks, losses = [], []
+    random = np.random.default_rng(0)
+    given = {"input_0": random.normal(size=(1, 1, 125, 90)).astype(np.float32), "label": np.asarray([1])}
+    for model in (whole, parts):
+        step = training_step(model, RATE)
+        problem = problem_in_place(read_model(step).graph)
+        peaks.append(best_order(problem, Limits(work=100_000)).require().peak_bytes)
+        session, names = _session(step), parameters(model)
+        first, *updated = session.run(None, given)
+        losses.append((first, session.run(["loss"], {**given, **dict(zip(names, updated, strict=True))})[0]))
+    assert 3 * peaks[1] < peaks[0]
+    assert peaks[1] <= 700 * 1024
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
