@@ -1,7 +1,7 @@
 """Is every model of the corpus planned, and does the planned file compute the same: `python benchmarks/onnx_breadth.py [NAME ...]`.
 
 Each is read, planned, written, checked by onnx's full checker, and run by ONNX Runtime beside the original, both without
-optimizers. `--passes none` orders only. With all models the numbers go to `benchmarks/results/onnx_breadth.json`.
+optimizers. `--passes none` orders only. With `--keep` the numbers go to `benchmarks/results/onnx_breadth.json`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import onnx
 import onnxruntime
 
 import neaptide.onnx
-from bench_record import recorded, save, say, table
+from bench_record import say, table
 from neaptide.errors import NeaptideError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import largest_error, random_feeds
-from onnx_files_of_corpus import KIB, file_of, named
+from onnx_files_of_corpus import KIB, file_of, keep, named
 
 Row = dict[str, Any]
 MOST_ERROR: Final = 1e-5
@@ -95,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="models, or parts of their names")
     parser.add_argument("--passes", default="learned")
+    parser.add_argument("--keep", action="store_true", help="write the rows into the result")
     asked = parser.parse_args()
     rows = []
     for name in named(asked.names):
@@ -107,11 +108,8 @@ def main() -> None:
         say(show(rows[-1:]).splitlines()[-1])
     print(show(rows))
     print(f"right: {sum(map(is_right, rows))} of {len(rows)}")
-    if not asked.names:
-        save(
-            f"onnx_breadth_{asked.passes}" if asked.passes != "learned" else "onnx_breadth",
-            recorded(rows, seed=0, repeats=1, passes=asked.passes),
-        )
+    if asked.keep:
+        keep("onnx_breadth", rows, asked.passes)
 
 
 if __name__ == "__main__":

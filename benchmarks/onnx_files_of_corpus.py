@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from bench_record import RESULTS, recorded, save
 from neaptide.cost.cache import cache_dir
 from neaptide_corpus.onnx_models import catalogue
 
@@ -27,6 +29,15 @@ def named(names: Sequence[str], among: Sequence[str] = catalogue.NAMES) -> list[
 def file_of(name: str) -> Path:
     """The file of a model, written the first time."""
     return catalogue.path(name, FOLDER)
+
+
+def keep(result: str, rows: Sequence[Mapping[str, Any]], passes: str) -> Path:
+    """Write rows into a result; those of other models stay as they are there."""
+    path = RESULTS / f"{result}.json"
+    there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    found = {row["case"]: row for row in (*there, *rows)}
+    ordered = [found[name] for name in catalogue.NAMES if name in found]
+    return save(result, recorded(ordered, seed=0, repeats=1, passes=passes))
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

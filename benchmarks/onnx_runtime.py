@@ -2,7 +2,7 @@
 
 For each model of the corpus: the original file with the runtime's defaults and with the best of some settings; the
 planned file with its session options; and the file that the runtime has fused, planned. Inputs are the caller's and do
-not count. With all models the numbers go to `benchmarks/results/onnx_runtime.json`.
+not count. With `--keep` the numbers go to `benchmarks/results/onnx_runtime.json`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Final
 import onnx
 
 import neaptide.onnx
-from bench_record import recorded, save, say, table
+from bench_record import say, table
 from neaptide.cost.onnxruntime.model_files import RuntimeOptions, fused_model, measured_peak
 from neaptide.cost.onnxruntime.process import RuntimeProcess
 from neaptide.errors import NeaptideError, UsageError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import random_feeds
-from onnx_files_of_corpus import KIB, file_of, geometric_mean, named
+from onnx_files_of_corpus import KIB, file_of, geometric_mean, keep, named
 
 Row = dict[str, Any]
 WITHIN: Final = 0.05
@@ -128,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="models, or parts of their names")
     parser.add_argument("--passes", default="learned")
+    parser.add_argument("--keep", action="store_true", help="write the rows into the result")
     asked = parser.parse_args()
     names = named(asked.names, (*catalogue.EXPORTS, *catalogue.QUANTIZED, *catalogue.IRREGULAR))
     rows = []
@@ -143,8 +144,8 @@ def main() -> None:
         )
     print(show(rows))
     print("\n".join(verdicts(rows)))
-    if not asked.names:
-        save("onnx_runtime", recorded(rows, seed=0, repeats=1, passes=asked.passes))
+    if asked.keep:
+        keep("onnx_runtime", rows, asked.passes)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Footprints beside TVM Relax: `python benchmarks/onnx_tvm.py --python PYTHON [NAME ...] [--passes learned|none]`.
 
 PYTHON is one that has `apache-tvm` and `onnx`. TVM fuses the canonical file and plans its storages
-(`StaticPlanBlockMemory`); its figure leaves the input out, ours counts it. With all models the numbers go to
+(`StaticPlanBlockMemory`); its figure leaves the input out, ours counts it. With `--keep` the numbers go to
 `benchmarks/results/onnx_tvm.json`.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import neaptide.onnx
-from bench_record import recorded, save, say, table
+from bench_record import say, table
 from neaptide.errors import NeaptideError
 from neaptide_corpus.onnx_models import catalogue
-from onnx_files_of_corpus import KIB, file_of, geometric_mean, named
+from onnx_files_of_corpus import KIB, file_of, geometric_mean, keep, named
 
 Row = dict[str, Any]
 LEAST_MEAN: Final = 2.34
@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="models, or parts of their names")
     parser.add_argument("--python", required=True, help="a Python that has apache-tvm and onnx")
     parser.add_argument("--passes", default="learned")
+    parser.add_argument("--keep", action="store_true", help="write the rows into the result")
     asked = parser.parse_args()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -97,8 +98,8 @@ def main() -> None:
         for row, found in zip(planned, theirs(asked.python, paths), strict=True):
             row["tvm"] = found
     print(show(rows))
-    if not asked.names:
-        save("onnx_tvm", recorded(rows, seed=0, repeats=1, passes=asked.passes))
+    if asked.keep:
+        keep("onnx_tvm", rows, asked.passes)
 
 
 if __name__ == "__main__":
