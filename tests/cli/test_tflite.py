@@ -84,6 +84,7 @@ def test_torch_is_not_needed(model):
         (("plan", "net.tflite", "--memory", "a=1KiB,a=2KiB"), "a is there twice"),
         (("plan", "net.tflite", "--memory", "lots"), "lots"),
         (("plan", "net.tflite", "--target", "ort"), "targets of .tflite files: tflm, tflm-reference"),
+        (("plan", "net.tflite", "-o", "."), "take the place of the model"),
         (("plan", "net.tflite", "--peak", "60%"), "--peak has no meaning"),
         (("plan", "net.tflite", "-o", "no/folder/out"), "cannot be written"),
         (("plan", "train.py:factory", "--memory", "1KiB"), "--memory is for model files"),

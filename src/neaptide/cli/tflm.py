@@ -27,14 +27,22 @@ def plan_for_tflm(request: Request) -> int:
     from neaptide.lower.tflite.plan import plan_tflm
 
     memory_bytes = _one_memory({} if request.memory is None else parse_memories(request.memory))
+    made = request.output
+    folder, stem = Path(), ""
+    if made is not None:
+        folder, stem = (made.parent, made.stem) if made.suffix else (made, Path(request.target).stem)
+        if (folder / f"{stem}.tflite").resolve() == Path(request.target).resolve():
+            raise UsageError(
+                "the planned model would take the place of the model",
+                where=request.target,
+                next_step="write it elsewhere: -o out",
+            )
     request.refuse_beside("a model file", *_OF_STEPS)
     source = tflite_of(request, on_operands=request.runtime == TFLM_REFERENCE)
     with asking_before_aborting() as interrupt:
         plan = plan_tflm(source, request.limits, interrupt, request.console.progress)
     files: tuple[Path, ...] = ()
-    if request.output is not None:
-        made = request.output
-        folder, stem = (made.parent, made.stem) if made.suffix else (made, Path(request.target).stem)
+    if made is not None:
         files = write_planned(source, plan, folder, stem)
     missing = 0 if memory_bytes is None else max(plan.total_bytes - memory_bytes, 0)
     content = {

@@ -27,10 +27,9 @@ def planned(data: bytes) -> None:
     """Everything that is done with a file."""
     model = decode_tflite(data, name="model.tflite")
     source = tflite_graph(model)
-    if sum(tensor.nbytes for tensor in model.main.tensors) < 1 << 30:
-        plan = plan_tflm(source)
-        if plan.offsets is not None:
-            decode_tflite(rewritten(model, plan.order, plan.offsets))
+    plan = plan_tflm(source)
+    if plan.offsets is not None:
+        decode_tflite(rewritten(model, plan.order, plan.offsets))
 
 
 def offsets(count: int, said: int, first: int = -1) -> dict[str, bytes]:
@@ -84,6 +83,7 @@ def calling_itself() -> TfliteFile:
         (of_one(dtype="string"), "strings"),
         (of_one(shape=(1, -1)), "not known before it runs"),
         (of_one(shape=(1 << 30, 1 << 30)), "no device has that much"),
+        (chain(3, (1 << 15, 1 << 15)), "counts offsets below"),
         (read_too_early(), "before anything makes it"),
         (made_twice(), "there already"),
         (unknown_tensor(), "names tensor 99"),

@@ -26,6 +26,7 @@ from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.sharing import takeovers
 
+_MOST_BYTES: Final = 1 << 31
 _ALWAYS: Final = 1024
 _OF_TENSOR: Final = 24
 _OF_OPERATOR: Final = 64 + 112
@@ -74,7 +75,8 @@ def plan_tflm(
     """The plan of a model. The order is searched first, then the layout, and orders near it that pack better.
 
     Raises:
-        UnsupportedModel: the model has several subgraphs, whose tensors the interpreter takes for those of the first.
+        UnsupportedModel: the model has several subgraphs, whose tensors the interpreter takes for those of the first, or
+            needs more bytes than the interpreter can count.
     """
     if len(source.model.subgraphs) > 1:
         raise UnsupportedModel(
@@ -97,6 +99,12 @@ def plan_tflm(
         replace(limits, time_s=left_s),
         interrupt,
     ).require()
+    if (made.layout.arena_bytes or 0) >= _MOST_BYTES:
+        raise UnsupportedModel(
+            f"{source.model.name or 'the model'} needs an arena of {made.layout.arena_bytes} bytes",
+            why=f"TensorFlow Lite Micro counts offsets below {_MOST_BYTES}",
+            next_step="plan a smaller model",
+        )
     offsets = _offsets(source, problem, made)
     arena = greedy_arena(arena_requests(source, made.order, offsets))
     is_smaller = arena < baseline
