@@ -10,6 +10,7 @@ from typing import Final
 
 from neaptide.errors import LoweringError, UsageError
 from neaptide.ir.graph import Graph
+from neaptide.ir.values import Kind
 from neaptide.lower.c.code import Code, copy
 from neaptide.lower.c.emit import write_calls
 from neaptide.lower.c.memory import ONE_MEMORY, Memory, place
@@ -94,7 +95,7 @@ def write_program(
         if views[made] != views[weight]:
             code.line(f"/* the new {graph.values[weight].name} */")
             copy(code, views[made], views[weight])
-    inputs = [v for v in graph.inputs if v not in weights]
+    inputs = _model_inputs(graph)
     outputs = [v for v in dict.fromkeys(graph.outputs) if v not in updates]
     code.needed.update(views[value].place.base for value in outputs)
     ports = tuple(
@@ -145,16 +146,22 @@ def _program(
 ) -> Program:
     """The nodes that run: all whose results are not known."""
     changing = set(updates.values())
-    outside = _storages(graph, weights)
+    outside = _storages(graph, weights.keys() | set(graph.inputs).difference(_model_inputs(graph)))
     return Program(
         graph,
         tuple(n for n in order if not weights.keys() >= set(graph.nodes[n].outputs)),
         {value: array for value, array in weights.items() if value not in changing},
         outside,
         kept=_storages(graph, graph.outputs) - outside,
-        given=_storages(graph, graph.inputs) - outside,
+        given=_storages(graph, _model_inputs(graph)),
         updates=updates,
     )
+
+
+def _model_inputs(graph: Graph) -> list[int]:
+    """Inputs that are no weights."""
+    kinds = {storage.id: storage.kind for storage in graph.storages}
+    return [v for v in graph.inputs if (s := graph.values[v].storage) is None or kinds[s] is Kind.INPUT]
 
 
 def _storages(graph: Graph, values: Iterable[int]) -> frozenset[int]:
