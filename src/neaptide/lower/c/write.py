@@ -146,16 +146,30 @@ def _program(
 ) -> Program:
     """The nodes that run: all whose results are not known."""
     changing = set(updates.values())
+    running = [n for n in order if not weights.keys() >= set(graph.nodes[n].outputs)]
     outside = _storages(graph, weights.keys() | set(graph.inputs).difference(_model_inputs(graph)))
     return Program(
         graph,
-        tuple(n for n in order if not weights.keys() >= set(graph.nodes[n].outputs)),
+        _with_late_updates(graph, running, updates),
         {value: array for value, array in weights.items() if value not in changing},
         outside,
         kept=_storages(graph, graph.outputs) - outside,
         given=_storages(graph, _model_inputs(graph)),
         updates=updates,
     )
+
+
+def _with_late_updates(graph: Graph, order: list[int], updates: Mapping[int, int]) -> tuple[int, ...]:
+    """The order in which a weight is replaced after its last use, so that the new numbers can be written on top of it."""
+    for made, weight in updates.items():
+        storage = graph.values[weight].storage
+        uses = [n for n in order if any(graph.values[v].storage == storage for v in graph.nodes[n].inputs)]
+        maker = graph.producer(made)
+        is_used = any(made in graph.nodes[n].inputs for n in order)
+        if maker in order and uses and not is_used and order.index(uses[-1]) > order.index(maker):
+            order.remove(maker)
+            order.insert(order.index(uses[-1]) + 1, maker)
+    return tuple(order)
 
 
 def _model_inputs(graph: Graph) -> list[int]:
