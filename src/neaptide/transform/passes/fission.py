@@ -31,6 +31,10 @@ MOST_PARTS: Final = 64
 _FAR: Final = 3
 """A region that takes less than this part of the widest node is far from the peak."""
 
+_MARGIN: Final = 0.05
+"""A longer region of rows is taken where it spares less than a shorter one by no more than this part of what it takes whole: what
+is joined at its end is smaller, and passes inside its parts spare the rest."""
+
 _NOWHERE: Final = 1 << 30
 _ALL: Final = 0
 """As many parts as there are channels."""
@@ -84,7 +88,7 @@ def _windows_rule(name: str, parts: int) -> Rule:
                 continue
             if shape[_ROWS].constant_value() >= 2 * parts and users[value.id][0] not in seeds:
                 seeds[users[value.id][0]] = value.id
-                best += _best(graph, registry, Growth(finder, users, {value.id: _ROWS}), parts, wide)
+                best += _best(graph, registry, Growth(finder, users, {value.id: _ROWS}), parts, wide, _MARGIN)
         for _, region in _disjoint(best):
             first = region.nodes[0]
             slot = graph.nodes[first].inputs.index(seeds[first])
@@ -147,7 +151,7 @@ def _channels_of(graph: Graph, region: Region) -> int:
 
 
 def _best(
-    graph: Graph, registry: OpRegistry, growth: Growth, parts: int, wide: _Wide
+    graph: Graph, registry: OpRegistry, growth: Growth, parts: int, wide: _Wide, margin: float = 0.0
 ) -> list[tuple[int, Region]]:
     """The end of a region at which parts take least, with the bytes that they spare; nothing where all take more."""
     best: tuple[int, Region] | None = None
@@ -161,7 +165,7 @@ def _best(
                 )
             except RewriteError:
                 break
-            if gain >= 0 and (best is None or gain > best[0]):
+            if gain >= 0 and (best is None or gain > best[0] - margin * whole):
                 best = gain, region
         following = growth.next_node()
         if following is None or not growth.absorb(graph.nodes[following]):
