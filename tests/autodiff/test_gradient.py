@@ -12,6 +12,7 @@ from gradient_play import run
 from neaptide.autodiff.errors import GradientError
 from neaptide.autodiff.gradient import grad
 from neaptide.errors import UsageError
+from together import together
 
 TRACE = """<ir_version: 10, opset_import: ["": 20]>
 trace (float[1] x1, float[1] x2) => (float[1] y) {
@@ -138,3 +139,62 @@ def test_the_checker_accepts_what_is_written() -> None:
     onnx.checker.check_model(
         ir.to_proto(grad(_model(TWO_NORMS), "loss", ["x", "first"], sgd=0.1)), full_check=True
     )
+
+
+KEEPS_NO_INPUT = (
+    *(
+        "Relu",
+        "LeakyRelu",
+        "HardSigmoid",
+        "Elu",
+        "Selu",
+        "Softplus",
+        "Tanh",
+        "Sigmoid",
+        "Exp",
+        "Sqrt",
+        "Reciprocal",
+        "Tan",
+    ),
+    *(
+        "Neg",
+        "Softmax",
+        "LogSoftmax",
+        "ReduceSum",
+        "ReduceMean",
+        "Transpose",
+        "Identity",
+        "GlobalAveragePool",
+    ),
+    *("MaxPool<kernel_shape = [2, 2], strides = [2, 2]>", "MaxPool<kernel_shape = [4, 4], strides = [4, 4]>"),
+    *("MaxPool<kernel_shape = [3, 3], strides = [2, 2]>", "AveragePool<kernel_shape = [2, 2]>"),
+)
+
+
+@together("call", KEEPS_NO_INPUT)
+def test_a_rule_keeps_the_result_or_less_not_the_input(call: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+    saved (float[1, 2, 8, 8] x) => (float loss) {{
+      h = Abs(x) y = {call}(h) z = Exp(y) loss = ReduceSum<keepdims = 0>(z)
+    }}"""
+    nodes = list(grad(_model(text), "loss", ["x"]).graph)
+    end = next(place for place, node in enumerate(nodes) if node.outputs[0].name == "loss")
+    late = [
+        node.op_type
+        for node in nodes[end:]
+        for value in node.inputs
+        if value is not None and value.name == "h"
+    ]
+    assert late == []
+
+
+def test_a_max_pool_keeps_a_byte_for_each_of_its_windows() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    pool (float[1, 2, 9, 9] x) => (float loss) {
+      y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(x) z = Mul(y, y) loss = ReduceSum<keepdims = 0>(z)
+    }"""
+    graph = grad(_model(text), "loss", ["x"]).graph
+    kept = [
+        node for node in graph if node.op_type == "Cast" and node.attributes["to"].value == ir.DataType.UINT8
+    ]
+    assert len(kept) == 1
