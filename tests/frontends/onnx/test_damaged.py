@@ -115,9 +115,17 @@ def of_negative_size(graph):
     graph.value_info[0].type.tensor_type.shape.dim[0].dim_value = -(1 << 63)
 
 
+def of_another_size(graph):
+    shape = graph.node[9]
+    shape.op_type = "Dropout"
+    del shape.input[1]
+    graph.value_info.append(tensor("flat", 1, 128))
+
+
 @together(
     ("change", "words"),
     [
+        (of_another_size, "makes [1, 128] of [1, 4, 4, 4]"),
         (as_unsqueeze, "Unsqueeze 'y' has 1 inputs, and its operator 2 to 2"),
         (with_two_indices, "has 2 inputs"),
         (with_reference, "takes 'kernel_shape' from a function, and is in none"),

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from neaptide.errors import UnsupportedModel
+from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.bodies import body_bytes, captures_of
 from neaptide.frontends.onnx.draft import Draft, TensorType, called, subgraphs
 from neaptide.frontends.onnx.model import KEPT, Kept, OnnxModel
@@ -114,6 +114,8 @@ class _Building:
             if name:
                 kind = Kind.OUTPUT if name in self.outputs else Kind.ACTIVATION
                 made.append(self.make(name, self.draft.types[name], kind, base if place == 0 else None))
+        if base is not None:
+            self.check_view(node, inputs[0], made[0])
         results: Arg = None
         if "" in outputs:
             places = iter(range(len(made)))
@@ -130,6 +132,17 @@ class _Building:
         self.builder.add_node(
             replace(draft, effects=Effects((), (), rng, None, host), source=source, results=results), reads
         )
+
+    def check_view(self, node: NodeProto, seen: int, shown: int) -> None:
+        """Refuse a view of other elements than its operand has: a file may state any shape."""
+        given, made = self.builder.values[seen], self.builder.values[shown]
+        if given.nbytes.is_constant and made.nbytes.is_constant and given.nbytes != made.nbytes:
+            shapes = [", ".join(map(str, value.shape)) for value in (given, made)]
+            raise TargetError(
+                f"{called(node)} makes [{shapes[1]}] of [{shapes[0]}]",
+                why="a result that shows its operand has as many elements",
+                next_step="check the shapes that the file states, or export the model again",
+            )
 
     def operation(self, node: NodeProto) -> tuple[str, OpSpec | None]:
         """The name of an operation and its row; a domain that onnx does not know counts its own version."""
