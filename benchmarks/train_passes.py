@@ -27,7 +27,7 @@ from pass_records import DEPTH, FOLDER, SISTERS, Record, records, split
 _Floats: TypeAlias = npt.NDArray[np.float64]
 
 FILE: Final = Path(__file__).parent.parent / "src/neaptide/planner/passes/prior.json"
-PENALTY: Final = 30.0  # of squared weights, in rows
+PENALTY: Final = 100.0  # of squared weights, in rows
 LEAST_ROWS: Final = 20  # of a pass, below which it has its averages alone
 _DIGITS: Final = 5
 _WITHOUT: Final = (
@@ -70,9 +70,10 @@ def _of_record(
         if there < 0:
             yield x, 0.0, 0.0, left > 0
             continue
-        after = record.states[there].nbytes
+        after = record.states[there]
         lowest = record.lowest[there][left]
-        yield x, log(after / state.nbytes), log(lowest / after), left > 0
+        was_expanded = len(after.tried) == len(after.facts)
+        yield x, log(after.nbytes / state.nbytes), log(lowest / after.nbytes), left > 0 and was_expanded
 
 
 def fitted(found: Sequence[Record], penalty: float = PENALTY) -> PriorFile:

@@ -115,8 +115,8 @@ def test_what_a_graph_shows_corrects_what_was_predicted():
         {"start": 100, "p1": 60, "q1": 99, "p1q": 59, "p2": 36},
         {("start", "p"): "p1", ("start", "q"): "q1", ("p1", "q"): "p1q", ("p1", "p"): "p2"},
     )
-    archive = search_passes(space, LearnedStrategy(EMPTY), Limits(work=3)).require()
-    assert [entry.by for entry in archive.entries] == ["", "p", "p"]
+    archive = search_passes(space, LearnedStrategy(EMPTY), Limits(work=4)).require()
+    assert [entry.state for entry in archive.entries] == ["start", "p1", "q1", "p2"]
 
 
 def test_the_transfer_graph_takes_states_that_weigh_as_much_for_one():
