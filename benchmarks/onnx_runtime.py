@@ -1,7 +1,7 @@
 """Peaks of ONNX Runtime, measured beside predicted: `python benchmarks/onnx_runtime.py [NAME ...] [--passes learned|none]`.
 
-For each model of the corpus: the original file with the runtime's defaults and with the best of some settings; the
-planned file with its session options; and the file that the runtime has fused, planned. Inputs are the caller's and do
+For each model of the corpus: the original file with the runtime's defaults and with the best of some settings, and the
+planned file with its session options; with `--fuse`, also the file that the runtime has fused, planned. Inputs are the caller's and do
 not count. With `--keep` the numbers go to `benchmarks/results/onnx_runtime.json`.
 """
 
@@ -45,7 +45,7 @@ SETTINGS: Final[Mapping[str, RuntimeOptions]] = MappingProxyType(
 )
 
 
-def measure(name: str, passes: Sequence[str]) -> Row:
+def measure(name: str, passes: Sequence[str], *, fuse: bool) -> Row:
     """One model: settings on the original, and the planned files."""
     path = file_of(name)
     feeds = random_feeds(onnx.load(path))
@@ -56,8 +56,9 @@ def measure(name: str, passes: Sequence[str]) -> Row:
         }
     with tempfile.TemporaryDirectory() as folder:
         fused = Path(folder) / "fused.onnx"
-        fused.write_bytes(fused_model(path))
-        sources = {"file": path, "fused": fused}
+        if fuse:
+            fused.write_bytes(fused_model(path))
+        sources = {"file": path, "fused": fused} if fuse else {"file": path}
         rows = {
             kind: planned(source, Path(folder) / f"{kind}_planned.onnx", feeds, passes)
             for kind, source in sources.items()
@@ -82,14 +83,16 @@ def planned(source: Path, target: Path, feeds: Mapping[str, Any], passes: Sequen
     if plan.note:
         raise UsageError(plan.note, next_step="run the benchmark where a compiler and ONNX Runtime are")
     plan.save(target)
-    measured = measured_peak(target, feeds)
+    measured = measured_peak(target, feeds, None if plan.own is None else plan.own.options)
     return {
         "predicted_bytes": plan.peak_bytes,
         "measured_bytes": measured.peak_bytes,
         "resident_bytes": measured.resident_bytes,
         "baseline_predicted_bytes": plan.found.baseline_peak_bytes,
         "order_predicted_bytes": plan.found.order_peak_bytes,
-        "passes": [step.name for step in plan.found.steps],
+        "passes": [step.name for step in plan.found.steps] if plan.own is None else [],
+        "own_optimizers": None if plan.own is None else plan.own.options.optimize,
+        "searched_bytes": plan.found.peak_bytes,
         "plan_seconds": seconds,
     }
 
@@ -111,16 +114,17 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 def show(rows: Sequence[Row]) -> str:
     """The table, in KiB."""
-    columns = ("model", "default", "best", "planned", "predicted", "fused", "predicted", "ratio")
+    columns = ("model", "default", "best", "planned", "predicted", "ratio", "by")
     cells = []
     for row in rows:
         if "failure" in row:
             continue
-        plans = [row["plans"][kind] for kind in ("file", "fused")]
+        plan = row["plans"][row["chosen"]]
         sizes = [row["original_bytes"]["default"], row["best_bytes"]]
-        sizes += [plan[f"{what}_bytes"] for plan in plans for what in ("measured", "predicted")]
+        sizes += [plan[f"{what}_bytes"] for what in ("measured", "predicted")]
         ratio = row["measured_bytes"] / row["best_bytes"]
-        cells.append([row["case"], *(f"{size / KIB:.1f}" for size in sizes), f"{ratio:.3f}"])
+        by = plan["own_optimizers"] or ("passes" if plan["passes"] else "order")
+        cells.append([row["case"], *(f"{size / KIB:.1f}" for size in sizes), f"{ratio:.3f}", by])
     return table(columns, cells)
 
 
@@ -128,13 +132,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="models, or parts of their names")
     parser.add_argument("--passes", default="learned")
+    parser.add_argument("--fuse", action="store_true", help="plan what the runtime fuses too")
     parser.add_argument("--keep", action="store_true", help="write the rows into the result")
     asked = parser.parse_args()
     names = named(asked.names, (*catalogue.EXPORTS, *catalogue.QUANTIZED, *catalogue.IRREGULAR))
     rows = []
     for name in names:
         try:
-            rows.append(measure(name, asked.passes.split(",")))
+            rows.append(measure(name, asked.passes.split(","), fuse=asked.fuse))
         except NeaptideError as error:
             rows.append({"case": name, "failure": " ".join(str(error).split())})
         say(

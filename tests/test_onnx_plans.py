@@ -257,3 +257,23 @@ def test_scratch_of_the_runtime_counts_where_it_runs_the_model():
     assert plan.to_json()["target"] == "ort"
     # The input is the caller's; the kernel of the convolution needs scratch beside its result.
     assert plan.peak_bytes > FILE_PEAK - 32 * 32 * 4
+
+
+def test_a_plan_for_the_runtime_is_never_above_its_own_optimizers(tmp_path):
+
+    made = model(
+        [node("a = Conv(x, w)", pads=[1, 1, 1, 1]), "b = Relu(a)", "y = GlobalAveragePool(b)"],
+        [tensor("x", 1, 32, 16, 16)],
+        [tensor("y", 1, 32, 1, 1)],
+        [weight("w", 32, 32, 3, 3)],
+    )
+    plan = neaptide.onnx.plan(made, target="ort", passes="none")
+    # Convolutions on blocks of channels need no columns of the image.
+    assert plan.own is not None
+    assert plan.peak_bytes == plan.own.peak_bytes < plan.found.peak_bytes
+    assert "stays as it is" in plan.to_json()["note"]
+    options = plan.session_options()
+    assert options.graph_optimization_level != onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    x = np.random.default_rng(0).standard_normal((1, 32, 16, 16)).astype(np.float32)
+    assert np.allclose(run(plan.to_model(), x, options), run(made, x), rtol=1e-5, atol=1e-5)
+    assert [one.op_type for one in plan.to_model().graph.node] == [one.op_type for one in made.graph.node]

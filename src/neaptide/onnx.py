@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from neaptide.frontends.onnx.model import OnnxModel
     from neaptide.ir.graph import Graph
     from neaptide.lower.c.write import CProgram
+    from neaptide.lower.onnx.own_optimizers import OwnOptimizers
     from neaptide.schedule.order.problem import OrderProblem
 
 ORT: Final = "ort"
@@ -55,20 +56,24 @@ class OnnxPlan:
         found: the graph after the passes, its order and layout, and the peaks.
         target: `ort` where peaks are those of ONNX Runtime; None where they are footprints.
         note: one sentence on what could not be counted; may be empty.
+        own: where ONNX Runtime's own optimizers need less on the model as it is: the plan is then that.
     """
 
     source: OnnxModel
     found: ModelPlan
     target: str | None = None
     note: str = ""
+    own: OwnOptimizers | None = None
 
     @property
     def peak_bytes(self) -> int:
         """Highest bytes of activations and inputs at once; weights do not count."""
-        return self.found.peak_bytes
+        return self.found.peak_bytes if self.own is None else self.own.peak_bytes
 
     def to_model(self) -> ModelProto:
         """The planned model: nodes in the planned order, weights as initializers, the user's names of inputs and outputs."""
+        if self.own is not None:
+            return write_model(self.source)
         return write_model(self.source, self.found.graph, self.found.order)
 
     def save(self, path: str | Path) -> None:
@@ -110,7 +115,7 @@ class OnnxPlan:
         options = session_options()
         if self.target == ORT:
             options.intra_op_num_threads = 1
-        return options
+        return options if self.own is None else self.own.session_options(options)
 
     def to_json(self) -> dict[str, Any]:
         """Peaks in bytes, and for each pass what it did and what it enabled."""
@@ -120,8 +125,8 @@ class OnnxPlan:
             "target": self.target,
             "baseline_peak_bytes": found.baseline_peak_bytes,
             "order_peak_bytes": found.order_peak_bytes,
-            "peak_bytes": found.peak_bytes,
-            "lower_bound_bytes": found.lower_bound_bytes,
+            "peak_bytes": self.peak_bytes,
+            "lower_bound_bytes": min(found.lower_bound_bytes, self.peak_bytes),
             "arena_bytes": found.arena_bytes,
             "measurements": found.measurements,
             "passes": [
@@ -136,7 +141,7 @@ class OnnxPlan:
                         for one in step.enabled
                     ],
                 }
-                for step in found.steps
+                for step in (found.steps if self.own is None else ())
             ],
             "operators": _operators(found.graph),
             "unknown_operators": unknown_operators(found.graph),
@@ -193,18 +198,34 @@ def plan(
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     found = plan_model(source.graph, ask, limits, interrupt, progress)
     made = OnnxPlan(source, found, target, note)
+    if target == ORT and not note:
+        made = _or_as_it_is(made)
     allowed = budget.limit(found.baseline_peak_bytes)
-    if found.peak_bytes > allowed and not budget.is_min:
+    if made.peak_bytes > allowed and not budget.is_min:
         raise InfeasibleBudget(
-            f"the lowest footprint that was found is {format_bytes(found.peak_bytes)}, "
-            f"{found.peak_bytes - allowed} bytes above {format_bytes(allowed)}",
-            smallest_peak_bytes=found.peak_bytes,
+            f"the lowest footprint that was found is {format_bytes(made.peak_bytes)}, "
+            f"{made.peak_bytes - allowed} bytes above {format_bytes(allowed)}",
+            smallest_peak_bytes=made.peak_bytes,
             lower_bound_bytes=found.lower_bound_bytes,
             plan=made,
             why=f"no order of its operators needs less than {format_bytes(found.lower_bound_bytes)}",
             next_step="allow more, or name passes of docs/reference/passes.md",
         )
     return made
+
+
+def _or_as_it_is(made: OnnxPlan) -> OnnxPlan:
+    """The plan, or the model as it is where ONNX Runtime's own optimizers need less."""
+    from neaptide.lower.onnx.own_optimizers import own_optimizers
+
+    own = own_optimizers(write_model(made.source))
+    if own is None or own.peak_bytes >= made.peak_bytes:
+        return made
+    note = (
+        f"the model stays as it is: ONNX Runtime's own optimizers ({own.options.optimize!r}) need less than any "
+        "order of its operators that was found, and session_options() turns them on"
+    )
+    return replace(made, note=note, own=own)
 
 
 def _updates(source: OnnxModel) -> dict[str, str]:

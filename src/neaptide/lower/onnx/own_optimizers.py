@@ -1,0 +1,80 @@
+"""A model as it is, under ONNX Runtime's own optimizers: what a plan must not be worse than."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from neaptide.cost.onnxruntime.allocator import CannotMeasure
+from neaptide.cost.onnxruntime.model_files import RuntimeOptions, measured_peak
+from neaptide.cost.onnxruntime.process import RuntimeProcess
+from neaptide.lower.onnx.writer import save_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnxruntime import SessionOptions
+
+SETTINGS: Final = (
+    RuntimeOptions(optimize="all", priority=False),
+    RuntimeOptions(optimize="all", priority=False, reuse=True),
+    RuntimeOptions(optimize="all"),
+    RuntimeOptions(optimize="extended", priority=False),
+    RuntimeOptions(optimize="basic", priority=False),
+)
+"""Its optimizers choose other kernels, such as convolutions on blocks of channels, which take less scratch."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOptimizers:
+    """The settings under which a model as it is needs least, and that, measured."""
+
+    options: RuntimeOptions
+    peak_bytes: int
+
+    def session_options(self, options: SessionOptions) -> SessionOptions:
+        """Options of a planned file, changed to these."""
+        import onnxruntime
+
+        levels = onnxruntime.GraphOptimizationLevel
+        by_name = {
+            "all": levels.ORT_ENABLE_ALL,
+            "extended": levels.ORT_ENABLE_EXTENDED,
+            "basic": levels.ORT_ENABLE_BASIC,
+        }
+        orders = onnxruntime.ExecutionOrder
+        options.graph_optimization_level = by_name[self.options.optimize]
+        options.execution_order = orders.PRIORITY_BASED if self.options.priority else orders.DEFAULT
+        options.enable_mem_reuse = self.options.reuse
+        return options
+
+
+def own_optimizers(model: ModelProto) -> OwnOptimizers | None:
+    """Run a model as it is under some settings, on ones and zeros; None where it does not run on them. Seconds.
+
+    Raises:
+        CannotMeasure: there is no runtime, compiler or Linux here.
+    """
+    with tempfile.TemporaryDirectory() as folder, RuntimeProcess() as process:
+        path = Path(folder) / "model.onnx"
+        save_model(model, path)
+        try:
+            feeds = _feeds(model)
+            peaks = [measured_peak(path, feeds, options, process).peak_bytes for options in SETTINGS]
+        except CannotMeasure:
+            return None
+    return OwnOptimizers(SETTINGS[peaks.index(min(peaks))], min(peaks))
+
+
+def _feeds(model: ModelProto) -> dict[str, Any]:
+    import numpy as np
+    from onnx import helper
+
+    found = {}
+    for value in model.graph.input:
+        declared = value.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(declared.elem_type)
+        one = 1 if np.issubdtype(dtype, np.floating) else 0
+        found[value.name] = np.full([dim.dim_value for dim in declared.shape.dim], one, dtype)
+    return found
