@@ -123,6 +123,19 @@ def test_arithmetic_on_shapes_is_done_and_views_have_known_shapes():
     assert read.weights["f"].array() == 24.0
 
 
+def test_a_fill_of_whole_numbers_belongs_to_a_shape():
+    ones = helper.make_tensor("value", TensorProto.INT64, [1], [1])
+    made = model(
+        [node("o = ConstantOfShape(two)", value=ones), "m = Mul(o, minus)", "is = Equal(shape, m)",
+         "target = Where(is, o, shape)", "y = Expand(x, target)"],
+        [tensor("x", 1, 4)], [tensor("y", None)],
+        [numbers("two", 2), numbers("minus", -1), numbers("shape", 3, -1)],
+    )  # fmt: skip
+    read = read_model(made)
+    assert [n.op for n in read.graph.nodes] == ["onnx.Expand.13"]
+    assert shape_of(read, "y") == (3, 4)
+
+
 def test_two_users_of_one_constant_keep_it():
     made = model(
         ["a = Unsqueeze(x, axes)", "b = Squeeze(a, axes)", "y = Add(x, b)"],

@@ -25,9 +25,11 @@ _MOST_FRACTIONS: Final = 16
 _INTEGERS: Final = frozenset({"int64", "int32", "bool"})
 _FRACTIONS: Final = frozenset({"float32", "float64"})
 _OF_SHAPES: Final = frozenset({"Shape", "Size"})
+_FILLS: Final = frozenset({"ConstantOfShape", "EyeLike"})
+"""Of whole numbers they belong to shapes, of others they make weights."""
 # What makes weights, or other numbers at each run, stays a node.
 _LEFT: Final = frozenset({
-    "ConstantOfShape", "EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
+    "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
     "Bernoulli", "Multinomial", "Dropout", "QuantizeLinear", "DequantizeLinear",
 })  # fmt: skip
 
@@ -98,7 +100,10 @@ def _has_known_operands(draft: Draft, node: NodeProto) -> bool:
     """Whether all operands are small and known, and the results are small as far as their shapes are known."""
     if not node.input or any(name and name not in draft.known for name in node.input):
         return False
-    return all(_may_be_known(draft.types.get(name)) for name in node.output if name)
+    types = [draft.types.get(name) for name in node.output if name]
+    if node.op_type in _FILLS and not all(known is not None and known.dtype in _INTEGERS for known in types):
+        return False
+    return all(map(_may_be_known, types))
 
 
 def _shape_of(draft: Draft, node: NodeProto) -> list[Array] | None:
