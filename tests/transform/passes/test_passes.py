@@ -6,6 +6,7 @@ import pytest
 
 from neaptide.errors import RewriteError
 from neaptide.frontends.onnx.model import OnnxModel
+from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ops.onnx import registry
 from neaptide.ops.onnx.table import operator_of
@@ -13,6 +14,8 @@ from neaptide.schedule.order.of_model import model_problem
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
+from neaptide.transform.rules import RULES
+from neaptide.transform.rules.fission import fission
 from onnx_cases import graph_of, largest_error, outputs_of
 
 TOLERANCE = 1e-5
@@ -155,6 +158,16 @@ CASES = [
     ),
 ]
 CASES += [
+    (
+        "common_subexpressions",
+        """g (float[1,4,6,6] x, float[4,4,1,1] w) => (float[1,4,6,6] y) {
+          a = Conv (x, w)
+          b = Conv (x, w)
+          c = Relu (a)
+          y = Mul (c, b)
+        }""",
+        ["Conv", "Relu", "Mul"],
+    ),
     (
         "cancel_transposes",
         """g (float[1,4,6,6] x, float w) => (float[1,6,6,4] y, float[1,4,6,6] z) {
@@ -353,6 +366,14 @@ def test_a_pass_says_why_it_may_not_change_a_place(name: str, body: str, node: i
     rewrite = Rewrite(name, (node,), keeps_bits=PASSES[name].keeps_bits)
     with pytest.raises(RewriteError, match=reason):
         apply_rewrite(model.graph, registry(), rewrite, PASSES)
+
+
+def test_loops_are_refused_where_parts_are_unrolled() -> None:
+    model = graph_of(MLP)
+    where = {model.graph.nodes[0].inputs[0]: Along(0)}
+    rewrite = fission(model.graph, [0, 1, 2, 3, 4], length=3, parts=3, inputs=where)
+    with pytest.raises(RewriteError, match="without a loop"):
+        apply_rewrite(model.graph, registry(), rewrite, RULES)
 
 
 def test_fission_refuses_what_is_no_region() -> None:
