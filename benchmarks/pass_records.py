@@ -72,6 +72,11 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         """The lowest footprint of all states."""
         return min(state.nbytes for state in self.states)
 
+    @property
+    def may_judge(self) -> bool:
+        """Whether it has so many states that a search may miss the best."""
+        return self.complete or len(self.states) > MOST_LEARNED
+
     @cached_property
     def lowest(self) -> tuple[tuple[int, ...], ...]:
         """By state, the lowest footprint within 0, 1, ... passes of it."""
@@ -103,9 +108,13 @@ class RecordedSpace:
         return Measurement(seen.nbytes, facts, seen.counts)
 
 
+def _path(family: str, seed: int, folder: Path) -> Path:
+    return folder / f"{family}_{seed}.json.gz"
+
+
 def recorded(family: str, seed: int, folder: Path = FOLDER) -> Record:
     """The record of a generated graph, from the folder or by an exhaustive search."""
-    path = folder / f"{family}_{seed}.json.gz"
+    path = _path(family, seed, folder)
     if path.exists():
         return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Record)
     made = _collected(family, seed)
@@ -118,10 +127,19 @@ def recorded(family: str, seed: int, folder: Path = FOLDER) -> Record:
 
 
 def records(
-    families: Iterable[str] = tuple(FAMILIES), seeds: Sequence[int] = range(SEEDS), folder: Path = FOLDER
+    families: Iterable[str] = tuple(FAMILIES),
+    seeds: Sequence[int] = range(SEEDS),
+    folder: Path = FOLDER,
+    *,
+    is_present: bool = False,
 ) -> list[Record]:
-    """Records of some families."""
-    return [recorded(family, seed, folder) for family in families for seed in seeds]
+    """Records of some families; with `is_present`, only those that are in the folder."""
+    return [
+        recorded(family, seed, folder)
+        for family in families
+        for seed in seeds
+        if not is_present or _path(family, seed, folder).exists()
+    ]
 
 
 def graph_space(family: str, seed: int) -> GraphSpace:

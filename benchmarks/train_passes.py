@@ -132,11 +132,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--collect", action="store_true", help="measure only")
+    parser.add_argument("--present", action="store_true", help="only records that are there")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="graphs of each family")
     parser.add_argument("--records", type=Path, default=FOLDER)
     parser.add_argument("-o", "--output", type=Path, default=FILE)
     asked = parser.parse_args()
-    found = records(asked.families, range(asked.seeds), asked.records)
+    found = records(asked.families, range(asked.seeds), asked.records, is_present=asked.present)
     if not asked.collect:
         training = split(found)["training"]
         asked.output.write_bytes(msgspec.json.encode(fitted(training)) + b"\n")
