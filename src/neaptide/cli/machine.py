@@ -31,6 +31,9 @@ _PACKAGES: Final = (
     ("click", "command line", None),
     ("rich", "tables on a terminal", None),
     ("matplotlib", "figures", how_to_install("plots")),
+    ("onnx", "model files of ONNX", how_to_install("onnx")),
+    ("onnx-ir", "gradients of ONNX models", how_to_install("onnx")),
+    ("onnxruntime", "scratch and fusions of ONNX Runtime, measured", "pip install onnxruntime"),
 )
 
 
