@@ -50,7 +50,7 @@ def files(clean_place):
         (("layout", "two.csv", "--method", "sorcery"), "'sorcery'"),
         (("layout", "two.csv", "--plan", "plan.json"), "takes no plan"),
         *((("layout", "two.csv", f"--alignment={value}"), "--alignment") for value in ("3", "0", "-1", "x")),
-        (("layout", "two.csv", "--ladder"), "a CSV of buffers has no ladder"),
+        (("layout", "two.csv", "--ladder"), "buffers alone have no ladder"),
         (("layout", "step.graph", "--ladder", "--capacity", "9"), "--capacity has no meaning with --ladder"),
         (("layout", "step.graph", "--ladder", "-o", "o.csv"), "-o has no meaning with --ladder"),
         *(
