@@ -37,7 +37,7 @@ is joined at its end is smaller, and passes inside its parts spare the rest."""
 
 _NOWHERE: Final = 1 << 30
 _ALL: Final = 0
-"""As many parts as there are channels."""
+"""As many parts as there are channels, but no more than `MOST_PARTS`."""
 
 
 def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
@@ -64,9 +64,9 @@ def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
         region = region_of(finder, rewrite.nodes, None)
         if region is None:
             raise RewriteError("its nodes are no region from a split of channels to one value that leaves it")
-        count = parts or _channels_of(graph, region)
-        if not 2 <= count <= MOST_PARTS:
-            raise RewriteError(f"{count} channels are not 2 to {MOST_PARTS} parts")
+        count = parts or min(MOST_PARTS, _channels_of(graph, region))
+        if count < 2:
+            raise RewriteError("one channel cannot be split into parts")
         edit = GraphEdit(graph)
         unroll(Drafting(graph, edit), finder, region, count)
         return edit.finish()
