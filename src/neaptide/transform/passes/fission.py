@@ -53,7 +53,7 @@ def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
             growth = Growth(finder, users, {})
             if growth.begin(node):
                 count = parts or min(MOST_PARTS, _channels(graph, node, growth))
-                best += _best(graph, registry, growth, count, wide)
+                best += _best(graph, registry, growth, count, wide) if count > 1 else []
         for _, region in _disjoint(best):
             yield Rewrite(name, region.nodes, keeps_bits=False)
 
