@@ -98,14 +98,17 @@ def test_a_value_on_which_the_loss_does_not_depend_has_zeros() -> None:
 
 
 def test_an_old_opset_is_converted() -> None:
-    text = """<ir_version: 8, opset_import: ["": 12]>
-    old (float[2, 3] x) => (float y) <float[3] w = {1, 2, 3}> {
-      a = Mul(x, w)
+    text = """<ir_version: 3, opset_import: ["": 9]>
+    old (float[2, 3] x, float[3] w, float[3] v) => (float y) <float[3] w = {1, 2, 3}, float[3] v = {0, 0, 0}> {
+      s = Add(x, v)
+      a = Mul(s, w)
       b = ReduceSum<axes = [1], keepdims = 0>(a)
       y = ReduceSum<keepdims = 0>(b)
     }"""
-    given = run(ir.to_proto(grad(_model(text), "y", ["w"])), {"x": np.ones((2, 3), np.float32)})
-    assert given["w_grad"].tolist() == [2, 2, 2]
+    made = ir.to_proto(grad(_model(text), "y", ["w"]))
+    onnx.checker.check_model(made, full_check=True)
+    assert {value.name for value in made.graph.input} == {"x", "w"}
+    assert run(made, {"x": np.ones((2, 3), np.float32)})["w_grad"].tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

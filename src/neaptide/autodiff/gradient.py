@@ -94,8 +94,9 @@ def _adjoints(
     """Chosen values with their adjoints, each as soon as it is whole; nodes that follow belong to what comes later."""
     paths = find_paths(graph, seed[0], chosen)
     adjoints: dict[ir.Value | None, Tensor] = {seed[0]: seed[1]}
+    asked = set(chosen)
     waiting = Counter(value for node in paths.nodes for value in set(node.inputs))
-    if seed[0] in chosen:
+    if seed[0] in asked:
         yield seed
     for node in paths.nodes:
         waiting.subtract(set(node.inputs))
@@ -113,7 +114,7 @@ def _adjoints(
             if part is not None and is_wanted:
                 adjoints[value] = adjoints[value] + part if value in adjoints else part
         for value in dict.fromkeys(node.inputs):
-            if value is not None and value in chosen and not waiting[value] and value in adjoints:
+            if value is not None and value in asked and not waiting[value] and value in adjoints:
                 yield value, adjoints[value]
 
 

@@ -8,7 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass, LiftConstantsToInitializersPass, ShapeInferencePass
+from onnx_ir.passes.common import (
+    InlinePass,
+    LiftConstantsToInitializersPass,
+    RemoveInitializersFromInputsPass,
+    ShapeInferencePass,
+)
 
 from neaptide.autodiff.emitter import Emitter
 from neaptide.autodiff.errors import GradientError
@@ -17,6 +22,8 @@ from neaptide.errors import UsageError
 from neaptide.frontends.onnx.evaluate import evaluate
 
 _MOST_NUMBERS: Final = 4096  # elements of what is worked out: axes, sizes, places
+_INPUTS_ARE_DEFAULTS: Final = 4  # version of the format; before it, each initializer must be an input
+_IR_OF_OPSET: Final = 8
 OPSET: Final = 18
 """The first version of the standard operators that has all that rules emit: scatters that add, reductions with axes as input."""
 
@@ -29,6 +36,9 @@ def prepared(model: ir.Model) -> ir.Model:
         UnsupportedModel: arithmetic on shapes cannot be worked out.
     """
     own = _at_least(ir.from_proto(ir.to_proto(model)), OPSET)
+    if own.ir_version < _INPUTS_ARE_DEFAULTS:
+        RemoveInitializersFromInputsPass()(own)
+    own.ir_version = max(own.ir_version, _IR_OF_OPSET)
     if own.functions:
         InlinePass()(own)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(own)
