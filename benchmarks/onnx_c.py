@@ -34,8 +34,7 @@ from onnx_files_of_corpus import KIB, file_of, named
 Row = dict[str, Any]
 MODELS: Final = (
     *("two_convolutions", "mobilenet_v2", "unet", "densenet", "convnext", "vit", "bert", "gpt2"),
-    *("shufflenet", "inception", "squeezenet", "efficientnet", "mixer", "temporal_convolutions", "yolo"),
-    *("super_resolution", "darts", "randwire_small"),
+    *("shufflenet", "inception", "temporal_convolutions", "super_resolution", "darts", "randwire_small"),
 )
 TOLERANCE: Final = 1e-5
 _WARNINGS: Final = ("-std=c11", "-Wall", "-Wextra", "-Werror")

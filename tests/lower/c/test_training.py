@@ -42,6 +42,7 @@ int main(void) {
     lenet_run();
     fwrite(lenet_out_loss(), 4, 1, losses);
   }
+  fwrite(lenet_weight_w4(), 1, LENET_WEIGHT_W4_BYTES, losses);
   fclose(losses);
   return 0;
 }
@@ -61,7 +62,8 @@ def _trained(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx_ir.to_proto(grad(onnx_ir.from_proto(model), "loss", names, sgd=_RATE))
 
 
-def _losses_of_torch(model: onnx.ModelProto, x: np.ndarray, t: np.ndarray) -> list[float]:
+def _torch(model: onnx.ModelProto, x: np.ndarray, t: np.ndarray) -> tuple[list[float], np.ndarray]:
+    """The loss of each step, and the weights of the last layer after them."""
     import torch
     from torch.nn import functional
 
@@ -80,7 +82,7 @@ def _losses_of_torch(model: onnx.ModelProto, x: np.ndarray, t: np.ndarray) -> li
         with torch.no_grad():
             for weight, gradient in zip(weights, found, strict=True):
                 weight.sub_(_RATE * gradient)
-    return losses
+    return losses, weights[4].detach().numpy()
 
 
 def test_a_hundred_steps_of_sgd_follow_pytorch(tmp_path: Path) -> None:
@@ -95,9 +97,10 @@ def test_a_hundred_steps_of_sgd_follow_pytorch(tmp_path: Path) -> None:
     rows = np.concatenate([x.reshape(_STEPS, -1), t.reshape(_STEPS, -1)], axis=1)
     (tmp_path / "data.in").write_bytes(rows.tobytes())
     c_programs.run(c_programs.build(tmp_path, {"lenet": program}, _MAIN % _STEPS))
-    losses = np.frombuffer((tmp_path / "losses.out").read_bytes(), np.float32)
-    np.testing.assert_allclose(losses, _losses_of_torch(model, x, t), rtol=1e-4, atol=1e-4)
-    assert losses[-10:].std() != 0
+    found = np.frombuffer((tmp_path / "losses.out").read_bytes(), np.float32)
+    losses, last = _torch(model, x, t)
+    np.testing.assert_allclose(found[:_STEPS], losses, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[_STEPS:].reshape(last.shape), last, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("made", "weight"), [("nothing", "w0"), ("w0_new", "nothing"), ("w0_new", "w1")])

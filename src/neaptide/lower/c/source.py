@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from neaptide.lower.c.code import Code, prelude
 from neaptide.lower.c.memory import Arena, Memory
@@ -31,16 +31,23 @@ _CHECKS: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of the program: its name in C, its place in the memory `memory`, and its shape."""
+    """A tensor that the caller reads or writes: its name in C and in the model, and where it lies.
+
+    `memory` is the index of its memory; None for a weight, which lies in an array of its own.
+    """
 
     name: str
     title: str
     view: View
-    memory: int
+    memory: int | None
 
     @property
     def nbytes(self) -> int:
         return product(self.view.dims) * self.view.item_bytes
+
+
+Ports: TypeAlias = Mapping[str, Sequence[Port]]
+"""By `in`, `out` and `weight`."""
 
 
 def array_name(name: str, memory: Memory) -> str:
@@ -53,10 +60,8 @@ def size_name(name: str, memory: Memory) -> str:
     return f"{name.upper()}_ARENA_BYTES" if not memory.name else f"{name.upper()}_{memory.name.upper()}_BYTES"
 
 
-def header(
-    name: str, memories: Sequence[Memory], arena: Arena, inputs: Sequence[Port], outputs: Sequence[Port]
-) -> str:
-    """The header: sizes, offsets, and functions that say where inputs and outputs lie."""
+def header(name: str, memories: Sequence[Memory], arena: Arena, ports: Ports) -> str:
+    """The header: sizes, offsets, and functions that say where inputs, outputs and updated weights lie."""
     guard = f"{name.upper()}_H"
     lines = [
         f"/* {name}: write the inputs, call {name}_run, read the outputs.",
@@ -69,14 +74,14 @@ def header(
     ]
     for memory, nbytes in zip(memories, arena.sizes, strict=True):
         lines.append(f"#define {size_name(name, memory)} {nbytes}")
-    for direction, ports in (("IN", inputs), ("OUT", outputs)):
-        for port in ports:
-            macro = f"{name.upper()}_{direction}_{port.name.upper()}"
-            where = memories[port.memory].name
+    for direction, group in ports.items():
+        for port in group:
+            macro = f"{name.upper()}_{direction.upper()}_{port.name.upper()}"
+            where = "" if port.memory is None else memories[port.memory].name
             lines += [
                 "",
                 f"/* {port.title}: {port.view.dtype} {list(port.view.dims)}{f' in {where}' if where else ''} */",
-                f"#define {macro}_OFFSET {port.view.place.offset}",
+                *([] if port.memory is None else [f"#define {macro}_OFFSET {port.view.place.offset}"]),
                 f"#define {macro}_BYTES {port.nbytes}",
                 _signature(name, direction, port) + ";",
             ]
@@ -84,8 +89,8 @@ def header(
 
 
 def _signature(name: str, direction: str, port: Port) -> str:
-    qualifier = "const " if direction == "OUT" else ""
-    return f"{qualifier}{port.view.c_type} *{name}_{direction.lower()}_{port.name}(void)"
+    qualifier = "const " if direction == "out" else ""
+    return f"{qualifier}{port.view.c_type} *{name}_{direction}_{port.name}(void)"
 
 
 def source(
@@ -93,14 +98,14 @@ def source(
     code: Code,
     memories: Sequence[Memory],
     arena: Arena,
-    ports: tuple[Sequence[Port], Sequence[Port]],
+    ports: Ports,
 ) -> str:
     """The C file."""
     arrays, checks = _arrays(name, memories, arena)
-    begin, end = _marks(name, memories, arena, ports[0])
+    begin, end = _marks(name, memories, arena, ports["in"])
     functions = [
         f"{_signature(name, direction, port)} {{ return ({port.view.c_type} *)({port.view.place.text}); }}"
-        for direction, group in (("IN", ports[0]), ("OUT", ports[1]))
+        for direction, group in ports.items()
         for port in group
     ]
     return "\n".join(

@@ -95,17 +95,17 @@ def write_program(
         if views[made] != views[weight]:
             code.line(f"/* the new {graph.values[weight].name} */")
             copy(code, views[made], views[weight])
-    inputs = _model_inputs(graph)
     outputs = [v for v in dict.fromkeys(graph.outputs) if v not in updates]
     code.needed.update(views[value].place.base for value in outputs)
-    ports = tuple(
-        [_port(graph, value, titles or {}, views[value], list(arrays)) for value in group]
-        for group in (inputs, outputs)
-    )
+    groups = {"in": _model_inputs(graph), "out": outputs, "weight": list(dict.fromkeys(updates.values()))}
+    ports = {
+        direction: [_port(graph, value, titles or {}, views[value], list(arrays)) for value in group]
+        for direction, group in groups.items()
+    }
     nbytes = [(array.nbytes, is_variable) for _, array, is_variable in code.used_constants()]
     return CProgram(
-        source(name, code, settings.memories, arena, (ports[0], ports[1])),
-        header(name, settings.memories, arena, ports[0], ports[1]),
+        source(name, code, settings.memories, arena, ports),
+        header(name, settings.memories, arena, ports),
         arena.sizes,
         arena.live_bytes,
         sum(size for size, is_variable in nbytes if not is_variable),
@@ -198,5 +198,5 @@ def _identifier(name: str) -> str:
 
 def _port(graph: Graph, value: int, names: Mapping[int, str], view: View, arrays: Sequence[str]) -> Port:
     title = names.get(value, graph.values[value].name)
-    memory = arrays.index(view.place.base) if view.place.base in arrays else 0
+    memory = arrays.index(view.place.base) if view.place.base in arrays else None
     return Port(_identifier(title), title, view, memory)
