@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neaptide.errors import LoweringError
 from neaptide.ir.nodes import Node
 from neaptide.lower.c.code import Code
 from neaptide.lower.c.memory import Arena
@@ -37,6 +38,8 @@ def _write_node(code: Code, program: Program, views: Views, node: Node) -> None:
     _comment(code, program, node)
     shown = {program.graph.values[value].storage for value in node.inputs}
     if node.outputs and program.graph.values[node.outputs[0]].storage in shown:
+        if len(node.outputs) > 1:
+            raise LoweringError(f"{node.op} has further results beside a view", next_step="drop its mask")
         return
     operands = [None if v is None else views[v] for v in operand_values(node)]
     results = [None if v is None else views[v] for v in result_values(node)]
