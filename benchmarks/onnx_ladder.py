@@ -251,7 +251,7 @@ def climb(training: Training) -> Iterator[Rung]:
         held_to_the_end(training, buffers, buffers.problem),
     )
     layers = len(training.forward)
-    tried = {round(math.sqrt(layers) * factor) for factor in (0.4, 0.6, 0.8)}
+    tried = {round(math.sqrt(layers) * factor) for factor in (0.4, 0.6, 0.8, 1.0)}
     sequences = [checkpointed(training, count) for count in sorted(tried) if count > 1]
     best = min(sequences, key=lambda one: live_bytes(_shared(training, one)[1]))
     yield from list(ways(training, best, "sqrt(n), "))[2:]
