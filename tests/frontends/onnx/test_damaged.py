@@ -198,10 +198,11 @@ def mutate(model: ModelProto, draw: random.Random) -> None:
 
 def change_numbers(model: ModelProto, draw: random.Random) -> None:
     """Changes a number of a weight of integers: shapes, axes, starts and ends."""
-    weight = draw.choice([t for t in model.graph.initializer if t.data_type == TensorProto.INT64])
-    array = numpy_helper.to_array(weight).copy()
-    array[0] = draw.choice(NUMBERS)
-    weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    lists = [t for t in model.graph.initializer if t.data_type == TensorProto.INT64 and list(t.dims) == [1]]
+    if not lists:
+        return  # an earlier change has taken them away
+    weight = draw.choice(lists)
+    weight.CopyFrom(numpy_helper.from_array(np.array([draw.choice(NUMBERS)]), weight.name))
 
 
 def damaged(seed: int) -> None:
