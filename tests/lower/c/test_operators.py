@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import c_programs
-from neaptide.lower.c.rows import OPERATORS
+from neaptide.lower.c.operators.rows import OPERATORS
 
 _TYPES = {
     "f": TensorProto.FLOAT,

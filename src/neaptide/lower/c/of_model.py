@@ -9,7 +9,7 @@ from neaptide.errors import UsageError
 from neaptide.frontends.onnx.model import OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.lower.c.node_call import Numbers
+from neaptide.lower.c.operators.node_call import Numbers
 from neaptide.lower.c.program import operand_values, result_values
 from neaptide.lower.c.write import CProgram, CSettings, write_program
 from neaptide.lower.onnx.folding import FoldedWeights

@@ -9,8 +9,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.values import Value
 from neaptide.lower.c.code import Code
-from neaptide.lower.c.node_call import NodeCall, Numbers
-from neaptide.lower.c.rows import operator_of
+from neaptide.lower.c.operators.node_call import NodeCall, Numbers
+from neaptide.lower.c.operators.rows import operator_of
 from neaptide.lower.c.views import Place, View
 
 

@@ -14,9 +14,9 @@ from neaptide.ir.values import Kind
 from neaptide.lower.c.code import Code, copy
 from neaptide.lower.c.emit import write_calls
 from neaptide.lower.c.memory import ONE_MEMORY, Memory, place
-from neaptide.lower.c.node_call import Numbers
+from neaptide.lower.c.operators.node_call import Numbers
+from neaptide.lower.c.operators.rows import check_operators
 from neaptide.lower.c.program import Program
-from neaptide.lower.c.rows import check_operators
 from neaptide.lower.c.sharing import Views
 from neaptide.lower.c.source import Port, array_name, header, source
 from neaptide.lower.c.views import C_TYPES, View

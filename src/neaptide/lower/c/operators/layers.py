@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from neaptide.lower.c.code import float_text
-from neaptide.lower.c.movement_ops import take, unit_axes
-from neaptide.lower.c.node_call import NodeCall, Row
+from neaptide.lower.c.operators.movement import take, unit_axes
+from neaptide.lower.c.operators.node_call import NodeCall, Row
 from neaptide.lower.c.views import View, joined_axes
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from neaptide.ir.values import DTYPE_WORDS
 from neaptide.lower.c.code import float_text
-from neaptide.lower.c.elementwise_ops import range_of
-from neaptide.lower.c.layer_ops import conv_numbers, matrices, product_numbers, two_spatial_axes
-from neaptide.lower.c.node_call import NodeCall, Row, typed
+from neaptide.lower.c.operators.elementwise import range_of
+from neaptide.lower.c.operators.layers import conv_numbers, matrices, product_numbers, two_spatial_axes
+from neaptide.lower.c.operators.node_call import NodeCall, Row, typed
 from neaptide.lower.c.views import View, product
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from neaptide.lower.c.code import MOST_AXES, float_text
-from neaptide.lower.c.node_call import NodeCall, Row, typed
+from neaptide.lower.c.operators.node_call import NodeCall, Row, typed
 from neaptide.lower.c.views import View, joined_axes, product
 
 # Start, step and end of an accumulator.

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from neaptide.lower.c.code import element_wise
-from neaptide.lower.c.node_call import Emit, NodeCall, Row
+from neaptide.lower.c.operators.node_call import Emit, NodeCall, Row
 from neaptide.lower.c.views import View
 
 _UNARY: Final[dict[str, str]] = {

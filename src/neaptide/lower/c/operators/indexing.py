@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from neaptide.ir.values import DTYPE_WORDS
-from neaptide.lower.c.node_call import NodeCall, Row, typed
+from neaptide.lower.c.operators.node_call import NodeCall, Row, typed
 from neaptide.lower.c.views import View, dense_strides, product
 
 _COMBINED: Final = {

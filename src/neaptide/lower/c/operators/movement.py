@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from neaptide.lower.c.code import element_wise
-from neaptide.lower.c.elementwise_ops import fill
-from neaptide.lower.c.node_call import NodeCall, Row
+from neaptide.lower.c.operators.elementwise import fill
+from neaptide.lower.c.operators.node_call import NodeCall, Row
 from neaptide.lower.c.views import View
 
 

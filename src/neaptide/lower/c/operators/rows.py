@@ -8,23 +8,16 @@ from typing import Final
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.lower.c import (
-    elementwise_ops,
-    indexing_ops,
-    layer_ops,
-    movement_ops,
-    quantized_ops,
-    reduction_ops,
-)
-from neaptide.lower.c.node_call import Row
+from neaptide.lower.c.operators import elementwise, indexing, layers, movement, quantized, reductions
+from neaptide.lower.c.operators.node_call import Row
 
 OPERATORS: Final[Mapping[str, Row]] = {
-    **elementwise_ops.ROWS,
-    **movement_ops.ROWS,
-    **layer_ops.ROWS,
-    **reduction_ops.ROWS,
-    **indexing_ops.ROWS,
-    **quantized_ops.ROWS,
+    **elementwise.ROWS,
+    **movement.ROWS,
+    **layers.ROWS,
+    **reductions.ROWS,
+    **indexing.ROWS,
+    **quantized.ROWS,
 }
 _DOMAINS: Final = frozenset({"onnx", "com_microsoft"})
 
