@@ -34,12 +34,12 @@ demo: $(STAMP)  ## plan and run a GPT-2 and a ResNet-50 training step at 60 % of
 	$(BIN)/python -m neaptide compare zoo:resnet50@small --peak 60%
 
 test: $(STAMP)  ## the tests that every change must pass
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not gpu'
 
 test-zoo: $(STAMP)  ## every zoo model, tiny and small, fp32 and bf16; all examples of the searches
-	$(BIN)/python -m pytest -n 2 -m "slow and not gpu"
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests/analysis tests/cost tests/ir tests/layout tests/linear tests/lower tests/copy_engines tests/ops tests/planner tests/report tests/runtime tests/schedule tests/symbolic tests/transform
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -n 2 -m "not gpu" tests/corpus tests/peers
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu"
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" tests/analysis tests/cost tests/ir tests/layout tests/linear tests/lower tests/copy_engines tests/ops tests/planner tests/report tests/runtime tests/schedule tests/symbolic tests/transform
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu" tests/corpus tests/peers
 
 check: $(STAMP)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
