@@ -78,6 +78,7 @@ def replayed(nodes, sequence):
         *(("transformer", 60, "block_dp"), ("skips", 70, "rotor")),
         *(("small_ops", 80, "min-cut-ratios"), ("transformer", 60, "sqrt-n")),
     ],
+    quick=(2, 3, 4),
 )
 def test_the_sequence_replays_to_what_is_said(call, tmp_path, family, share, name):
     nodes = recompute_form(family, 40, 3)
@@ -86,7 +87,7 @@ def test_the_sequence_replays_to_what_is_said(call, tmp_path, family, share, nam
         node["workspace"] = node["size"] // 3
     (tmp_path / "instance.json").write_text(json.dumps(nodes))
     options = ("--peak", f"{share}%", "--strategy", name, "--also", "greedy_recompute", "--json")
-    content = json.loads(call("recompute", "instance.json", *options, "--work-limit", "2000").out)
+    content = json.loads(call("recompute", "instance.json", *options, "--work-limit", "500").out)
     peak, seconds = replayed(nodes, content["sequence"])
     before_peak, before_seconds = replayed(nodes, range(len(nodes)))
     assert content["peak_bytes"] == peak <= max(before_peak, content["budget_bytes"])

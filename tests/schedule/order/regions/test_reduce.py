@@ -41,7 +41,7 @@ def test_reduction_keeps_the_best_peak_and_every_order_expands(seed: int) -> Non
         assert evaluate_order(problem, expanded).peak_bytes == profile(reduced.steps, order).peak_bytes
 
 
-@together("region_states", [0, 1, 5])
+@together("region_states", [0, 1, 5], quick=(1,))
 def test_reduction_stays_exact_when_regions_are_given_up(region_states: int) -> None:
     for seed in range(150):
         rng = random.Random(seed)
