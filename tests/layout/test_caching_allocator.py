@@ -168,7 +168,10 @@ SCALE = 1024
 """Tiny models fit one small segment; with every request as much larger, both pools and all kinds of segments occur."""
 
 
-@pytest.fixture(scope="module", params=["mlp", pytest.param("gpt2", marks=pytest.mark.slow), "resnet50"])
+@pytest.fixture(
+    scope="module",
+    params=["mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "resnet50"))],
+)
 def step(request):
     if request.param == "gpt2":
         pytest.importorskip("transformers")
