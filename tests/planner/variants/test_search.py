@@ -60,7 +60,7 @@ def test_within_bytes_the_graph_is_left_as_it_is_where_that_is_free():
 def test_a_budget_that_recomputation_cannot_reach_is_reached():
     step, batch = rows_step()
     with pytest.raises(InfeasibleBudget) as refused:
-        neaptide.plan(step, batch, budget="30%", **LIMITS)
+        neaptide.plan(step, batch, budget="30%", time_limit_s=None, work_limit=100)
     assert refused.value.plan is not None
     plan = neaptide.plan(step, batch, budget="30%", numerics="close", **LIMITS)
     made = plan.programs[0].predictions
