@@ -107,6 +107,7 @@ def test_what_is_not_found_again_is_left_out(step):
     assert both.rewrites == begun.rewrites
 
 
+@pytest.mark.slow
 def test_the_first_step_is_rewritten_like_the_usual_one():
     step, batch = step_and_batch(64)
     prepared = prepare(step, (batch,), device="rtx3090")

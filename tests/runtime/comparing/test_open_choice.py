@@ -144,7 +144,7 @@ OPTIMIZERS = {
         ("leaves_tensors", "momentum"),
         ("with_host_code", "adamw"),
     ],
-    quick=(2, 3, 5),
+    quick=(3, 5),
 )
 def test_after_each_call_everything_is_as_without_trials(name, optimizer):
     batch = torch.randn(3, 2, 6, 6, generator=torch.Generator().manual_seed(1))
