@@ -218,8 +218,8 @@ def _or_as_it_is(made: OnnxPlan) -> OnnxPlan:
     """The plan, or the model as it is where ONNX Runtime's own optimizers need less."""
     from neaptide.lower.onnx.own_optimizers import own_optimizers
 
-    own = own_optimizers(write_model(made.source))
-    if own is None or own.peak_bytes >= made.peak_bytes:
+    own = own_optimizers(write_model(made.source), made.to_model())
+    if own is None:
         return made
     note = (
         f"the model stays as it is: ONNX Runtime's own optimizers ({own.options.optimize!r}) need less than any "

@@ -50,21 +50,26 @@ class OwnOptimizers:
         return options
 
 
-def own_optimizers(model: ModelProto) -> OwnOptimizers | None:
-    """Run a model as it is under some settings, on ones and zeros; None where it does not run on them. Seconds.
+def own_optimizers(model: ModelProto, planned: ModelProto) -> OwnOptimizers | None:
+    """Run a model as it is under some settings, on ones and zeros; None unless one needs less than the planned model. Seconds.
+
+    Both are measured, since a prediction may be a little below what a run takes. None, too, where they do not run on these inputs.
 
     Raises:
         CannotMeasure: there is no runtime, compiler or Linux here.
     """
     with tempfile.TemporaryDirectory() as folder, RuntimeProcess() as process:
-        path = Path(folder) / "model.onnx"
+        path, other = Path(folder) / "model.onnx", Path(folder) / "planned.onnx"
         save_model(model, path)
+        save_model(planned, other)
         try:
             feeds = _feeds(model)
             peaks = [measured_peak(path, feeds, options, process).peak_bytes for options in SETTINGS]
+            planned_bytes = measured_peak(other, feeds, process=process).peak_bytes
         except CannotMeasure:
             return None
-    return OwnOptimizers(SETTINGS[peaks.index(min(peaks))], min(peaks))
+    least = min(peaks)
+    return OwnOptimizers(SETTINGS[peaks.index(least)], least) if least < planned_bytes else None
 
 
 def _feeds(model: ModelProto) -> dict[str, Any]:
