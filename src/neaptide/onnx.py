@@ -73,7 +73,7 @@ class OnnxPlan:
     def to_model(self) -> ModelProto:
         """The planned model: nodes in the planned order, weights as initializers, the user's names of inputs and outputs."""
         if self.own is not None:
-            return write_model(self.source)
+            return self.own.model
         return write_model(self.source, self.found.graph, self.found.order)
 
     def save(self, path: str | Path) -> None:
@@ -199,7 +199,7 @@ def plan(
     found = plan_model(source.graph, ask, limits, interrupt, progress)
     made = OnnxPlan(source, found, target, note)
     if target == ORT and not note:
-        made = _or_as_it_is(made)
+        made = _or_as_it_is(made, load(model if fuse is None else _fused(model, fuse)))
     allowed = budget.limit(found.baseline_peak_bytes)
     if made.peak_bytes > allowed and not budget.is_min:
         raise InfeasibleBudget(
@@ -214,11 +214,11 @@ def plan(
     return made
 
 
-def _or_as_it_is(made: OnnxPlan) -> OnnxPlan:
+def _or_as_it_is(made: OnnxPlan, model: ModelProto) -> OnnxPlan:
     """The plan, or the model as it is where ONNX Runtime's own optimizers need less."""
     from neaptide.lower.onnx.own_optimizers import own_optimizers
 
-    own = own_optimizers(write_model(made.source), made.to_model())
+    own = own_optimizers(model, made.to_model())
     if own is None:
         return made
     note = (

@@ -26,10 +26,11 @@ SETTINGS: Final = (
 """Its optimizers choose other kernels, such as convolutions on blocks of channels, which take less scratch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OwnOptimizers:
-    """The settings under which a model as it is needs least, and that, measured."""
+    """A model as it is, the settings under which it needs least, and that, measured."""
 
+    model: ModelProto
     options: RuntimeOptions
     peak_bytes: int
 
@@ -63,13 +64,13 @@ def own_optimizers(model: ModelProto, planned: ModelProto) -> OwnOptimizers | No
         save_model(model, path)
         save_model(planned, other)
         try:
-            feeds = _feeds(model)
+            feeds = _feeds(planned)  # whose dims all have sizes
             peaks = [measured_peak(path, feeds, options, process).peak_bytes for options in SETTINGS]
             planned_bytes = measured_peak(other, feeds, process=process).peak_bytes
         except CannotMeasure:
             return None
     least = min(peaks)
-    return OwnOptimizers(SETTINGS[peaks.index(least)], least) if least < planned_bytes else None
+    return OwnOptimizers(model, SETTINGS[peaks.index(least)], least) if least < planned_bytes else None
 
 
 def _feeds(model: ModelProto) -> dict[str, Any]:
