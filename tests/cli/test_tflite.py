@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.cli.model_commands import parse_memories
+from neaptide.cli.model_files.commands import parse_memories
 from neaptide.errors import UsageError
 from neaptide.frontends.tflite.reader import read_tflite
 from neaptide_corpus.tflite_graphs import irregular_network

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def profile(request: Request) -> int:
     """Predicts what a step uses."""
     if is_model(request.target):
-        from neaptide.cli.model_commands import profile_model
+        from neaptide.cli.model_files.commands import profile_model
 
         return profile_model(request)
     from neaptide.cli.targets import find_target
@@ -65,7 +65,7 @@ def profile(request: Request) -> int:
 def plan(request: Request) -> int:
     """Plans a step for a budget."""
     if is_model(request.target):
-        from neaptide.cli.model_commands import plan_model
+        from neaptide.cli.model_files.commands import plan_model
 
         return plan_model(request)
     from neaptide.cli.targets import find_target

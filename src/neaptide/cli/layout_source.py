@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
 from neaptide.cli.files import GRAPH_SUFFIX, decode_target, is_model, read_graph
-from neaptide.cli.models import model_of
+from neaptide.cli.model_files.sources import model_of
 from neaptide.errors import TargetError, UsageError
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from neaptide import __version__
-from neaptide.cli import commands, gradient, layout, machine, ordering, recompute
+from neaptide.cli import commands, layout, machine, ordering, recompute
 from neaptide.cli.command import (
     DIM,
     FUSE,
@@ -26,6 +26,7 @@ from neaptide.cli.command import (
     make_command,
     output,
 )
+from neaptide.cli.model_files import gradient
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.console import Console
 from neaptide.cli.process.interrupts import Interrupts, handled, watched

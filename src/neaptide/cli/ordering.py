@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from neaptide.cli.command import Request
 from neaptide.cli.commands import prepared_target
 from neaptide.cli.files import GRAPH_SUFFIX, decode_target, is_model, naming, read_graph
-from neaptide.cli.models import model_of
+from neaptide.cli.model_files.sources import model_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError

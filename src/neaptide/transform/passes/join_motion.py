@@ -14,11 +14,10 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ops.axes_forms import dim_of
+from neaptide.ops.onnx.table import operator_of
 from neaptide.transform.passes.drafting import Drafting, pass_rule
 from neaptide.transform.passes.lines import Interval, Line, LineFinder, extent
 from neaptide.transform.passes.unroll import PartWriter
-
-_JOIN: Final = "onnx.Concat."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Joins:
 
 def pieces_of(graph: Graph, node: Node) -> tuple[Piece, ...] | str | None:
     """What a join joins; why that is not known; None where it is no join."""
-    if not node.op.startswith(_JOIN):
+    if operator_of(node.op) != "Concat":
         return None
     axis = dim_of(node.kwarg("axis"), len(graph.values[node.outputs[0]].shape))
     values = [node.inputs[arg.slot] for arg in node.args if isinstance(arg, Ref)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from neaptide.cli.command import Request
-from neaptide.cli.models import located
+from neaptide.cli.model_files.sources import located
 from neaptide.cli.process import exit_codes
 from neaptide.errors import UsageError
 from neaptide.report.document import Document, Table, document

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.cli.command import Request
-from neaptide.cli.models import model_of
+from neaptide.cli.model_files.sources import model_of
 from neaptide.cli.process import exit_codes
 from neaptide.errors import UsageError
 from neaptide.ir.values import Kind
@@ -74,9 +74,9 @@ def _profile_document(found: Mapping[str, Any]) -> Document:
 
 def plan_model(request: Request) -> int:
     """Plans a model file for what runs it."""
-    from neaptide.cli.c_plan import plan_for_c
-    from neaptide.cli.onnx_plan import plan_for_onnx
-    from neaptide.cli.tflm import TFLM_REFERENCE, plan_for_tflm
+    from neaptide.cli.model_files.for_c import plan_for_c
+    from neaptide.cli.model_files.for_onnx import plan_for_onnx
+    from neaptide.cli.model_files.for_tflm import TFLM_REFERENCE, plan_for_tflm
 
     targets: Mapping[tuple[str, str], Callable[[Request], int]] = {
         (".onnx", "ort"): plan_for_onnx,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from neaptide.cli.command import Request
-from neaptide.cli.model_commands import parse_memories
-from neaptide.cli.models import tflite_of
+from neaptide.cli.model_files.commands import parse_memories
+from neaptide.cli.model_files.sources import tflite_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
