@@ -130,8 +130,9 @@ def _errors(data: bytes, answers: list[Any]) -> Any:
     at = 0
     for array in answers:
         found = np.frombuffer(data, array.dtype, array.size, at).reshape(array.shape).astype(np.float64)
+        wanted = np.asarray(array, np.float64)
         at += array.nbytes
-        yield float(np.max(np.abs(found - array) / (1 + np.abs(array)), initial=0.0))
+        yield float(np.max(np.abs(found - wanted) / (1 + np.abs(wanted)), initial=0.0))
 
 
 def bar(name: str) -> Row:
