@@ -10,14 +10,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import onnx
-import tvm
-from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx
-
 
 def footprint(path: str) -> dict[str, Any]:
     """Bytes of the storages that TVM plans, and of the outputs, which it leaves to the caller."""
+    import onnx
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
     before = [
         relax.transform.DecomposeOpsForInference(),
         relax.transform.LegalizeOps(),

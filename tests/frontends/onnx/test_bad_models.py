@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,23 +159,25 @@ def put(folder, content):
 def test_one_sentence_and_an_exit_code(name, tmp_path, capsys):
     content, words, code = CASES[name]
     path = put(tmp_path, content)
-    begin = time.process_time()
     for command in (["order"], ["plan", "--passes", "none"]):
         found = main([command[0], str(path), *command[1:]])
         answer = capsys.readouterr().err
         assert code is None or (found, words in answer) == (code, True), answer
         assert found != exit_codes.BUG
         assert "Traceback" not in answer
-    assert time.process_time() - begin < 10
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the system does not tell the most memory that a process had",
+)
 @pytest.mark.parametrize("name", ["many nodes", "huge weight", "huge range", "deep"])
 def test_little_memory_and_time_are_taken(name, tmp_path):
     path = put(tmp_path, CASES[name][0])
     script = (
-        "import resource, sys; from neaptide.cli.main import main; main(['order', sys.argv[1]]); "
-        "used = resource.getrusage(resource.RUSAGE_SELF); "
-        "print(used.ru_maxrss, used.ru_utime + used.ru_stime)"
+        "import sys, time; from neaptide.cli.main import main; main(['order', sys.argv[1]]); "
+        "lines = dict(line.split(':') for line in open('/proc/self/status')); "
+        "print(lines['VmHWM'].split()[0], time.process_time())"
     )
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
     kib, seconds = map(float, done.stdout.split()[-2:])
