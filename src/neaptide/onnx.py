@@ -25,6 +25,7 @@ from neaptide.frontends.onnx.file import load_model
 from neaptide.frontends.onnx.prepare import prepare
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.onnx.session import session_options
+from neaptide.lower.onnx.writable import writable
 from neaptide.lower.onnx.writer import save_model, write_model
 from neaptide.ops.onnx import registry
 from neaptide.outcome import Limits
@@ -192,9 +193,8 @@ def plan(
     names = (passes,) if isinstance(passes, str) else tuple(passes)
     budget = Budget(peak=peak)
     counted, note = _counted(source, target)
-    ask = ModelAsk(
-        registry(), PASSES, counted, names, lambda base: 0 if budget.is_min else budget.limit(base)
-    )
+    rules = writable(PASSES, source.opsets.get("", 1))
+    ask = ModelAsk(registry(), rules, counted, names, lambda base: 0 if budget.is_min else budget.limit(base))
     limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
     found = plan_model(source.graph, ask, limits, interrupt, progress)
     made = OnnxPlan(source, found, target, note)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from neaptide.errors import LoweringError
+from neaptide.errors import LoweringError, RewriteError
+from neaptide.lower.onnx.writable import writable
 from neaptide.lower.onnx.writer import write_model
 from neaptide.ops.onnx import registry
 from neaptide.transform.passes import PASSES
@@ -66,3 +67,6 @@ def test_a_form_that_an_opset_lacks_is_refused():
     made = apply_rule(model.graph, registry(), PASSES["integer_operators"])
     with pytest.raises(LoweringError, match="Clip"):
         write_model(model, made.edited.graph)
+    with pytest.raises(RewriteError, match="Clip of opset 10 takes no int8"):
+        apply_rewrite(model.graph, registry(), made.rewrites[0], writable(PASSES, 10))
+    assert apply_rewrite(model.graph, registry(), made.rewrites[0], writable(PASSES, 12)).graph.nodes

@@ -159,6 +159,17 @@ CASES = [
 ]
 CASES += [
     (
+        "merge_matmuls",
+        """g (float[2,3,6] x, float[2,6,6] w1, float[2,6,4] w2) => (float[2,3,10] y) {
+          a = MatMul (x, w1)
+          b = MatMul (x, w2)
+          y = Concat <axis = 2> (a, b)
+        }""",
+        ["MatMul", "Split", "Concat"],
+    ),
+]
+CASES += [
+    (
         "common_subexpressions",
         """g (float[1,4,6,6] x, float[4,4,1,1] w) => (float[1,4,6,6] y) {
           a = Conv (x, w)
@@ -334,6 +345,13 @@ REFUSED = [
     ),
     ("relu_pool_swap", "y = Neg (c)\n z = MaxPool <kernel_shape = [1,1]> (y)", 2, "monotone"),
     (
+        "relu_pool_swap",
+        "y = HardSigmoid <alpha = -0.3> (c)\n z = MaxPool <kernel_shape = [2,2]> (y)",
+        2,
+        "falls",
+    ),
+    ("remove_identities", "y, m = Dropout (c)\n q = Relu (y)\n z = Where (m, q, c)", 1, "mask"),
+    (
         "conv_pool_swap",
         "z = AveragePool <kernel_shape = [1,1]> (c)",
         1,
@@ -366,6 +384,21 @@ def test_a_pass_says_why_it_may_not_change_a_place(name: str, body: str, node: i
     rewrite = Rewrite(name, (node,), keeps_bits=PASSES[name].keeps_bits)
     with pytest.raises(RewriteError, match=reason):
         apply_rewrite(model.graph, registry(), rewrite, PASSES)
+
+
+def test_a_dropout_whose_mask_is_handed_back_stays() -> None:
+    model = graph_of("g (float[3,4] x) => (float[3,4] y, bool[3,4] m) { a, m = Dropout (x)\n y = Relu (a) }")
+    assert not list(PASSES["remove_identities"].find(model.graph, registry()))
+
+
+def test_whole_numbers_of_signs_that_no_kernel_takes_together_stay() -> None:
+    text = """g (int8[3,4] x, uint8[4,5] w, float wvs, int8 wz, uint8 wzw) => (int8[3,5] y) {
+      a = DequantizeLinear (x, wvs, wz)
+      b = DequantizeLinear (w, wvs, wzw)
+      c = MatMul (a, b)
+      y = QuantizeLinear (c, wvs, wz)
+    }"""
+    assert not list(PASSES["integer_operators"].find(graph_of(text).graph, registry()))
 
 
 def test_loops_are_refused_where_parts_are_unrolled() -> None:

@@ -119,7 +119,8 @@ class _Same:
             return None
         if node.outputs[0] in at.outputs:
             return "what it makes is handed back under a name of its own"
-        return "its mask is used" if any(at.users[value] for value in node.outputs[1:]) else given
+        is_used = any(at.users[value] or value in at.outputs for value in node.outputs[1:])
+        return "its mask is used" if is_used else given
 
     def _is_same(self, node: Node, given: int, operands: list[int | None]) -> bool:
         before, made = self.graph.values[given], self.graph.values[node.outputs[0]]

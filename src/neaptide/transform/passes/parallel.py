@@ -72,7 +72,8 @@ class _Groups:
         elif self.at.is_a(node, "Gemm"):
             main = 0 if node.kwarg("transB", 0) else 1
         else:
-            main = 1
+            filters = operand_at(node, 1)
+            main = 1 if filters is None else len(self.graph.values[filters].shape) - 1
         return ((1, main), (2, 0)) if operand_at(node, 2) is not None else ((1, main),)
 
     def _key(self, node: Node) -> object:

@@ -79,6 +79,8 @@ class _Places:
             return "an operand has a scale for each channel"
         if operator == "QLinearConv" and not at.are_weights(operands_of(made)[1:]):
             return "the filters are no weights"
+        if not self._are_taken(operator, [source.inputs[0] for source in found], node.outputs[0]):
+            return "its operands and its result have signs that no kernel takes together"
         if clip is not None and not self._is_plain(clip, node):
             return "what clips it has other operands than single weights"
         return _Place(made, operator, found, clip)
@@ -100,6 +102,12 @@ class _Places:
     def _is_dequantised(self, node: Node) -> bool:
         has_zero = len(node.args) > 2 and self._dtype(node.inputs[0]) in _QUANTISED
         return self.at.is_a(node, "DequantizeLinear") and has_zero and not node.kwarg("block_size", 0)
+
+    def _are_taken(self, operator: str, given: list[int], made: int) -> bool:
+        """Whether operands and result have one type; filters may be signed where all else is unsigned."""
+        first, second, result = (self._dtype(value) for value in (*given, made))
+        may_differ = operator != "QLinearAdd" and first == "uint8"
+        return first == result and (second == first or may_differ)
 
     def _one(self, node: Node, positions: tuple[int, ...]) -> bool:
         """Whether operands at some positions are weights of no dims."""

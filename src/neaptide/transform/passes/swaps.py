@@ -47,6 +47,9 @@ class _Swaps:
             return "no monotone operation of its own is in front of it"
         if not at.are_weights(operands_of(first)[1:]):
             return "that operation has operands that are no weights"
+        slope = first.kwarg("alpha", 0.0)
+        if at.is_a(first, "HardSigmoid") and isinstance(slope, int | float) and slope < 0:
+            return "that operation falls where its operand rises"
         return first
 
 
