@@ -154,6 +154,17 @@ def test_options_that_cannot_be_meant_are_refused(path, options, words, capsys):
     assert words in complaint
 
 
+@together(
+    ("output", "words"),
+    [("wide.onnx", "take the place"), ("", "take the place"), ("plan.json", "is a .onnx file")],
+)
+def test_a_plan_is_no_file_of_another_kind_and_not_the_model_itself(path, output, words, capsys):
+    before = path.read_bytes()
+    code, _, complaint = told(capsys, "plan", path, "--passes", "none", "-o", path.parent / output)
+    assert (code, path.read_bytes()) == (exit_codes.USAGE, before)
+    assert words in complaint
+
+
 def test_a_model_is_profiled_ordered_and_laid_out(path, capsys):
     for command, key in (("profile", "peak_bytes"), ("order", "peak_bytes"), ("layout", "arena_bytes")):
         code, shown, _ = told(capsys, command, path, "--json")
@@ -200,6 +211,8 @@ def test_gradients_are_outputs_and_their_model_is_planned_in_turn(tmp_path, caps
         (("--loss", "loss", "--wrt", "w"), "no file is named"),
         (("--loss", "loss", "--wrt", "nobody", "-o", "out.onnx"), "nobody"),
         (("--loss", "p", "--wrt", "w", "-o", "out.onnx"), "is no loss"),
+        (("--loss", "loss", "--wrt", "w", "-o", "./loss.onnx"), "take the place of the model"),
+        (("--loss", "loss", "--wrt", "w", "-o", "loss"), "is a .onnx file"),
     ],
 )
 def test_a_gradient_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, arguments, words, capsys):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from neaptide.cli.command import Request
 from neaptide.cli.model_files.commands import parse_memories
-from neaptide.cli.model_files.sources import located, parse_sizes
+from neaptide.cli.model_files.sources import located, parse_sizes, place_of_model
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, UsageError
@@ -26,6 +25,7 @@ def plan_for_onnx(request: Request) -> int:
     """Plans, writes the model where `-o` says, and says whether it is within the peak and fits the memory."""
     request.refuse_beside("a model file", *OF_STEPS)
     memory_bytes = _one_memory(request)
+    place = None if request.output is None else place_of_model(request.output, request.target)
     plan = _planned(request, memory_bytes)
     allowed = None if request.settings.peak is None else allowed_bytes(request.settings.peak, plan)
     content: dict[str, Any] = {
@@ -39,8 +39,9 @@ def plan_for_onnx(request: Request) -> int:
         ),
         "files": [],
     }
-    if request.output is not None:
-        content["files"] = [str(_written(plan, request.output, Path(request.target)))]
+    if place is not None:
+        plan.save(place)
+        content["files"] = [str(place)]
     request.without_files().deliver(content, lambda: _document(content), noun="plan")
     return exit_codes.OVER_BUDGET if content["missing_bytes"] else exit_codes.DONE
 
@@ -101,16 +102,6 @@ def _one_memory(request: Request) -> int | None:
             next_step="name one size, or place the tensors yourself: neaptide layout model.onnx --memories FILE",
         )
     return next(iter(memories.values()), None)
-
-
-def _written(plan: OnnxPlan, output: Path, source: Path) -> Path:
-    """Write the planned model to a file, or into a folder under the name of the model."""
-    path = output
-    if not output.suffix:
-        output.mkdir(parents=True, exist_ok=True)
-        path = output / source.name
-    plan.save(path)
-    return path
 
 
 def _document(found: Mapping[str, Any]) -> Document:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.model_files.commands import parse_memories
-from neaptide.cli.model_files.sources import tflite_of
+from neaptide.cli.model_files.sources import place_of_model, tflite_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
@@ -28,22 +28,14 @@ def plan_for_tflm(request: Request) -> int:
 
     memory_bytes = _one_memory({} if request.memory is None else parse_memories(request.memory))
     made = request.output
-    folder, stem = Path(), ""
-    if made is not None:
-        folder, stem = (made.parent, made.stem) if made.suffix else (made, Path(request.target).stem)
-        if (folder / f"{stem}.tflite").resolve() == Path(request.target).resolve():
-            raise UsageError(
-                "the planned model would take the place of the model",
-                where=request.target,
-                next_step="write it elsewhere: -o out",
-            )
+    place = None if made is None else place_of_model(made, request.target)
     request.refuse_beside("a model file", *_OF_STEPS)
     source = tflite_of(request, on_operands=request.runtime == TFLM_REFERENCE)
     with asking_before_aborting() as interrupt:
         plan = plan_tflm(source, request.limits, interrupt, request.console.progress)
     files: tuple[Path, ...] = ()
-    if made is not None:
-        files = write_planned(source, plan, folder, stem)
+    if place is not None:
+        files = write_planned(source, plan, place.parent, place.stem)
     missing = 0 if memory_bytes is None else max(plan.total_bytes - memory_bytes, 0)
     content = {
         "name": request.target,

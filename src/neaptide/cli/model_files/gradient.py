@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from neaptide.cli.command import Request
-from neaptide.cli.model_files.sources import located
+from neaptide.cli.model_files.sources import located, place_of_model
 from neaptide.cli.process import exit_codes
 from neaptide.errors import UsageError
 from neaptide.report.document import Document, Table, document
@@ -25,11 +25,12 @@ def grad(request: Request) -> int:
         raise UsageError("a model is written, and no file is named", next_step="add -o grad.onnx")
     if Path(request.target).suffix != ".onnx":
         raise UsageError(f"{request.target} is no .onnx file", next_step="name a model of ONNX")
+    place = place_of_model(request.output, request.target, may_be_folder=False)
     names = tuple(name.strip() for name in request.wrt.split(",") if name.strip())
     request.console.progress(f"differentiating {request.loss} with respect to {len(names)} values")
     with located(request.target):
         made = onnx.grad(request.target, loss=request.loss, wrt=names, sgd=request.sgd)
-        onnx.save(made, request.output)
+        onnx.save(made, place)
     known = len(onnx.load(request.target).graph.output)
     content: dict[str, Any] = {
         "name": request.target,
@@ -38,7 +39,7 @@ def grad(request: Request) -> int:
         "sgd": request.sgd,
         "operators": len(made.graph.node),
         "outputs": [value.name for value in made.graph.output][known:],
-        "files": [str(request.output)],
+        "files": [str(place)],
     }
     request.without_files().deliver(content, lambda: _document(content), noun="model")
     return exit_codes.DONE

@@ -75,6 +75,29 @@ def onnx_of(request: Request) -> ModelTarget:
     return ModelTarget(model, registry())
 
 
+def place_of_model(output: Path, target: str, *, may_be_folder: bool = True) -> Path:
+    """The file that a model is written to: `output`, or in the folder `output` a file of the target's name.
+
+    Raises:
+        UsageError: that is the target itself, or a file of another kind.
+    """
+    source = Path(target)
+    path = output / source.name if may_be_folder and not output.suffix else output
+    if path.suffix != source.suffix:
+        raise UsageError(
+            f"what is written is a {source.suffix} file",
+            where=str(output),
+            next_step=f"write -o {output.stem}{source.suffix}",
+        )
+    if path.resolve() == source.resolve():
+        raise UsageError(
+            "what is written would take the place of the model",
+            where=target,
+            next_step="write it elsewhere: -o out",
+        )
+    return path
+
+
 @contextmanager
 def located(target: str) -> Iterator[None]:
     """An error that names no place names the file."""
