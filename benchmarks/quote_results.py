@@ -19,9 +19,12 @@ import fission_runs
 import magis_zoo
 import offload_budgets
 import offload_coordinated
+import onnx_runtime
+import onnx_tvm
 from bench_record import GIB, RESULTS
 from coordinated import LATENCIES, OURS, PROGRAMS
 from magis_zoo_cases import LIMITS, RELEASED
+from onnx_files_of_corpus import KIB
 from quoting import in_markdown, made_on, quoted
 
 Row = dict[str, Any]
@@ -29,6 +32,7 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "r
 NAIVE: Final = tuple(name for name in PROGRAMS if name != OURS)
 # What is equal: a thousandth of the peak of program order.
 _EQUAL: Final = 1e-3
+FOOTPRINTS: Final = ("file_bytes", "order_bytes", "peak_bytes")
 
 
 def fission(result: Row) -> str:
@@ -171,6 +175,49 @@ def together(result: Row) -> str:
     return f"{in_markdown(('net', *ways), lines)}\n\n{made_on(result)}. {offload_coordinated.said(result)}"
 
 
+def passes(result: Row) -> str:
+    """Footprints of models before and after passes of a fixed order."""
+    lines = [
+        (row["case"], *(f"{row[key] / KIB:.1f}" for key in FOOTPRINTS), f"{row['macs']:.2f}")
+        for row in result["rows"]
+    ]
+    table = in_markdown(("model", "file", "best order", "after passes", "multiply-adds"), lines)
+    return f"{table}\n\nKiB; {made_on(result)}."
+
+
+def beside_tvm(result: Row) -> str:
+    """Footprints that the learned search finds beside those of TVM."""
+    lines = [
+        (
+            row["case"],
+            *(f"{row[key] / KIB:.1f}" for key in FOOTPRINTS),
+            f"{row['tvm']['storage_bytes'] / KIB:.1f}" if "storage_bytes" in row["tvm"] else "-",
+        )
+        for row in result["rows"]
+        if "failure" not in row
+    ]
+    table = in_markdown(("model", "file", "best order", "planned", "TVM"), lines)
+    return f"{table}\n\nKiB; {made_on(result)}. {' '.join(onnx_tvm.verdicts(result['rows']))}"
+
+
+def beside_runtime(result: Row) -> str:
+    """What ONNX Runtime allocates for planned files, measured."""
+    lines = []
+    for row in result["rows"]:
+        if "failure" in row:
+            continue
+        plan = row["plans"][row["chosen"]]
+        sizes = (
+            row["original_bytes"]["default"],
+            row["best_bytes"],
+            row["measured_bytes"],
+            plan["predicted_bytes"],
+        )
+        lines.append((row["case"], *(f"{nbytes / KIB:.1f}" for nbytes in sizes)))
+    table = in_markdown(("model", "default", "best setting", "planned", "predicted"), lines)
+    return f"{table}\n\nKiB; {made_on(result)}. {'; '.join(onnx_runtime.verdicts(result['rows']))}."
+
+
 TABLES: Final[Mapping[str, Callable[[Row], str]]] = {
     "fission_runs": fission,
     "fission_paper": paper,
@@ -179,6 +226,9 @@ TABLES: Final[Mapping[str, Callable[[Row], str]]] = {
     "offload_budgets": budgets,
     "offload_coordinated": together,
     "dynamic_shapes": dynamic_shapes.in_markdown,
+    "onnx_footprint": passes,
+    "onnx_tvm": beside_tvm,
+    "onnx_runtime": beside_runtime,
 }
 """By name of the JSON and of the markers in the page: the text of its table."""
 

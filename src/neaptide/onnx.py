@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 from neaptide.analysis.folded import folded_values
 from neaptide.budget import Budget
@@ -31,6 +31,7 @@ from neaptide.ops.onnx import registry
 from neaptide.outcome import Limits
 from neaptide.planner.model_plan import ModelAsk, ModelPlan, plan_model
 from neaptide.planner.passes.plan_passes import LEARNED
+from neaptide.settings import DEFAULT_TIME_LIMIT_S
 from neaptide.transform.passes import PASSES
 from neaptide.units import format_bytes
 
@@ -150,6 +151,26 @@ class OnnxPlan:
         }  # fmt: skip
 
 
+class SearchLimits(TypedDict, total=False):
+    """Limits of the searches for a plan.
+
+    Attributes:
+        time_limit_s: seconds, 20 by default, and none where there is a `work_limit`; None for no limit.
+        work_limit: graphs that the search for passes measures, at most 20; the answer is then the same on every machine.
+        seed: of searches that draw.
+    """
+
+    time_limit_s: float | None
+    work_limit: int | None
+    seed: int
+
+
+def _limits(given: SearchLimits) -> Limits:
+    work = given.get("work_limit")
+    time_s = given.get("time_limit_s", DEFAULT_TIME_LIMIT_S if work is None else None)
+    return Limits(time_s=time_s, work=work, seed=given.get("seed", 0))
+
+
 def plan(
     model: ModelProto | str | Path,
     *,
@@ -158,11 +179,9 @@ def plan(
     target: Literal["ort"] | None = None,
     fuse: Literal["ort"] | None = None,
     dims: Mapping[str, int] | None = None,
-    time_limit_s: float | None = None,
-    work_limit: int | None = None,
-    seed: int = 0,
     interrupt: threading.Event | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    **limits: Unpack[SearchLimits],
 ) -> OnnxPlan:
     """Plan a model for less memory: passes change it, and its nodes run in another order. The model is left as it is.
 
@@ -177,9 +196,8 @@ def plan(
         target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once.
         fuse: `"ort"`: ONNX Runtime fuses operators first, and its graph is planned; only it runs the result.
         dims: sizes of named dims of the inputs; all need one.
-        time_limit_s: of all searches together; None: the search for passes ends after 20 measurements.
-        work_limit: measurements of the search for passes; without a limit of time, the answer is then the same everywhere.
-        seed: of searches that draw.
+        interrupt: set it to end all searches with the best plan so far.
+        limits: of all searches together, see `SearchLimits`.
 
     Raises:
         InfeasibleBudget: no plan was found within `peak`; its `plan` is the best that was.
@@ -195,8 +213,7 @@ def plan(
     counted, note = _counted(source, target)
     rules = writable(PASSES, source.opsets.get("", 1))
     ask = ModelAsk(registry(), rules, counted, names, lambda base: 0 if budget.is_min else budget.limit(base))
-    limits = Limits(time_s=time_limit_s, work=work_limit, seed=seed)
-    found = plan_model(source.graph, ask, limits, interrupt, progress)
+    found = plan_model(source.graph, ask, _limits(limits), interrupt, progress)
     made = OnnxPlan(source, found, target, note)
     if target == ORT and not note:
         made = _or_as_it_is(made, load(model if fuse is None else _fused(model, fuse)))

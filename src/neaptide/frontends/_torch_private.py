@@ -53,6 +53,13 @@ dispatch_modes: Callable[[], list[Any]] = resolve(
     "torch.utils._python_dispatch", "_get_current_dispatch_mode_stack"
 )
 
+# The question of a check that only raises, by its module and name there; none before torch 2.15, whose checks ask the tensor.
+check_questions: tuple[tuple[Any, str], ...] = tuple(
+    (module, "_all_true_or_runtime_assert")
+    for module in (torch.distributions.distribution,)
+    if hasattr(module, "_all_true_or_runtime_assert")
+)
+
 
 def data_dependent_errors() -> tuple[type[Exception], ...]:
     """What tracing raises when Python asks for a number that only the data knows."""
