@@ -71,3 +71,15 @@ def test_a_result_fits_on_operands_that_its_kernel_may_overwrite_in_the_same_lay
 
 def test_other_device_is_refused():
     assert operands(call(Y, "neg.default", "h"), device="cuda:0") == set()
+
+
+@together(("updates", "expected"), [("u", {"a"}), ("a", set())])
+def test_a_kernel_that_moves_elements_overwrites_no_operand_that_it_reads_once_more(updates, expected):
+    from neaptide.ops.onnx import registry as onnx_registry
+    from onnx_cases import graph_of
+
+    made = f"a = Neg(x) y = ScatterElements(a, to, {updates})"
+    graph = graph_of(f"g (float[3] x, float[3] u, int64[3] to) => (float[3] y) {{ {made} }}").graph
+    sizes = evaluate_storage_bytes(graph)
+    fitting = in_place_operands(graph, graph.nodes[-1], onnx_registry(), sizes)
+    assert {graph.values[value].name for value in fitting} == expected

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
-from neaptide.ir.registry import OpRegistry
+from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -28,11 +28,12 @@ def in_place_operands(
     made = graph.values[node.outputs[0]]
     if made.storage not in graph.created_storages(node) or made.nbytes != graph.storages[made.storage].nbytes:
         return ()
-    may_overwrite = {
-        node.inputs[ref.slot]
-        for position in spec.in_place
-        if position < len(node.args) and isinstance(ref := node.args[position], Ref)
-    }
+    called_with = [node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in node.args]
+    may_overwrite = {value for position, value in enumerate(called_with) if position in spec.in_place}
+    if not spec.is_a(Trait.ELEMENTWISE):  # elements are written before others of the operand are read
+        may_overwrite.difference_update(
+            value for position, value in enumerate(called_with) if position not in spec.in_place
+        )
     needed = needed_inputs(graph, node)
     first: dict[int, int] = {}
     for value in node.inputs:

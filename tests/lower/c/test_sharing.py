@@ -84,6 +84,11 @@ _CASES = {
         { a = Relu(x) b = Reshape(a, flat) y = Neg(b) }""",
         4 * 32,
     ),
+    "moved_within_itself": (
+        """g (float[3] x) => (float[3] y) <int64[3] to = {2, 0, 1}>
+        { a = Neg(x) y = ScatterElements(a, to, a) }""",
+        None,
+    ),
     "operand_is_broadcast": ("g (float[4,8] x, float[8] z) => (float[4,8] y) { a = Relu(z) y = Sub(a, x) }", None),
     "result_is_an_input": ("g (float[3] x) => (float[3] y, float[3] z) { y = Identity(x) z = Neg(x) }", None),
     "result_is_a_weight": ("g (float[3] x, float[3] w) => (float[3] y, float[3] z) { y = Neg(w) z = Add(x, w) }", None),

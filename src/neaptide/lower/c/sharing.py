@@ -191,7 +191,12 @@ class Sharing:
             values = operand_values(node)
             for place in row.in_place:
                 value = values[place] if place < len(values) else None
-                if value is not None and self._take_over(node, made, value, position):
+                is_read_elsewhere = any(v == value and k not in row.in_place for k, v in enumerate(values))
+                if (
+                    value is not None
+                    and not is_read_elsewhere
+                    and self._take_over(node, made, value, position)
+                ):
                     break
 
     def _update_in_place(self, node: Node, made: int, position: int) -> None:
