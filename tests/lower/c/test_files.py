@@ -13,6 +13,9 @@ from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.c.memory import Memory
 from neaptide.lower.c.of_model import write_c
 from neaptide.lower.c.write import CSettings, save
+from neaptide.ops.onnx import registry
+from neaptide.transform.passes import PASSES
+from neaptide.transform.rewrite import apply_rewrite
 
 _NET = """g (float[1,2,16,16] x, float[4,2,3,3] w0, float[4,4,3,3] w1) => (float[1,4,16,16] y)
     { a = Conv<pads=[1,1,1,1]>(x, w0) b = Relu(a) y = Conv<pads=[1,1,1,1]>(b, w1) }"""
@@ -131,3 +134,20 @@ def test_all_operators_without_a_kernel_are_named_at_once() -> None:
             onnx_cases.graph_of("g (float[3,3] x) => (float[3,3] y) { a = Trilu(x) y = Hardmax(a) }", 18),
             "net",
         )
+
+
+@pytest.mark.parametrize(("opset", "name"), [(9, "windows_2"), (9, "channel_fission_2"), (11, "windows_2")])
+def test_what_passes_insert_is_written_for_old_opsets_as_for_new_ones(opset: int, name: str) -> None:
+    text = """g (float[1,1,32,32] x, float[16,1,3,3] w, float[16] wb, float[8,16,3,3] w2) => (float[1,8,8,8] y) {
+      a = Conv <pads = [1,1,1,1]> (x, w, wb)
+      r = Relu (a)
+      p = MaxPool <kernel_shape = [4,4], strides = [4,4]> (r)
+      y = Conv <pads = [1,1,1,1]> (p, w2)
+    }"""
+    sources = []
+    for version in (opset, 13):
+        model = onnx_cases.graph_of(text, version)
+        place = next(iter(PASSES[name].find(model.graph, registry())))
+        graph = apply_rewrite(model.graph, registry(), place, PASSES).graph
+        sources.append(write_c(model, "net", graph=graph).source)
+    assert sources[0] == sources[1]

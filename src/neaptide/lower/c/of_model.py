@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from neaptide.errors import UsageError
@@ -13,6 +14,7 @@ from neaptide.lower.c.operators.node_call import Numbers
 from neaptide.lower.c.program import operand_values, result_values
 from neaptide.lower.c.write import CProgram, CSettings, write_program
 from neaptide.lower.onnx.folding import FoldedWeights
+from neaptide.lower.onnx.opset_forms import at_opset, listed_numbers
 from neaptide.lower.onnx.protos import NodeWriter
 
 if TYPE_CHECKING:
@@ -81,16 +83,21 @@ def _weights(
     known = given - variable
     makers: list[Node] = []
     running: list[int] = []
+    lists: dict[int, Numbers] = {}
+    opset = model.opsets.get("", 1)
     for number in order:
         node = graph.nodes[number]
-        if node.effects.is_pure and known.issuperset(node.inputs):
+        if (listed := listed_numbers(node)) is not None:
+            lists[node.outputs[0]] = listed
             known.update(node.outputs)
-            makers.append(node)
+        elif node.effects.is_pure and known.issuperset(node.inputs):
+            known.update(node.outputs)
+            makers.append(at_opset(graph, node, opset))
         else:
             running.append(number)
     used = {value for number in running for value in graph.nodes[number].inputs}
     protos = _protos(NodeWriter(model.opsets, model.kept), graph, makers)
-    folded = FoldedWeights(_Arrays(model, graph, given), protos, model.opsets)
+    folded = FoldedWeights(_Arrays(model, graph, given, lists), protos, model.opsets)
     wanted = (known & used.union(graph.outputs)) | variable
     return {value: folded.array(f"v{value}") for value in sorted(wanted)}, running
 
@@ -111,14 +118,17 @@ def _protos(writer: NodeWriter, graph: Graph, nodes: Sequence[Node]) -> list[Nod
 class _Arrays(Mapping[str, Numbers]):
     """Numbers of the weights of a model, by `v` and the number of the value; read when they are asked for."""
 
-    def __init__(self, model: OnnxModel, graph: Graph, values: set[int]) -> None:
+    def __init__(
+        self, model: OnnxModel, graph: Graph, values: set[int], lists: Mapping[int, Numbers]
+    ) -> None:
         self._weights = {f"v{value}": model.weights[graph.values[value].name] for value in values}
+        self._lists = {f"v{value}": numbers for value, numbers in lists.items()}
 
     def __getitem__(self, name: str) -> Numbers:
-        return self._weights[name].array()
+        return self._lists[name] if name in self._lists else self._weights[name].array()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
+        return chain(self._weights, self._lists)
 
     def __len__(self) -> int:
-        return len(self._weights)
+        return len(self._weights) + len(self._lists)
