@@ -142,6 +142,8 @@ def test_what_does_not_fit_says_how_much_is_missing(path, options, code, capsys)
     [
         (("--memory", "sram=256KiB,psram=4MiB"), "ONNX Runtime has one memory"),
         (("--target", "tflm"), "cannot be planned for 'tflm'"),
+        (("--numerics", "close"), "--numerics has no meaning with a model file"),
+        (("--atomic",), "--atomic has no meaning with a model file"),
         (("--latency", "1s"), "--latency has no meaning with a model file"),
         (("--passes", "nothing"), "no pass is called 'nothing'"),
         (("--dim", "batch"), "'batch' gives no dim a size"),

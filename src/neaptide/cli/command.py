@@ -92,7 +92,13 @@ class Request:
         """Refuse options that have no meaning beside another one."""
         own = {"--picture": self.picture, "--text": self.text, "--ladder": self.ladder, "-o": self.output}
         for name in names:
-            if own[name] if name in own else getattr(self.settings, name.removeprefix("--")):
+            setting = name.removeprefix("--").replace("-", "_")
+            is_given = (
+                own[name]
+                if name in own
+                else getattr(self.settings, setting) not in (TABLE[setting].default, ())
+            )
+            if is_given:
                 raise UsageError(f"{name} has no meaning with {option}", next_step="leave one of them out")
 
 

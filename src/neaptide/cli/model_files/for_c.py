@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from neaptide.cli.command import Request
 from neaptide.cli.model_files.commands import parse_memories
 from neaptide.cli.model_files.for_onnx import (
-    OF_STEPS,
     allowed_bytes,
     exact,
     passes_table,
     peaks_table,
     plan_of,
 )
-from neaptide.cli.model_files.sources import located
+from neaptide.cli.model_files.sources import OF_STEPS, located
 from neaptide.cli.process import exit_codes
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.report.document import Document, Table, document

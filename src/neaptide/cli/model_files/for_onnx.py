@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from neaptide.cli.command import Request
 from neaptide.cli.model_files.commands import parse_memories
-from neaptide.cli.model_files.sources import located, parse_sizes, place_of_model
+from neaptide.cli.model_files.sources import OF_STEPS, located, parse_sizes, place_of_model
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, UsageError
@@ -16,9 +16,6 @@ from neaptide.units import format_bytes
 
 if TYPE_CHECKING:
     from neaptide.onnx import OnnxPlan
-
-OF_STEPS: Final = ("--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture")
-"""Options of `plan` that are for training steps."""
 
 
 def plan_for_onnx(request: Request) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from neaptide.cli.command import Request
 from neaptide.cli.model_files.commands import parse_memories
-from neaptide.cli.model_files.sources import place_of_model, tflite_of
+from neaptide.cli.model_files.sources import OF_STEPS, place_of_model, tflite_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
@@ -17,8 +17,6 @@ from neaptide.units import format_bytes
 
 TFLM_REFERENCE: Final = "tflm-reference"
 """The interpreter with its reference kernels, of which it is known that element-wise results may lie on operands."""
-_OF_STEPS: Final = ("--peak", "--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture")
-"""Options of `plan` that are for training steps."""
 
 
 def plan_for_tflm(request: Request) -> int:
@@ -29,7 +27,7 @@ def plan_for_tflm(request: Request) -> int:
     memory_bytes = _one_memory({} if request.memory is None else parse_memories(request.memory))
     made = request.output
     place = None if made is None else place_of_model(made, request.target)
-    request.refuse_beside("a model file", *_OF_STEPS)
+    request.refuse_beside("a model file", "--peak", *OF_STEPS)
     source = tflite_of(request, on_operands=request.runtime == TFLM_REFERENCE)
     with asking_before_aborting() as interrupt:
         plan = plan_tflm(source, request.limits, interrupt, request.console.progress)

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from neaptide.ir.registry import OpRegistry
     from neaptide.schedule.order.problem import OrderProblem
 
+OF_STEPS: Final = (
+    *("--latency", "--host", "--trials", "--dynamic", "--rewrite", "--picture", "--device", "--strategy"),
+    *("--atomic", "--state-between-steps", "--allow-nondeterministic", "--numerics"),
+)
+"""Options of `plan` that are for training steps."""
 _DIM: Final = re.compile(r"(.+)=\s*(\d+)")
 
 
