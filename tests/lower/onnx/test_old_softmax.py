@@ -1,0 +1,21 @@
+"""Weights that old operators make of weights are those of the runtime."""
+
+import numpy as np
+import pytest
+
+from neaptide.frontends.onnx.evaluate import evaluate
+from onnx_files import node
+
+
+@pytest.mark.parametrize(("operator", "axis"), [("Softmax", 1), ("LogSoftmax", 2), ("Hardmax", 0)])
+def test_before_opset_13_all_axes_from_the_one_named_on_are_one(operator, axis):
+    given = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    (made,) = evaluate(node(f"y = {operator}(x)", axis=axis), {"x": given}, {"": 11})
+    over = tuple(range(axis, 3))
+    shares = np.exp(given) / np.exp(given).sum(axis=over, keepdims=True)
+    expected = {
+        "Softmax": shares,
+        "LogSoftmax": np.log(shares),
+        "Hardmax": given == given.max(axis=over, keepdims=True),
+    }
+    assert np.allclose(made, expected[operator], atol=1e-6)
