@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.evaluate import evaluate
 from onnx_files import node
 
@@ -19,3 +20,8 @@ def test_before_opset_13_all_axes_from_the_one_named_on_are_one(operator, axis):
         "Hardmax": given == given.max(axis=over, keepdims=True),
     }
     assert np.allclose(made, expected[operator], atol=1e-6)
+
+
+def test_what_the_reference_computes_wrong_is_refused():
+    with pytest.raises(UnsupportedModel, match="computes it wrong"):
+        evaluate(node("y = LRN(x)", size=3), {"x": np.ones((1, 4, 2, 2), np.float32)}, {"": 13})

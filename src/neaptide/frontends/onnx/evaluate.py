@@ -24,6 +24,8 @@ _IMPLEMENTED: Final[Mapping[str, int]] = MappingProxyType(
 """By operator the opset since which the reference implementation has it, and has it right in inference; what an older opset
 says means the same there."""
 
+_WRONG: Final = frozenset({"LRN"})
+"""Of which the reference implementation makes other numbers than the standard says."""
 _OF_ROWS: Final = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 """Before opset 13 their axis and all axes after it are one; the reference implementation knows one axis alone."""
 _ONE_AXIS: Final = 13
@@ -38,6 +40,12 @@ def evaluate(node: NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, 
     from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
 
+    if node.op_type in _WRONG:
+        raise UnsupportedModel(
+            f"{called(node)} cannot be worked out from its weights",
+            why="the reference implementation of onnx computes it wrong",
+            next_step="fold the constants of the model with another tool first",
+        )
     if node.op_type in _OF_ROWS and opsets.get("", 1) < _ONE_AXIS:
         return _of_rows(node, arrays, opsets)
     # The graph states no types: the evaluator asks for none.
