@@ -1,6 +1,6 @@
 """The ladder of the deep-learning systems lecture (CS498) on graphs that train, over their depth.
 
-    python benchmarks/onnx_ladder.py [--deepest 1024] [--family mlp] [-o ladder.json]
+    python benchmarks/onnx_ladder.py [--deepest 1024] [--family mlp]
 
 One graph, a step of training with its gradients, is given its memory in several ways: no reuse; results in place; a dynamic
 pool with liveness counters; a static plan; sqrt(n) checkpointing; and back-propagation on the forward graph, which holds
@@ -10,7 +10,6 @@ the forward to the end. What is counted is what the step makes: neither weights 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 from onnx import ModelProto, helper, numpy_helper
 
 import neaptide.onnx
+from bench_record import RESULTS, recorded, save
 from neaptide.analysis.folded import folded_storages
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ir.graph import Graph
@@ -303,7 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deepest", type=int, default=DEPTHS[-1])
     parser.add_argument("--family", choices=FAMILIES, action="append")
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     given = parser.parse_args()
     print(*counters(lecture()), sep="\n")
     depths = [depth for depth in DEPTHS if depth <= given.deepest]
@@ -329,10 +329,8 @@ def main() -> None:
                 f"  {name:32} {last.nbytes / 1024:12.1f} KiB  exponent {found[family][name]['exponent']:.3f}  "
                 f"{last.allocator_calls:6} calls  {last.fragmentation:7.1%} lost  work {last.work:.3f}"
             )
-    if given.output is not None:
-        given.output.write_text(
-            json.dumps({"depths": depths, "families": found}, indent=1) + "\n", encoding="utf-8"
-        )
+    rows = [{"family": family, "memory": memory} for family, memory in found.items()]
+    save("onnx_ladder", recorded(rows, seed=0, repeats=1, depths=depths), given.output)
 
 
 if __name__ == "__main__":

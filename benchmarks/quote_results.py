@@ -182,7 +182,7 @@ def passes(result: Row) -> str:
         for row in result["rows"]
     ]
     table = in_markdown(("model", "file", "best order", "after passes", "multiply-adds"), lines)
-    return f"{table}\n\nKiB; {made_on(result)}."
+    return f"{table}\n\nIn KiB. {made_on(result)}."
 
 
 def beside_tvm(result: Row) -> str:
@@ -197,7 +197,7 @@ def beside_tvm(result: Row) -> str:
         if "failure" not in row
     ]
     table = in_markdown(("model", "file", "best order", "planned", "TVM"), lines)
-    return f"{table}\n\nKiB; {made_on(result)}. {' '.join(onnx_tvm.verdicts(result['rows']))}"
+    return f"{table}\n\nIn KiB. {made_on(result)}. {' '.join(onnx_tvm.verdicts(result['rows']))}"
 
 
 def beside_runtime(result: Row) -> str:
@@ -215,7 +215,7 @@ def beside_runtime(result: Row) -> str:
         )
         lines.append((row["case"], *(f"{nbytes / KIB:.1f}" for nbytes in sizes)))
     table = in_markdown(("model", "default", "best setting", "planned", "predicted"), lines)
-    return f"{table}\n\nKiB; {made_on(result)}. {'; '.join(onnx_runtime.verdicts(result['rows']))}."
+    return f"{table}\n\nIn KiB. {made_on(result)}. {'; '.join(onnx_runtime.verdicts(result['rows']))}."
 
 
 TABLES: Final[Mapping[str, Callable[[Row], str]]] = {
