@@ -19,7 +19,7 @@ from typing import Any, Final
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 MIB: Final = 2**20
 GIB: Final = 2**30
-_PACKAGES: Final = ("neaptide", "torch", "transformers", "numpy", "scipy")
+_PACKAGES: Final = ("neaptide", "torch", "transformers", "numpy", "scipy", "onnx", "onnxruntime")
 _ERROR_LINES: Final = 3  # of a part that failed
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 import neaptide
 from neaptide.cli.main import main
@@ -292,3 +293,35 @@ def test_a_plan_for_the_runtime_is_never_above_its_own_optimizers(tmp_path):
     x = np.random.default_rng(0).standard_normal((1, 32, 16, 16)).astype(np.float32)
     assert np.allclose(run(plan.to_model(), x, options), run(made, x), rtol=1e-5, atol=1e-5)
     assert [one.op_type for one in plan.to_model().graph.node] == [one.op_type for one in made.graph.node]
+
+
+def quantised():
+    """A convolution and a Relu between dequantisations and quantisations."""
+    scale, zero = numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.uint8(3), "z")
+    none = numpy_helper.from_array(np.int8(0), "n")
+    filters = numpy_helper.from_array(np.arange(-36, 36, dtype=np.int8).reshape(8, 1, 3, 3), "w")
+    return model(
+        [
+            "q = QuantizeLinear(x, s, z)",
+            "a = DequantizeLinear(q, s, z)",
+            "f = DequantizeLinear(w, s, n)",
+            node("c = Conv(a, f)", pads=[1, 1, 1, 1]),
+            "r = Relu(c)",
+            "p = QuantizeLinear(r, s, z)",
+            "y = DequantizeLinear(p, s, z)",
+        ],
+        [tensor("x", 1, 1, 16, 16)],
+        [tensor("y", 1, 8, 16, 16)],
+        [scale, zero, none, filters],
+        opset=18,
+    )
+
+
+def test_whole_numbers_are_by_name_only():
+    from neaptide.transform.passes import NAMED_ONLY, PASSES
+
+    assert set(PASSES) > NAMED_ONLY
+    made = neaptide.onnx.plan(quantised(), passes="learned", work_limit=12)
+    assert {step.name for step in made.found.steps}.isdisjoint(NAMED_ONLY)
+    named = neaptide.onnx.plan(quantised(), passes=("integer_operators",))
+    assert [step.name for step in named.found.steps] == ["integer_operators"]

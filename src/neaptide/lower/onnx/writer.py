@@ -55,6 +55,7 @@ def save_model(made: ModelProto, path: Path) -> None:
 
     try:
         if sum(len(tensor.raw_data) for tensor in made.graph.initializer) > _MOST_INSIDE:
+            path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # onnx appends to one that is there
             onnx.save_model(
                 made, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024
             )

@@ -19,6 +19,11 @@ class NamedOrder:
         self._last: Move | None = None
         self._at = 0
 
+    @property
+    def reached(self) -> int:
+        """The state that the passes so far lead to, by its number in the archive."""
+        return self._at
+
     def pick(self, archive: Archive[Any]) -> Move | None:
         """The next name that finds a place where the last one led."""
         if self._last is not None:

@@ -88,8 +88,8 @@ def plan_passes(
 ) -> Outcome[PlannedPasses]:
     """The passes that bring the footprint of a graph lowest, within a number of measurements.
 
-    The graph as it is takes part, so that the answer is never above it. With a limit of work alone, the answer is the same on
-    every machine.
+    The graph as it is takes part in a search, so that its answer is never above it. Passes that the user names are all applied,
+    whatever they do to the footprint. With a limit of work alone, the answer is the same on every machine.
 
     Args:
         graph: of a model.
@@ -107,9 +107,12 @@ def plan_passes(
         limits = replace(limits, work=MEASUREMENTS)
     space = GraphSpace(graph, registry, passes, problem_of)
     strategy = pass_strategy(asked, passes, limits.seed)
-    outcome = search_passes(space, strategy, limits, enough_bytes=enough_bytes, interrupt=interrupt)
+    named = strategy if isinstance(strategy, NamedOrder) else None
+    outcome = search_passes(
+        space, strategy, limits, enough_bytes=0 if named else enough_bytes, interrupt=interrupt
+    )
     archive = outcome.require()
-    best = archive.best
+    best = archive.entries[named.reached] if named else archive.best
     state: PassState = best.state
     found = PlannedPasses(
         state.graph,
