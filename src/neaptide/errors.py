@@ -16,7 +16,7 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "zoo": ("torch>=2.11", "transformers>=5"),
     "plots": ("matplotlib>=3.8",),
     "onnx": ("onnx>=1.18", "onnx-ir>=1.0"),
-    "tflite": ("flatbuffers>=25",),
+    "tflite": (),  # its reader needs no package
 }
 """The extras of `pyproject.toml`, by name; packages are installed by their own names, which every index has."""
 
