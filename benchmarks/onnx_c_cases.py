@@ -23,6 +23,7 @@ from neaptide.schedule.order.of_model import model_problem
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.transform.passes import PASSES, fission
 from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules.node_rule import operand_at
 from onnx_files_of_corpus import KIB, file_of
 
 _SECONDS: Final = 20  # of the search for an order
@@ -49,8 +50,9 @@ def multiply_adds(graph: Graph) -> int:
     for node in graph.nodes:
         operator = node.op.split(".")[1]
         if operator in {"Conv", "QLinearConv"}:
-            weight = graph.values[node.inputs[node.args[1 if operator == "Conv" else 3].slot]]  # type: ignore[union-attr]
-            count = 1
+            filters = operand_at(node, 1 if operator == "Conv" else 3)
+            assert filters is not None
+            weight, count = graph.values[filters], 1
             for extent in (*graph.values[node.outputs[0]].shape, *weight.shape[1:]):
                 count *= extent.constant_value()
             total += count

@@ -113,6 +113,8 @@ def coordinated(result: Row) -> str:
         if ours - other > _EQUAL
     ]
     said = f"{made_on(result)}, predicted for `rtx3090`; {len(cases)} cases. Above: {', '.join(above) or 'none'}."
+    if earlier := result["settings"].get("magis_made"):
+        said += f" The answers of MAGIS were made {earlier}, where the graph is the same."
     failed = [f"{row['spec']} failed: {row['failure']}." for row in result["rows"] if "failure" in row]
     table = in_markdown(("compared with", "`close` is below", "equal", "above"), lines)
     return "\n\n".join([table, " ".join([said, *failed])])

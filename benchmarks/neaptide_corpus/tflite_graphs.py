@@ -6,6 +6,7 @@ reads (Xie et al., arXiv 1904.01569); *cells* join pairs of operations on earlie
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ def irregular_network(seed: int, *, dtype: str | None = None) -> TfliteFile:
     return families[seed % 3](draw, dtype or ("float32", "int8")[seed // 3 % 2]).run()
 
 
-class _Network:
+class _Network(ABC):
     def __init__(self, draw: np.random.Generator, dtype: str) -> None:
         self.draw, self.dtype = draw, dtype
         self.file = TfliteFile()
@@ -53,8 +54,9 @@ class _Network:
         self.file.outputs = [self.head()]
         return self.file
 
+    @abstractmethod
     def body(self, one: _Map) -> None:
-        raise NotImplementedError
+        """What lies between the first convolution and the head."""
 
     def map(self, name: str, size: int, channels: int) -> _Map:
         number = len(self.file.tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, cast
 
 import numpy as np
 
@@ -143,7 +143,9 @@ def _pad(call: NodeCall) -> None:
 
 
 def _border(dim: int, before: int, after: int, mode: str) -> list[int]:
-    return np.pad(np.arange(dim), (before, after), mode=mode).tolist()  # type: ignore[call-overload,no-any-return]
+    """Elements of a dim, the padded ones by their copies; `mode` is one of ONNX that copies."""
+    padded = np.pad(np.arange(dim), (before, after), cast('Literal["edge", "reflect", "wrap"]', mode))
+    return [int(index) for index in padded]
 
 
 def take(call: NodeCall, tables: list[list[int]]) -> None:
