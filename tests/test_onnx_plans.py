@@ -247,6 +247,15 @@ def test_a_c_program_is_written_with_the_arena_that_is_told(path, tmp_path, caps
     assert (code, found["missing_bytes"]) == (exit_codes.OVER_BUDGET, FILE_PEAK - 8 * 1024)
     assert not list((tmp_path / "no").iterdir())
     assert told(capsys, "plan", path, "--target", "c", "-o", tmp_path / "x.c")[0] == exit_codes.USAGE
+    _, shown, _ = told(capsys, "plan", path, "--target", "c", "--passes", "none", "--memory", "a=1KiB,b=8KiB")
+    assert "are missing in b." in shown
+
+
+@together("target", ["ort", "c"])
+def test_a_memory_without_bytes_is_refused_by_its_name(target, path, capsys):
+    code, _, complaint = told(capsys, "plan", path, "--target", target, "--memory", "0")
+    assert code == exit_codes.USAGE
+    assert "--memory '0' leaves nothing" in complaint
 
 
 def test_a_step_of_training_updates_its_weights_in_place_in_c(tmp_path):

@@ -114,4 +114,10 @@ def parse_memories(text: str) -> dict[str, int]:
                 next_step="write one size, or NAME=SIZE,NAME=SIZE with the fastest memory first",
             )
         found[name] = parse_size(size)
+        if not found[name]:
+            raise UsageError(
+                f"--memory {text!r} leaves nothing",
+                why=f"{name} has no bytes" if equals else "a model needs some bytes",
+                next_step="give each memory its bytes, as in 256KiB, or leave it out",
+            )
     return found

@@ -120,6 +120,9 @@ def _document(found: Mapping[str, Any]) -> Document:
             else ""
         )
         + ".",
-        f"It does not fit: {exact(missing)} are missing." if missing else None,
+        f"It does not fit: {exact(missing)} are missing"
+        + (f" in {found['memories'][-1]['name']}." if rows[1:] and rows[-1][-1] == "-" else ".")
+        if missing
+        else None,
         f"written: {', '.join(found['files'])}" if found["files"] else None,
     )

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neaptide.analysis.folded import folded_values
+from neaptide.analysis.folded import AT_EACH_RUN, folded_values
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.values import DTYPE_BYTES, PACKED
@@ -104,7 +104,8 @@ def _call(
     graph: Graph, node: Node, known: tuple[frozenset[int], Numbers], binding: Mapping[str, int] | None
 ) -> KernelCall | None:
     operator = _operator(node.op)
-    if operator is None or not all(_is_plain(value) for _, value in node.kwargs):
+    attributes = tuple(pair for pair in node.kwargs if pair[0] != AT_EACH_RUN)
+    if operator is None or not all(_is_plain(value) for _, value in attributes):
         return None
     folded, numbers = known
 
@@ -125,7 +126,7 @@ def _call(
         kind,
         version,
         domain,
-        node.kwargs,
+        attributes,
         tuple(at(arg, node.inputs) for arg in node.args),
         tuple(at(place, node.outputs) for place in results),
     )

@@ -7,9 +7,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from neaptide.analysis.folded import AT_EACH_RUN, is_folded
 from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.bodies import body_bytes, captures_of
 from neaptide.frontends.onnx.draft import Draft, TensorType, called, subgraphs
+from neaptide.frontends.onnx.folding import Foldable
 from neaptide.frontends.onnx.model import KEPT, Kept, OnnxModel
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.effects import effects_of
@@ -46,6 +48,8 @@ class _Building:
         self.kept: dict[str, Kept] = {}
         self.dims: dict[str, str] = {}  # by name in the file, that of the graph
         self.outputs = frozenset(value.name for value in draft.outputs)
+        self.weights: set[int] = set()  # and what is made of them before the model runs
+        self.foldable = Foldable(draft.weights, draft.opsets)
 
     def run(self) -> OnnxModel:
         draft, builder = self.draft, self.builder
@@ -61,7 +65,10 @@ class _Building:
             builder.add_input(self.make(value.name, draft.types[value.name], Kind.INPUT))
         for name, weight in draft.weights.items():
             kind = Kind.BUFFER if name in draft.replaceable else Kind.PARAMETER
-            builder.add_input(self.make(name, TensorType(weight.dtype, weight.shape), kind))
+            number = self.make(name, TensorType(weight.dtype, weight.shape), kind)
+            builder.add_input(number)
+            if kind is Kind.PARAMETER:
+                self.weights.add(number)
         for node in draft.nodes:
             self.add(node)
         builder.output(*(self.values[value.name] for value in draft.outputs))
@@ -126,12 +133,21 @@ class _Building:
             effects = effects_of(spec, Call(self.builder, draft))
             reads, rng = effects.reads, effects.rng
         else:
-            seen = (self.builder.values[value].storage for value in inputs)
-            reads = () if base is not None else tuple(s for s in seen if s is not None)
-        source = Source(module=node.name)
-        self.builder.add_node(
-            replace(draft, effects=Effects((), (), rng, None, host), source=source, results=results), reads
+            # A view looks at its further operands alone: its shape, as numbers.
+            seen = (self.builder.values[value].storage for value in inputs[base is not None :])
+            reads = tuple(s for s in seen if s is not None)
+        draft = replace(
+            draft,
+            effects=Effects((), (), rng, None, host),
+            source=Source(module=node.name),
+            results=results,
         )
+        if is_folded(draft, self.weights):
+            if self.foldable.add(node, [self.builder.values[value].dtype for value in inputs]):
+                self.weights.update(made)
+            else:
+                draft = replace(draft, kwargs=tuple(sorted([*draft.kwargs, (AT_EACH_RUN, True)])))
+        self.builder.add_node(draft, reads)
 
     def check_view(self, node: NodeProto, seen: int, shown: int) -> None:
         """Refuse a view of other elements than its operand has: a file may state any shape."""

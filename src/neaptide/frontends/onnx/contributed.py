@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain, which onnx does not know: a standard operator whose result has the same shape."""
+"""Operators whose shapes onnx does not work out, most of ONNX Runtime's own domain: a standard operator of the same shape."""
 
 from __future__ import annotations
 
@@ -41,13 +41,17 @@ _STAND_INS: Final = {
         StandIn("Identity"),
     ),
 }
+_WITHOUT_SHAPES: Final = dict.fromkeys(
+    ("GroupNormalization", "MeanVarianceNormalization"), StandIn("Identity")
+)
+"""Of the standard domain; some of their versions have no inference in onnx."""
 _FLOATS_WITHOUT_SCALE: Final = {"QGemm": 7}
 """Operators that make floating-point numbers where the operand at a position, the scale of the result, is absent."""
 
 
 def stand_in(node: NodeProto) -> NodeProto | None:
     """A standard node whose result has the shape of a node's first result; None where none is known."""
-    known = _STAND_INS.get(node.op_type) if node.domain == DOMAIN else None
+    known = (_STAND_INS if node.domain == DOMAIN else _WITHOUT_SHAPES).get(node.op_type)
     if known is None:
         return None
     from onnx import NodeProto

@@ -36,7 +36,7 @@ class Draft:
     Attributes:
         weights: initializers by name, `Constant` nodes and results of shape arithmetic among them.
         known: arrays of small weights of integers, and of what was worked out of shapes.
-        replaceable: weights that are inputs as well, whose numbers the caller may replace at every run.
+        replaceable: weights that are inputs as well, whose numbers the caller may replace at every run; none that a shape needs.
         types: by name of a value, where it is known.
         declared: types that the file states, beside those of inputs.
     """

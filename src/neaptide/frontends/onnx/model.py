@@ -86,7 +86,7 @@ class OnnxModel:
     """A model file as a graph.
 
     Weights are inputs of the graph on storages of kind `PARAMETER`; of kind `BUFFER` where the file has them as inputs as
-    well, so that the caller may replace their numbers. A node keeps its operator; its arguments are the
+    well, so that the caller may replace their numbers, and no shape depends on these. A node keeps its operator; its arguments are the
     operator's inputs by position, and its attributes are keyword arguments.
 
     Attributes:

@@ -65,11 +65,11 @@ def prepare(model: ModelProto, path: Path | None, dims: Mapping[str, int]) -> Dr
 
 
 def _replaceable(graph: GraphProto, weights: Mapping[str, Weight], ir_version: int) -> frozenset[str]:
-    """Weights that are inputs too. Before version 4 of the format all are; whole numbers are shapes, and stay as they are."""
+    """Weights that are inputs too. Before version 4 of the format all are, and ONNX Runtime takes no other numbers for them."""
     if ir_version < _INPUTS_ARE_DEFAULTS:
         return frozenset()
     named = {value.name for value in graph.input}
-    return frozenset(n for n, weight in weights.items() if n in named and "float" in weight.dtype)
+    return frozenset(weights).intersection(named)
 
 
 def _inlined(model: ModelProto) -> GraphProto:

@@ -47,19 +47,51 @@ def settle(draft: Draft) -> None:
     without_sequences(draft)
     for name, weight in draft.weights.items():
         draft.types[name] = TensorType(weight.dtype, weight.shape)
+    while (kept := _settled(draft)) is None:
+        pass
+    draft.nodes[:] = _needed(draft, kept)
+
+
+def _settled(draft: Draft) -> list[NodeProto] | None:
+    """Nodes that are no arithmetic on shapes; None where a weight that the caller might replace became fixed on the way."""
     kept = []
     for node in draft.nodes:
         why = _settle_types(draft, node)
-        if not _work_out(draft, node):
-            check_known(draft, node, why)
-            _check_bytes(draft, node)
-            kept.append(node)
-    draft.nodes[:] = _needed(draft, kept)
+        if _work_out(draft, node):
+            continue
+        if not _has_types(draft, node) and _fix_numbers(draft, node):
+            return None
+        check_known(draft, node, why)
+        _check_bytes(draft, node)
+        kept.append(node)
+    return kept
+
+
+def _has_types(draft: Draft, node: NodeProto) -> bool:
+    return all((t := draft.types.get(name)) is not None and t.is_known for name in node.output if name)
+
+
+def _fix_numbers(draft: Draft, node: NodeProto) -> bool:
+    """Fixes small weights if then the operands of a node are known; whether there were any."""
+    behind = dict.fromkeys(
+        draft.known, frozenset[str]()
+    )  # by value, the weights to be fixed before it is known
+    for name in draft.replaceable:
+        if _is_small(draft.weights[name].dtype, draft.weights[name].shape):
+            behind[name] = frozenset({name})
+    for other in draft.nodes:
+        if all(not name or name in behind for name in other.input):
+            made = frozenset().union(*(behind[name] for name in other.input if name))
+            behind |= {name: made for name in other.output if name and name not in behind}
+    found = frozenset().union(*(behind.get(name, ()) for name in node.input))
+    draft.known |= {name: draft.weights[name].array() for name in found}
+    draft.replaceable -= found
+    return bool(found)
 
 
 def _settle_types(draft: Draft, node: NodeProto) -> str:
     """Types of what a node makes; in words why one is not known, or nothing."""
-    if all((t := draft.types.get(name)) is not None and t.is_known for name in node.output if name):
+    if _has_types(draft, node):
         return ""
     operands = {name: draft.types[name] for name in node.input if name in draft.types}
     if any(name and name not in operands for name in node.input):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.errors import InfeasibleBudget
@@ -137,7 +137,7 @@ def _solve(
         layout = result.layout
         assert layout is not None
         if capacity is not None and layout.arena_bytes > capacity:
-            raise _too_small(problem, memories, layout.arena_bytes, result.lower_bound_bytes)
+            raise _too_small(problem, memories, layout.arena_bytes - capacity, result.lower_bound_bytes)
         return [(0, offset) for offset in layout.offsets], (layout.arena_bytes,)
     spaces = tuple(
         MemorySpace(memory.name, memory.capacity_bytes, cost, 8)
@@ -148,27 +148,30 @@ def _solve(
     has_end = all(memory.capacity_bytes is not None for memory in memories)
     found = None if has_end and too_large else place_in_spaces(PooledProblem(problem, spaces), limits).value
     if found is None:
-        least = best_layout(problem, limits).require()
-        arena = least.arena_bytes
-        assert arena is not None
-        raise _too_small(problem, memories, arena, least.lower_bound_bytes)
-    sizes = [0] * len(memories)
+        larger = (*memories[:-1], replace(memories[-1], capacity_bytes=None))
+        _, sizes = _solve(problem, larger, limits)
+        lacks = sizes[-1] - (memories[-1].capacity_bytes or 0)
+        raise _too_small(problem, memories, max(lacks, 1), live_bytes(problem))
+    used = [0] * len(memories)
     for spot, buffer in zip(found.places, problem.buffers, strict=True):
-        sizes[spot.space] = max(sizes[spot.space], spot.offset + buffer.nbytes)
-    return [(spot.space, spot.offset) for spot in found.places], tuple(sizes)
+        used[spot.space] = max(used[spot.space], spot.offset + buffer.nbytes)
+    return [(spot.space, spot.offset) for spot in found.places], tuple(used)
 
 
 def _too_small(
-    problem: LayoutProblem, memories: Sequence[Memory], arena: int, bound: int
+    problem: LayoutProblem, memories: Sequence[Memory], missing: int, bound: int
 ) -> InfeasibleBudget:
+    """The refusal of memories of which the last one lacks some bytes."""
     there = sum(memory.capacity_bytes or 0 for memory in memories)
-    names = " and ".join(memory.name for memory in memories if memory.name) or "the memory"
-    missing = max(arena - there, 1)
+    names = ", ".join(
+        f"{memory.name or 'the memory'} has {memory.capacity_bytes} bytes" for memory in memories
+    )
+    where = f" in {memories[-1].name}" if len(memories) > 1 else ""
     return InfeasibleBudget(
-        f"the arena does not fit: {format_bytes(missing)} ({missing} bytes) are missing",
-        smallest_peak_bytes=arena,
+        f"the arena does not fit: {format_bytes(missing)} ({missing} bytes) are missing{where}",
+        smallest_peak_bytes=there + missing,
         lower_bound_bytes=bound,
         live=tuple(buffer.name for buffer in sorted(problem.buffers, key=lambda b: -b.nbytes)[:5]),
-        why=f"{names} has {there} bytes; the smallest arena found for this order has {arena}",
+        why=f"{names}; no layout of this order was found that takes less",
         next_step="give more memory, or plan with passes that lower the peak",
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from neaptide.analysis.folded import is_folded
 from neaptide.errors import UsageError
+from neaptide.frontends.onnx.folding import FoldedWeights
 from neaptide.frontends.onnx.model import OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.lower.c.operators.node_call import Numbers
 from neaptide.lower.c.program import operand_values, result_values
 from neaptide.lower.c.write import CProgram, CSettings, write_program
-from neaptide.lower.onnx.folding import FoldedWeights
 from neaptide.lower.onnx.opset_forms import at_opset, listed_numbers
 from neaptide.lower.onnx.protos import NodeWriter
 
@@ -79,8 +79,7 @@ def _weights(
     model: OnnxModel, graph: Graph, order: Sequence[int], variable: frozenset[int]
 ) -> tuple[dict[int, Numbers], list[int]]:
     """Numbers of the weights that the program needs, and the nodes that it runs: all that do not make such numbers."""
-    given = {v for v in graph.inputs if graph.values[v].name in model.weights}
-    known = given - variable
+    known = {v for v in graph.inputs if graph.values[v].name in model.weights} - variable
     makers: list[Node] = []
     running: list[int] = []
     lists: dict[int, Numbers] = {}
@@ -90,14 +89,19 @@ def _weights(
         if (listed := listed_numbers(node)) is not None:
             lists[node.outputs[0]] = listed
             known.update(node.outputs)
-        elif node.effects.is_pure and known.issuperset(node.inputs):
+        elif is_folded(node, known):
             known.update(node.outputs)
             makers.append(at_opset(graph, node, opset))
         else:
             running.append(number)
     used = {value for number in running for value in graph.nodes[number].inputs}
     protos = _protos(NodeWriter(model.opsets, model.kept), graph, makers)
-    folded = FoldedWeights(_Arrays(model, graph, given, lists), protos, model.opsets)
+
+    def numbers(name: str) -> Numbers:
+        value = int(name[1:])
+        return lists[value] if value in lists else model.weights[graph.values[value].name].array()
+
+    folded = FoldedWeights(numbers, protos, model.opsets)
     wanted = (known & used.union(graph.outputs)) | variable
     return {value: folded.array(f"v{value}") for value in sorted(wanted)}, running
 
@@ -113,22 +117,3 @@ def _protos(writer: NodeWriter, graph: Graph, nodes: Sequence[Node]) -> list[Nod
         )
         for node in nodes
     ]
-
-
-class _Arrays(Mapping[str, Numbers]):
-    """Numbers of the weights of a model, by `v` and the number of the value; read when they are asked for."""
-
-    def __init__(
-        self, model: OnnxModel, graph: Graph, values: set[int], lists: Mapping[int, Numbers]
-    ) -> None:
-        self._weights = {f"v{value}": model.weights[graph.values[value].name] for value in values}
-        self._lists = {f"v{value}": numbers for value, numbers in lists.items()}
-
-    def __getitem__(self, name: str) -> Numbers:
-        return self._lists[name] if name in self._lists else self._weights[name].array()
-
-    def __iter__(self) -> Iterator[str]:
-        return chain(self._weights, self._lists)
-
-    def __len__(self) -> int:
-        return len(self._weights) + len(self._lists)

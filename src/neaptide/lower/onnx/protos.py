@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from neaptide.analysis.folded import AT_EACH_RUN
 from neaptide.errors import LoweringError
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.model import KEPT, Kept
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 CONTRIBUTED: Final = "com.microsoft"
 """A domain of ONNX Runtime, version 1, of which passes insert operators that the standard lacks."""
 
-_OURS: Final = frozenset({KEPT, BODY_BYTES})
+_OURS: Final = frozenset({KEPT, BODY_BYTES, AT_EACH_RUN})
 
 
 class NodeWriter:

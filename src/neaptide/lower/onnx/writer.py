@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +11,11 @@ from neaptide.analysis.folded import folded_values
 from neaptide.errors import LoweringError, UsageError
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.file import parser_words, require_onnx
+from neaptide.frontends.onnx.folding import FoldedWeights
 from neaptide.frontends.onnx.model import Array, OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, Node
 from neaptide.ir.values import Kind
-from neaptide.lower.onnx.folding import FoldedWeights
 from neaptide.lower.onnx.naming import Names, value_names
 from neaptide.lower.onnx.opset_forms import at_opset, listed_numbers
 from neaptide.lower.onnx.protos import CONTRIBUTED, NodeWriter, operand_slots, result_slots
@@ -34,7 +33,7 @@ def write_model(
 ) -> ModelProto:
     """A graph that was made from a model file, as a model in memory.
 
-    Weights that are made of weights become initializers. Inputs and outputs have the names of the file. Weights in other
+    Weights that are made of weights become initializers, where their numbers can be worked out. Inputs and outputs have the names of the file. Weights in other
     files are read now.
 
     Args:
@@ -159,17 +158,15 @@ class _Writing:
     def initializers(self, emitted: Sequence[_Emitted]) -> list[TensorProto]:
         """Weights that nodes or outputs use, in the order of their first use."""
         known = self.model.weights
-        given: Mapping[str, Array] = _Arrays(
-            {
-                self.name_of[v]: name
-                for v in self.graph.inputs
-                if (name := self.graph.values[v].name) in known
-            },
-            self.lists,
-            self.model,
-        )
+        files = {
+            self.name_of[v]: name for v in self.graph.inputs if (name := self.graph.values[v].name) in known
+        }
+
+        def given(name: str) -> Array:
+            return self.lists[name] if name in self.lists else known[files[name]].array()
+
         weights = FoldedWeights(given, [e.proto for e in emitted if e.is_weight], self.model.opsets)
-        names = {*given, *(self.name_of[value] for value in self.folded)}
+        names = {*files, *self.lists, *(self.name_of[value] for value in self.folded)}
         used: dict[str, None] = {}
         for one in emitted:
             if not one.is_weight:
@@ -197,24 +194,6 @@ class _Writing:
         for value in self.graph.values:
             if value.id not in outputs and self.name_of[value.id] in strange:
                 yield self.described(value.id, self.name_of[value.id])
-
-
-class _Arrays(Mapping[str, Array]):
-    """Numbers of the weights of a model, by name in the file, read when they are asked for."""
-
-    def __init__(self, names: Mapping[str, str], lists: Mapping[str, Array], model: OnnxModel) -> None:
-        self._names, self._lists, self._model = names, lists, model
-
-    def __getitem__(self, name: str) -> Array:
-        if name in self._lists:
-            return self._lists[name]
-        return self._model.weights[self._names[name]].array()
-
-    def __iter__(self) -> Iterator[str]:
-        return chain(self._names, self._lists)
-
-    def __len__(self) -> int:
-        return len(self._names) + len(self._lists)
 
 
 def _names_used(node: NodeProto) -> Iterator[str]:

@@ -7,7 +7,7 @@ elements does so on whole numbers where their scale stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -18,12 +18,12 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ops.dialect import Inserted
 from neaptide.ops.onnx.facts import COMPARED
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.passes.drafting import Drafting, drafted, pass_rule
+from neaptide.transform.passes.drafting import Drafting, drafted, pass_rule, sized
 from neaptide.transform.passes.patterns import Patterns, operands_of
 from neaptide.transform.rules.node_rule import operand_at
 
 _ONE: Final = SizeExpr.const(1)
-_INT32: Final = 6  # of the data types of ONNX
+_UINT8, _INT32, _INT64 = 2, 6, 7  # of the data types of ONNX
 _QUANTISED: Final = frozenset({"int8", "uint8"})
 
 _INTEGER_FORMS: Final[Mapping[str, str]] = MappingProxyType(
@@ -80,7 +80,7 @@ class _Places:
         if operator == "QLinearConv" and not at.are_weights(operands_of(made)[1:]):
             return "the filters are no weights"
         if not self._are_taken(operator, [source.inputs[0] for source in found], node.outputs[0]):
-            return "its operands and its result have signs that no kernel takes together"
+            return "its operands and its result have signs that no kernel takes together without saturation"
         if clip is not None and not self._is_plain(clip, node):
             return "what clips it has other operands than single weights"
         return _Place(made, operator, found, clip)
@@ -104,9 +104,9 @@ class _Places:
         return self.at.is_a(node, "DequantizeLinear") and has_zero and not node.kwarg("block_size", 0)
 
     def _are_taken(self, operator: str, given: list[int], made: int) -> bool:
-        """Whether operands and result have one type; filters may be signed where all else is unsigned."""
+        """Whether operands and result have one type; signed weights can be unsigned where all else is."""
         first, second, result = (self._dtype(value) for value in (*given, made))
-        may_differ = operator != "QLinearAdd" and first == "uint8"
+        may_differ = operator != "QLinearAdd" and first == "uint8" and self.at.are_weights(given[1:])
         return first == result and (second == first or may_differ)
 
     def _one(self, node: Node, positions: tuple[int, ...]) -> bool:
@@ -139,6 +139,8 @@ def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
         inserted = Inserted(made.op, made.kwargs)
     else:
         second = operands_of(place.sources[1])[:3]
+        if place.operator != "QLinearAdd" and drafting.dtype(node.outputs[0]) == "uint8":
+            second = _unsigned(drafting, node.id, second)
         operands = [*first, *second, scale, zero]
         inserted = _integer_form(drafting, place)
         bias = operand_at(made, 2) if place.operator == "QLinearConv" else None
@@ -163,6 +165,29 @@ def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
     for source in dict.fromkeys(place.sources):
         if set(users[source.outputs[0]]) == {made.id} and source.outputs[0] not in graph.outputs:
             drafting.edit.remove(source.id)
+
+
+def _unsigned(drafting: Drafting, anchor: int, weights: Sequence[int | None]) -> list[int | None]:
+    """Weights, their scale and their zero point, of the same numbers on unsigned bytes.
+
+    Sums of products of unsigned and signed bytes saturate in 16 bits on processors that have no instruction for them.
+    """
+    numbers, scale, zero = weights
+    assert numbers is not None
+    assert zero is not None
+    if drafting.dtype(numbers) == "uint8":
+        return [*weights]
+    words, half = drafting.dialect, drafting.numbers(anchor, (128,))
+
+    def raised(value: int) -> int:
+        shape = drafting.shape(value) or sized(1)
+        wide = drafting.insert(anchor, words.operator("Cast", to=_INT64), (value,), shape, "wide", "int64")
+        moved = drafting.insert(anchor, words.operator("Add"), (wide, half), shape, "wide")
+        return drafting.insert(
+            anchor, words.operator("Cast", to=_UINT8), (moved,), shape, "unsigned", "uint8"
+        )
+
+    return [raised(numbers), scale, raised(zero)]
 
 
 def _integer_form(drafting: Drafting, place: _Place) -> Inserted:
