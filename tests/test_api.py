@@ -20,7 +20,6 @@ import torch
 from torch import nn
 
 import neaptide
-from deep_step import QUICK, deep, deep_factory
 from frontends import steps
 from neaptide.errors import (
     InfeasibleBudget,
@@ -31,6 +30,7 @@ from neaptide.errors import (
     StepMismatch,
 )
 from neaptide.report.model import to_json
+from support.steps import QUICK, deep, deep_factory
 
 ROOT = Path(__file__).parent
 
@@ -127,7 +127,9 @@ def test_a_plan_file_works_in_another_process_and_holds_no_path(plan, tmp_path):
 
 def run_script(text: str, *args: object) -> str:
     """Output of a script in a fresh process, with the names of this module at hand."""
-    start = "import json, sys, torch, neaptide\nfrom deep_step import deep, QUICK\ntorch.set_num_threads(1)\n"
+    start = (
+        "import json, sys, torch, neaptide\nfrom support.steps import deep, QUICK\ntorch.set_num_threads(1)\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(text), *map(str, args)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
@@ -443,7 +445,7 @@ def test_a_killed_planning_run_leaves_a_cache_that_works(tmp_path):
             print(text, flush=True)
         neaptide.plan(step, batch, budget="60%", progress=told, time_limit_s=60)
         """
-    start = "import sys, torch, neaptide\nfrom deep_step import deep\ntorch.set_num_threads(1)\n"
+    start = "import sys, torch, neaptide\nfrom support.steps import deep\ntorch.set_num_threads(1)\n"
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),

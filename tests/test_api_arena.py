@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import neaptide
-from deep_step import QUICK, deep, deep_factory
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.model import to_json
 from neaptide.report.run_text import run_document
 from neaptide.runtime.arena.plan import ArenaOptions
+from support.steps import QUICK, deep, deep_factory
 
 
 @pytest.fixture(scope="module")

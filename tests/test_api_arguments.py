@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import neaptide
-from deep_step import QUICK, deep, deep_factory
 from neaptide.errors import CaptureError, InfeasibleBudget, InvalidBudget, PlanError, UsageError
 from neaptide.interruption import cutting, is_beyond_search
 from neaptide.report.comparison_text import comparison_document, is_within_budget
 from neaptide.units import format_bytes
-from together import together
+from support.steps import QUICK, deep, deep_factory
+from support.together import together
 
 
 @together("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import neaptide
-from deep_step import deep_factory
 from neaptide.errors import InfeasibleBudget, UsageError
+from support.steps import deep_factory
 
 QUICK = {"time_limit_s": None, "work_limit": 30, "trials": 2}
 

@@ -6,7 +6,7 @@ import pytest
 
 from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget
-from together import together
+from support.together import together
 
 
 @together(

@@ -10,8 +10,8 @@ import neaptide
 from neaptide.errors import UsageError
 from neaptide.frontends.dims.dynamic_dims import find_dims
 from neaptide.runtime.comparing.contestants import FactoryOfShape
-from together import together
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
+from support.together import together
 
 WIDTH = 8
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import neaptide
-from together import together
+from support.together import together
 
 torch = pytest.importorskip("torch")
 
@@ -62,7 +62,7 @@ def blocks(page: Path) -> list[Block]:
 
 def runnable(page: Path):
     """A page as a parameter of a test; one with dims that vary needs a torch that can trace them."""
-    from varying_dims import needs_varying_dims
+    from support.step_checks import needs_varying_dims
 
     varies = any("dynamic" in block.text for block in blocks(page))
     return pytest.param(page, marks=needs_varying_dims if varies else ())

@@ -10,17 +10,16 @@ from collections import Counter
 import pytest
 
 import neaptide
-from damaged_files import revalue
-from deep_step import QUICK, dropout_factory
-from example_counts import examples
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
-from plan_edits import change, written
-from together import together
+from support.damaged_files import change, revalue, written
+from support.drawn import examples
+from support.steps import QUICK, dropout_factory
+from support.together import together
 
 EDITS = examples(600)
 

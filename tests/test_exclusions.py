@@ -13,7 +13,7 @@ from neaptide.cli.process import exit_codes
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.options import EXCLUSIONS, WORDS, asked_for, refuse_exclusions
 from neaptide.settings import TABLE
-from together import together
+from support.together import together
 
 RANGE = ("--dynamic", "x:0=2..9")
 

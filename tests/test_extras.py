@@ -8,7 +8,7 @@ import pytest
 
 import neaptide
 from neaptide.errors import REQUIRED, UsageError, how_to_install
-from together import together
+from support.together import together
 
 ROOT = Path(__file__).parent.parent
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import numpy_helper
 
 import neaptide
+from frontends.onnx.onnx_files import model, node, tensor, weight
 from neaptide.cli.main import main
 from neaptide.cli.process import exit_codes
 from neaptide.errors import InfeasibleBudget, InvalidBudget, TargetError, UsageError
-from onnx_files import model, node, tensor, weight
-from together import together
+from support.together import together
 
 
 def wide():

@@ -6,7 +6,7 @@ import pytest
 
 from neaptide.errors import UsageError
 from neaptide.outcome import LimitGuard, Limits, Termination, TerminationReason, left_out
-from together import together
+from support.together import together
 
 
 @together(

@@ -16,7 +16,7 @@ from neaptide.plans import (
     Recomputation,
 )
 from neaptide.plans.plan_file import checksum
-from together import together
+from support.together import together
 
 PROGRAM = PlannedProgram(
     role="steady",

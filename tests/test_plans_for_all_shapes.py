@@ -17,7 +17,7 @@ from neaptide.policy import plans_by_shape as searching
 from neaptide.report.run_text import run_document
 from neaptide.runtime.measuring.meter import measure_step
 from neaptide.runtime.steps.arena_report import predicted_at
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 pytestmark = needs_varying_dims
 

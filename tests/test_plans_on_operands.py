@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neaptide
-from deep_step import QUICK
-from example_counts import examples
 from frontends import steps
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
@@ -33,6 +31,8 @@ from neaptide.report.plan_text import plan_document
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.replays import Replays
+from support.drawn import examples
+from support.steps import QUICK
 
 PRESET = "rtx3090"  # times that are the same on every machine
 

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import along, split, touching
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import PlanError
@@ -18,9 +17,10 @@ from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.capturing import capture
-from plan_edits import edited
-from run_elsewhere import run_elsewhere
-from together import together
+from support.damaged_files import edited
+from support.run_elsewhere import run_elsewhere
+from support.together import together
+from transform.fission_play import along, split, touching
 
 SENTENCES, WORDS_EACH, KNOWN_WORDS, WIDTH = 7, 11, 101, 16  # in 3 parts of 3, 3 and 1 sentences
 ADD = "neaptide.add"

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
-from fission_play import along, split, touching
 from neaptide.errors import PlanError
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
@@ -21,8 +20,9 @@ from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import replay, sizes_within
 from neaptide.transform.rules import RULES
-from plan_edits import edited
-from run_elsewhere import run_elsewhere
+from support.damaged_files import edited
+from support.run_elsewhere import run_elsewhere
+from transform.fission_play import along, split, touching
 
 ROWS = 70  # in 3 parts of 24, 24 and 22
 

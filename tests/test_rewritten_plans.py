@@ -17,9 +17,9 @@ from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
-from plan_edits import edited
-from plan_steps import autocast_step, small_step
-from together import together
+from support.damaged_files import edited
+from support.steps import autocast_step, small_step
+from support.together import together
 
 QUICK = {"time_limit_s": None, "work_limit": 100, "in_place": False}  # no rewrites but those asked for
 RULE = "common_subexpressions"
@@ -164,9 +164,9 @@ def test_a_plan_of_an_unknown_format_is_refused(plan):
 
 
 ELSEWHERE = """
-import sys, json, neaptide, plan_steps
+import sys, json, neaptide, support.steps
 for path in sys.argv[1:]:
-    report = neaptide.run(plan_steps.autocast_step, path, verify=True)
+    report = neaptide.run(support.steps.autocast_step, path, verify=True)
     print(json.dumps([report.bitwise_equal, report.predicted_peak_bytes, report.measured_peak_bytes]))
 """
 

@@ -6,7 +6,7 @@ import pytest
 
 from neaptide.errors import UsageError
 from neaptide.settings import parse_dims
-from together import together
+from support.together import together
 
 
 @together(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import neaptide
-from deep_step import QUICK, dropout_factory
 from neaptide.analysis.loops import InBodies
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import PlanError
@@ -19,8 +18,9 @@ from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
 from neaptide.runtime.steps.capturing import capture
 from neaptide.schedule.problem import compile_problem
-from together import together
-from torch_programs import all_idle
+from support.steps import QUICK, dropout_factory
+from support.together import together
+from support.torch_programs import all_idle
 
 
 @pytest.fixture(scope="module")

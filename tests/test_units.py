@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neaptide import units
 from neaptide.errors import UsageError
 from neaptide.units import parse_duration, parse_increase, parse_share, parse_size
-from together import together
+from support.together import together
 
 READ = {
     parse_size: [

@@ -12,8 +12,8 @@ from neaptide.ir.dependencies import predecessors
 from neaptide.ir.schedule import Schedule
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs
-from together import together
+from support.drawn import graphs
+from support.together import together
 
 
 def all_orders(graph):

@@ -2,7 +2,7 @@ from neaptide.analysis.in_place import in_place_operands
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 
 def operands(*lines, device="cpu"):
@@ -76,7 +76,7 @@ def test_other_device_is_refused():
 @together(("updates", "expected"), [("u", {"a"}), ("a", set())])
 def test_a_kernel_that_moves_elements_overwrites_no_operand_that_it_reads_once_more(updates, expected):
     from neaptide.ops.onnx import registry as onnx_registry
-    from onnx_cases import graph_of
+    from support.onnx_cases import graph_of
 
     made = f"a = Neg(x) y = ScatterElements(a, to, {updates})"
     graph = graph_of(f"g (float[3] x, float[3] u, int64[3] to) => (float[3] y) {{ {made} }}").graph

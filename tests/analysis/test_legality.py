@@ -10,8 +10,8 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs, schedules
-from together import together
+from support.drawn import graphs, schedules
+from support.together import together
 
 REGISTRY = toy_registry()
 

@@ -9,7 +9,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs, schedules
+from support.drawn import graphs, schedules
 
 
 def small():

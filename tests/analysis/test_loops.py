@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hand_graphs import loop_graph
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.liveness import with_frees
@@ -28,6 +27,7 @@ from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry
+from support.hand_graphs import loop_graph
 
 JOIN = (MergeMap(0, "concat", 0),)
 

@@ -13,7 +13,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry, transformer_step
-from strategies import graphs, schedules
+from support.drawn import graphs, schedules
 
 
 def chain():

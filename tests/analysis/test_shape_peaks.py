@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hand_graphs import loop_graph
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
-from strategies import schedules
-from symbolic_graphs import shapes_of, symbolic_graphs
+from schedule.symbolic.symbolic_graphs import shapes_of, symbolic_graphs
+from support.drawn import schedules
+from support.hand_graphs import loop_graph
 
 
 @given(st.data())

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide import zoo
 from neaptide.analysis.sum_depth import deepest_sum
 from neaptide.errors import SymbolicError
@@ -17,8 +16,9 @@ from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
 from neaptide.symbolic.size_expr import SizeExpr
-from op_calls import make_call
-from together import together
+from ops.op_calls import make_call
+from support.drawn import examples
+from support.together import together
 
 ATEN = torch.ops.aten
 SIZES = st.integers(1, 6)

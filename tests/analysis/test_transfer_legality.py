@@ -16,8 +16,8 @@ from neaptide.ir.schedule import Offload, Schedule, Step, StepKind
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs
-from together import together
+from support.drawn import graphs
+from support.together import together
 
 REGISTRY = toy_registry()
 STORE, LOAD, WAIT = StepKind.STORE, StepKind.LOAD, StepKind.WAIT

@@ -8,11 +8,11 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from gradient_play import run
+from autodiff.gradient_play import run
 from neaptide.autodiff.errors import GradientError
 from neaptide.autodiff.gradient import grad
 from neaptide.errors import UsageError
-from together import together
+from support.together import together
 
 TRACE = """<ir_version: 10, opset_import: ["": 20]>
 trace (float[1] x1, float[1] x2) => (float[1] y) {

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import neaptide.onnx
-from gradient_play import run
+from autodiff.gradient_play import run
 from neaptide.autodiff.errors import GradientError
 from neaptide.autodiff.hessian import hessian_vector_product
 from neaptide_corpus.onnx_models.exported import CASES

@@ -9,7 +9,7 @@ import pytest
 import torch
 from onnx import helper
 
-from gradient_play import run
+from autodiff.gradient_play import run
 from neaptide.autodiff.errors import GradientError
 from neaptide.autodiff.gradient import grad
 

@@ -10,13 +10,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from gradient_cases import CASES, Case
-from gradient_play import arguments, model_of, reference, run, torch_gradients
+from autodiff.gradient_cases import CASES, Case
+from autodiff.gradient_play import arguments, model_of, reference, run, torch_gradients
 from neaptide import autodiff
 from neaptide.autodiff.gradient import grad
 from neaptide.autodiff.hessian import hessian_vector_product
 from neaptide.autodiff.rules.table import FINAL, RULES
-from together import together
+from support.together import together
 
 
 def _draw(case: Case):

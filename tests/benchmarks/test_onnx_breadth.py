@@ -7,7 +7,7 @@ pytest.importorskip("onnxruntime")
 
 import onnx_breadth
 from neaptide_corpus.onnx_models import catalogue
-from together import together
+from support.together import together
 
 QUICK = {"light_squeezenet": "none", "amoebanet": "none", "randwire_small": "windows_2"}
 

@@ -3,12 +3,12 @@ import random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from order_problem_edits import fission, fuse, recompute, split
 from peers.incremental.random_order_edits import EDIT_KINDS, random_edit
 from schedule.order.order_problems import literal_bytes, random_problem
+from support.drawn import examples
 
 
 def chain(*sizes):

@@ -24,7 +24,7 @@ from hand_micro_batches import CannotSplitError, by_hand
 from neaptide import zoo
 from neaptide.transform.rules import RULES
 from quoting import quoted
-from together import together
+from support.together import together
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROUNDING = 1e-5

@@ -18,7 +18,7 @@ from neaptide.report.plan_text import plan_text
 from neaptide.report.profile_text import profile_document
 from neaptide.report.run_text import run_document
 from neaptide.runtime.arena.plan import ArenaOptions
-from together import together
+from support.together import together
 
 TARGET = "train_me.py:factory"
 

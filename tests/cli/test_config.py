@@ -11,7 +11,7 @@ from neaptide.cli.config import resolve
 from neaptide.errors import InvalidBudget, UsageError
 from neaptide.options import PlanOptions
 from neaptide.settings import TABLE, Settings
-from together import together
+from support.together import together
 
 # In Python a comparison verifies unless it is told not to, as the command does; a run does not.
 NOT_OF_THE_API = {"verify", "dynamic", "at"}

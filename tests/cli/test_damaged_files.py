@@ -10,14 +10,14 @@ from tempfile import mkdtemp
 
 import pytest
 
-from damaged_files import seeded_damages, whole_file_damages
 from neaptide.cli.process import exit_codes
 from neaptide.ir.text import print_graph
 from neaptide.schedule.order.neutral import to_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.recompute_forms import recompute_form
-from together import together
+from support.damaged_files import seeded_damages, whole_file_damages
+from support.together import together
 
 WORK = ("--work-limit", "200")
 SEEDED = 10  # damages of each file, beside those that are the same for all

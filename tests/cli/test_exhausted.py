@@ -10,7 +10,7 @@ import pytest
 from neaptide.cli import main
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.exit_codes import exhausted
-from together import together
+from support.together import together
 
 
 def caused(error, cause):

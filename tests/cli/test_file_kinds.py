@@ -8,7 +8,7 @@ import pytest
 
 from neaptide.cli.main import main
 from neaptide.cli.process import exit_codes
-from together import together
+from support.together import together
 
 PROGRAMS = ("profile", "plan", "compare")
 COMMANDS = (*PROGRAMS, "explain", "order", "layout", "recompute", "sweep")

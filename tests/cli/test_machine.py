@@ -9,7 +9,7 @@ from neaptide.cli import machine
 from neaptide.cost.cache import FILE_NAME, OpCostCache
 from neaptide.cost.devices import CALIBRATION
 from neaptide.cost.presets import PRESETS, get_device
-from together import together
+from support.together import together
 
 VERSIONS = {
     "torch": "2.13.0+cpu",

@@ -6,7 +6,7 @@ import sys
 
 from neaptide import errors
 from neaptide.cli.process import exit_codes
-from together import together
+from support.together import together
 
 LAZY = ("torch", "numpy", "rich", "msgspec", "scipy", "tomllib", "importlib.metadata")
 

@@ -7,7 +7,7 @@ import pytest
 from neaptide.ir.text import print_graph
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.recompute_forms import recompute_form
-from together import together
+from support.together import together
 
 ONE = {"format": "neaptide.memories/1", "spaces": [{"name": "only"}]}
 FILES = {

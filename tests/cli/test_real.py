@@ -5,7 +5,7 @@ import json
 import pytest
 
 from neaptide.plans import Plan
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import pytest
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
 from neaptide_corpus.recompute_forms import recompute_form
-from together import together
+from support.together import together
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "recompute-form.md").read_text(encoding="utf-8")
 WORK = ("--work-limit", "30000")

@@ -12,7 +12,7 @@ from neaptide.cli.process import exit_codes
 from neaptide.cli.targets import find_target
 from neaptide.errors import NeaptideError
 from neaptide.units import parse_size
-from together import together
+from support.together import together
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CLI = (REFERENCE / "cli.md").read_text(encoding="utf-8")

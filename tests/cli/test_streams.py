@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from together import together
+from support.together import together
 
 FULL = "/dev/full"
 

@@ -6,7 +6,7 @@ import pytest
 
 from neaptide.cli.targets import find_target
 from neaptide.errors import CaptureError, TargetError, UsageError
-from together import together
+from support.together import together
 
 
 def write(folder, text, name="mine.py"):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from frontends.tflite.small_tflite import chain, nested
 from neaptide.cli.model_files.commands import parse_memories
 from neaptide.errors import UsageError
 from neaptide.frontends.tflite.reader import read_tflite
 from neaptide_corpus.tflite_graphs import irregular_network
-from small_tflite import chain, nested
-from together import together
+from support.together import together
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.copy_engines.copy_engine import Extents
+from support.drawn import examples
 
 
 def bytes_of(extents):

@@ -18,7 +18,7 @@ from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.copy_engines.file_copy_engine import FileCopyEngine
 from neaptide.copy_engines.host_pool import HostPool
 from neaptide.errors import TransferError
-from together import together
+from support.together import together
 
 QUICK = SlowMemory(bytes_per_s=1e12)
 

@@ -5,7 +5,7 @@ import pytest
 from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.copy_engines.file_copy_engine import TokenBucket
 from neaptide.errors import UsageError
-from together import together
+from support.together import together
 
 
 class Clock:

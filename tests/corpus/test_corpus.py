@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from corpus.order_play import least_peak, operand_post_order, peak_bytes
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import UsageError
 from neaptide.ir.fingerprint import fingerprint
@@ -28,8 +29,7 @@ from neaptide_corpus.text_lengths import LONGEST, batches_of_tokens
 from neaptide_corpus.three_partition import hard_out_tree, hard_pumpkin, three_partition_numbers
 from neaptide_corpus.training_networks import TRAINING_STEPS, Update, hrnet_w18_small, training_step, vgg16
 from neaptide_corpus.training_steps import conv_step, transformer_step
-from order_play import least_peak, operand_post_order, peak_bytes
-from together import together
+from support.together import together
 
 MIB = 2**20
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "instances" / "order"

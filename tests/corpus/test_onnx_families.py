@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from together import together
+from support.together import together
 
 pytest.importorskip("onnx")
 

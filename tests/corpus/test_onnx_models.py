@@ -7,7 +7,7 @@ import pytest
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.portfolio import best_order
-from together import together
+from support.together import together
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

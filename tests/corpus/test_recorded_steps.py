@@ -11,7 +11,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.values import Kind
 from neaptide.ir.verify import verify
 from neaptide_corpus.recorded_steps import from_json
-from recorded_play import computed, perceptron
+from peers.magis.recorded_play import computed, perceptron
 
 
 def step_of(form, **options):

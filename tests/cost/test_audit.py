@@ -5,6 +5,7 @@ import pytest
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
+from cost.node_costs import node_workspace
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
@@ -16,7 +17,6 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from node_costs import node_workspace
 
 FALLBACK = EstimatedCost(get_device("a100-40g"), registry())
 

@@ -12,7 +12,7 @@ import pytest
 
 from neaptide.cost import cache
 from neaptide.cost.cache import OpCostCache
-from together import together
+from support.together import together
 
 WRITER = """
 import sys

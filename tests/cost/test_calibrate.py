@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from neaptide.cost import calibrate, host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.model import roofline_seconds
-from together import together
+from support.together import together
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from neaptide.cost import call_clock
 from neaptide.cost.call_clock import CallClock, used_memory
-from together import together
+from support.together import together
 
 
 @pytest.fixture

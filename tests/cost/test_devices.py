@@ -7,7 +7,7 @@ import pytest
 from neaptide.cost.devices import DISK_LATENCY_S, Device, Link, MemorySpace
 from neaptide.cost.presets import PRESETS, get_device
 from neaptide.errors import UsageError
-from together import together
+from support.together import together
 
 
 def make_device(**changes):

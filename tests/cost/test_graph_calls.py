@@ -1,11 +1,11 @@
 """Calls where they stand: how often each runs, and which operands are near, counted in bytes since they were touched last."""
 
-from loop_graphs import looped
 from neaptide.cost.graph_calls import GraphCalls, LatelyTouched
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
-from together import together
+from support.hand_graphs import looped
+from support.together import together
 
 KIB = 1024
 

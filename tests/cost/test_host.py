@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from neaptide.cost import host
-from together import together
+from support.together import together
 
 MIB = 2**20
 

@@ -15,7 +15,7 @@ from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.steps.capturing import capture
-from wide_rows import rows_step
+from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")

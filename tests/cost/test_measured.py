@@ -9,7 +9,7 @@ import pytest
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
-from loop_graphs import looped
+from cost.node_costs import node_seconds, node_workspace
 from neaptide.cost import allocator_events, call_clock, measured, op_session
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
@@ -23,7 +23,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
-from node_costs import node_seconds, node_workspace
+from support.hand_graphs import looped
 
 FALLBACK = EstimatedCost(get_device("a100-40g"), registry())
 

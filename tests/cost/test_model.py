@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loop_graphs import looped
+from cost.node_costs import node_seconds, node_workspace
 from neaptide.cost.devices import Device, MemorySpace
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost, roofline_seconds
 from neaptide.cost.presets import PRESETS, get_device
@@ -15,8 +15,8 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
-from node_costs import node_seconds, node_workspace
-from together import together
+from support.hand_graphs import looped
+from support.together import together
 
 DEVICE = get_device("a100-40g")
 ESTIMATE = EstimatedCost(DEVICE, registry())

@@ -10,7 +10,7 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.cost.of_shapes import CostOfShapes
 from neaptide.cost.presets import PRESETS, get_device
 from neaptide.ops import registry
-from symbolic_steps import for_all_shapes
+from support.symbolic_steps import for_all_shapes
 
 GRAPH = for_all_shapes(layers=2)
 

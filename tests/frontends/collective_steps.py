@@ -11,7 +11,7 @@ from torch.distributed.tensor import Replicate, distribute_tensor
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
+from support.step_checks import planned
 
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
 

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from frontends.steps import update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, planned
-from together import together
+from support.step_checks import assert_same_bits, planned
+from support.together import together
 
 
 def autocast(dtype=torch.bfloat16, **options):

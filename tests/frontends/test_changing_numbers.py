@@ -10,7 +10,7 @@ from torch import nn
 
 from frontends.steps import update
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
+from support.step_checks import planned
 
 
 def trained(loss_of, optimizer=torch.optim.SGD):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from frontends import steps
-from step_checks import assert_like_eager
+from support.step_checks import assert_like_eager
 
 
 def inner_loop(kind, **options):

@@ -15,9 +15,8 @@ from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.zoo.spec import factory
-from step_checks import assert_is_the_capture_of, peak
-from together import together
-from varying_dims import needs_varying_dims
+from support.step_checks import assert_is_the_capture_of, needs_varying_dims, peak
+from support.together import together
 
 pytestmark = needs_varying_dims
 

@@ -13,8 +13,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from programs.catalogue import one
 from programs.optimizers import FAMILY, TABLE
-from step_checks import assert_like_eager, assert_same_bits, joined
-from together import together
+from support.step_checks import assert_like_eager, assert_same_bits, joined
+from support.together import together
 
 REFUSED = {"SparseAdam": "layout torch.sparse_coo", "LBFGS": "is called with a closure"}
 

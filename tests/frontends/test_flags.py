@@ -8,7 +8,7 @@ from torch import nn
 
 from frontends import steps
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_like_eager, planned
+from support.step_checks import assert_like_eager, planned
 
 
 def critic_and_writer(*, by_attribute=False, off=False, back=False):

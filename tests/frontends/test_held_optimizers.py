@@ -16,7 +16,7 @@ from frontends import steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_like_eager, together_made
+from support.step_checks import assert_like_eager, together_made
 
 
 class SlowWeights(torch.optim.Optimizer):

@@ -9,8 +9,8 @@ from frontends.impure_lines import HARMLESS, REFUSED, lines_of, step_of
 from frontends.impure_steps import Steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
-from together import together
+from support.step_checks import planned
+from support.together import together
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from torch import nn
 from frontends.steps import batch, net, sgd, update
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_like_eager, assert_same_bits, planned
-from together import together
+from support.step_checks import assert_like_eager, assert_same_bits, planned
+from support.together import together
 
 
 class Keeps(nn.Module):

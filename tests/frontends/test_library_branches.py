@@ -14,7 +14,7 @@ from torch import nn
 from frontends.steps import update
 from neaptide.errors import StepMismatch
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, joined, planned
+from support.step_checks import assert_same_bits, joined, planned
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from frontends.steps import update
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
-from together import together
+from support.step_checks import planned
+from support.together import together
 
 
 class Network(nn.Module):

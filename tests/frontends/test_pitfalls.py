@@ -20,7 +20,7 @@ from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from step_checks import assert_same_bits, joined, planned
+from support.step_checks import assert_same_bits, joined, planned
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from frontends import steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
-from together import together
+from support.together import together
 
 logger = logging.getLogger(__name__)
 logger.setLevel("INFO")

@@ -14,7 +14,7 @@ from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.values import Kind
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.symbolic.size_expr import SizeExpr
-from step_checks import (
+from support.step_checks import (
     as_variant,
     assert_like_eager,
     assert_same_bits,
@@ -23,7 +23,7 @@ from step_checks import (
     program_order,
     verify,
 )
-from together import together
+from support.together import together
 
 # -- arguments and results
 

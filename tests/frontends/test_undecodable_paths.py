@@ -7,7 +7,7 @@ import os
 import torch
 from torch import nn
 
-from step_checks import planned
+from support.step_checks import planned
 
 SOURCE = """
 def step(x):

@@ -9,7 +9,7 @@ from torch import nn
 from frontends.steps import batch, net, sgd, simple, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, joined, planned
+from support.step_checks import assert_same_bits, joined, planned
 
 # -- gradients
 

@@ -11,7 +11,7 @@ from torch import nn
 from frontends.steps import simple, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_like_eager, assert_same_bits, joined, planned
+from support.step_checks import assert_like_eager, assert_same_bits, joined, planned
 
 
 class Written(torch.optim.Optimizer):

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Access, Effects, Named, Ref
 from neaptide.ir.registry import Call, OpRegistry, OpSpec, Trait
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
+from support.hand_graphs import in_place_graph, loop_graph
 
 ROWS = OpRegistry(
     [

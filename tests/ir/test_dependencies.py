@@ -5,11 +5,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hand_graphs import in_place_graph
 from neaptide.ir.dependencies import needed_inputs, ordered_effects, predecessors
 from neaptide.ir.schedule import Schedule, StepKind
-from strategies import graphs, node_orders, schedules, segmented
-from together import together
+from support.drawn import graphs, node_orders, schedules, segmented
+from support.hand_graphs import in_place_graph
+from support.together import together
 
 
 def _run(graph, order):

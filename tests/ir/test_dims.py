@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from hand_graphs import loop_graph
 from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.edit import GraphEdit, NodeDraft
@@ -17,7 +16,8 @@ from neaptide.ir.verify import verify
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
-from together import together
+from support.hand_graphs import loop_graph
+from support.together import together
 
 S0, S1, T = SizeExpr.dim("S0"), SizeExpr.dim("S1"), SizeExpr.dim("T")
 

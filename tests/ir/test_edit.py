@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from hand_graphs import in_place_graph, loop_graph
+from ir.random_edits import edited_graphs
 from neaptide.errors import VerifyError
 from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
@@ -16,8 +15,8 @@ from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ir.verify import verify, verify_edited
 from neaptide.symbolic.size_expr import SizeExpr
-from random_edits import edited_graphs
-from strategies import graphs, segmented
+from support.drawn import examples, graphs, segmented
+from support.hand_graphs import in_place_graph, loop_graph
 
 
 def lines(graph: Graph) -> list[str]:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hand_graphs import in_place_graph, loop_graph
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Segment
 from neaptide.ir.nodes import Source
 from neaptide.ir.text_parser import renumbered
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
-from strategies import graphs
-from together import together
+from support.drawn import graphs
+from support.hand_graphs import in_place_graph, loop_graph
+from support.together import together
 
 
 @given(graphs(max_nodes=10), st.randoms(use_true_random=False))

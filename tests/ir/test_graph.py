@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hand_graphs import in_place_graph
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.verify import verify
+from support.hand_graphs import in_place_graph
 
 
 def test_what_a_function_makes_of_a_graph_is_worked_out_once():

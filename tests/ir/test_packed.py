@@ -3,7 +3,7 @@ from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph
 from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, PACKED, packed_bytes
 from neaptide.symbolic.size_expr import SizeExpr
-from together import together
+from support.together import together
 
 
 def test_every_dtype_has_a_word():

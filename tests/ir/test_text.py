@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
 from neaptide.ir.text import print_graph
 from neaptide.ir.text_parser import parse_graph, renumbered
-from strategies import graphs
-from together import together
+from support.drawn import graphs
+from support.hand_graphs import in_place_graph, loop_graph
+from support.together import together
 
 
 @pytest.mark.parametrize(("make", "name"), [(in_place_graph, "in_place"), (loop_graph, "loop")])

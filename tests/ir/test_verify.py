@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from hand_graphs import in_place_graph, loop_graph
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph, Segment
@@ -14,8 +13,9 @@ from neaptide.ir.verify import verify
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs
-from together import together
+from support.drawn import graphs
+from support.hand_graphs import in_place_graph, loop_graph
+from support.together import together
 
 
 def _put(items, number, **changes):

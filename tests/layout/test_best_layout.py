@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from layout_small import (
+from layout.layout_small import (
     NINE,
     problem_of,
     random_plain,
@@ -27,7 +26,8 @@ from neaptide.layout.result import Certificate, Layout
 from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
-from together import together
+from support.drawn import examples
+from support.together import together
 
 OWN = tuple(name for name in METHODS if name != "cp_sat")
 

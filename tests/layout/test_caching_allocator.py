@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caching_play import PlainAllocator
-from layout_play import from_rows, random_problem
+from layout.caching_play import PlainAllocator
+from layout.layout_play import from_rows, random_problem
+from layout.recorded_steps import record_step
 from neaptide.cost.allocator_events import record
 from neaptide.cost.measured import MeasuredCost
 from neaptide.errors import LayoutProblemError
@@ -32,9 +33,8 @@ from neaptide.planner.pricing import Pricing
 from neaptide.runtime.calls.executor import Executable
 from neaptide.zoo.spec import factory
 from neaptide_corpus.layouts import nested
-from recorded_steps import record_step
-from together import together
-from torch_programs import SEED, shuffled
+from support.together import together
+from support.torch_programs import SEED, shuffled
 
 KIB = 1 << 10
 

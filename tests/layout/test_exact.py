@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout_small import (
+from layout.layout_small import (
     NINE,
     fits_by_offsets,
     problem_of,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from layout_small import NINE, problem_of
+from layout.layout_small import NINE, problem_of
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LayoutProblemError
 from neaptide.ir.schedule import Offload, Schedule
@@ -23,6 +22,7 @@ from neaptide.schedule.order.neutral import from_mapping
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.random_orders import layered
 from schedule.order.order_problems import random_problem
+from support.drawn import examples
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))

@@ -10,6 +10,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from layout.overwriting import bits, overwrite
+from layout.recorded_steps import record_step
 from neaptide.analysis.in_place import in_place_operands
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.analysis.sizes import evaluate_storage_bytes
@@ -30,11 +32,9 @@ from neaptide.schedule.order.from_graph import order_problem
 from neaptide.zoo.spec import factory
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_peers.layouts.ladder import memory_ladder
-from overwriting import bits, overwrite
-from recorded_steps import record_step
-from strategies import graphs, node_orders
-from together import together
-from torch_programs import SEED
+from support.drawn import graphs, node_orders
+from support.together import together
+from support.torch_programs import SEED
 
 TOY = OpRegistry([OpSpec("toy.mix", in_place=(0, 1, 2)), OpSpec("toy.expand_like", in_place=(0,))])
 ROW = "f32[16]"  # 64 bytes

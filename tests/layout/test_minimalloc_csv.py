@@ -12,7 +12,7 @@ from neaptide.layout import minimalloc_csv
 from neaptide.layout.minimalloc_csv import read_csv, write_csv
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.layout.result import Layout
-from together import together
+from support.together import together
 
 PLAIN = "id,lower,upper,size\na,0,3,4\nb,1,2,5\n"
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout_play import nothing_shared, random_problem
+from layout.layout_play import nothing_shared, random_problem
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.placement import Fit, Shelf, follow, place, place_below, place_by_size
 from neaptide.layout.problem import LIMIT, Buffer, Gap, LayoutProblem
 from neaptide.layout.validate import check_layout
-from together import together
+from support.together import together
 
 SEEDS = st.integers(0, 10**9)
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout_play import random_problem
+from layout.layout_play import random_problem
 from neaptide.errors import LayoutProblemError, VerifyError
 from neaptide.layout.bounds import arena_lower_bound, bytes_live_at, live_bytes
 from neaptide.layout.problem import LIMIT, Buffer, Gap, LayoutProblem, Part
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout
-from together import together
+from support.together import together
 
 
 def test_without_gaps_a_buffer_is_one_rectangle():

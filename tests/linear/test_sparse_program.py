@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from example_counts import examples
 from neaptide.linear.rows import SparseRows, one_row
 from neaptide.linear.solver import solve_fractions, solve_mixed
 from neaptide.linear.sparse_program import SparseProgram
 from neaptide.linear.tolerances import PROOF_GAP
+from support.drawn import examples
 
 
 def knapsack(gains, sizes, room):

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loop_graphs import looped
 from neaptide.errors import LoweringError, SymbolicError, UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Named
@@ -21,9 +20,10 @@ from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr
-from symbolic_steps import attention, for_all_shapes
-from together import together
-from torch_programs import check_run, random_order, with_recomputation
+from support.hand_graphs import looped
+from support.symbolic_steps import attention, for_all_shapes
+from support.together import together
+from support.torch_programs import check_run, random_order, with_recomputation
 
 lengths = st.tuples(st.integers(1, 5), st.integers(1, 6))
 

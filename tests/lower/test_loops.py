@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loop_graphs import add_loop, looped
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LoweringError
@@ -20,7 +19,8 @@ from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.symbolic.size_expr import SizeExpr
-from timeline_meter import TimelineMeter
+from support.dispatch_modes import TimelineMeter
+from support.hand_graphs import add_loop, looped
 
 HERE = Source("model.py", 7, "y = relu(x @ w)", "block", "forward")
 STEP = SizeExpr.const

@@ -6,8 +6,6 @@ from itertools import pairwise
 
 import torch
 
-from fission_play import random_inputs
-from loop_graphs import add_loop
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.copy_engines.copy_engine import SlowMemory
@@ -19,6 +17,8 @@ from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.symbolic.size_expr import SizeExpr
+from support.hand_graphs import add_loop
+from transform.fission_play import random_inputs
 
 FAST = SlowMemory(bytes_per_s=2e9)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neaptide.lower.out_variants import out_variants, reads_whole_storage
-from together import together
+from support.together import together
 
 
 @together(

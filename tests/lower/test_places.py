@@ -18,7 +18,7 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.arena.tensors_by_shape import Arena
 from neaptide.runtime.calls.executor import Executable
-from torch_programs import Recorder, bits
+from support.torch_programs import Recorder, bits
 
 MATRIX = Place(0, "float32", (4, 4), (4, 1))
 ABOVE = Place(64, "float32", (4, 4), (4, 1))

@@ -7,7 +7,6 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.dependencies import needed_inputs
@@ -17,7 +16,8 @@ from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.script import Kind
-from symbolic_steps import for_all_shapes
+from support.drawn import examples
+from support.symbolic_steps import for_all_shapes
 
 COST = EstimatedCost(get_device("rtx3090"), registry())
 GRAPH = for_all_shapes(layers=2)

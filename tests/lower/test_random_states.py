@@ -8,8 +8,8 @@ from neaptide.lower.random_states import drawn_again, random_state, repeated_dra
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
-from timeline_meter import TimelineMeter
-from torch_programs import Recorder, check_run
+from support.dispatch_modes import TimelineMeter
+from support.torch_programs import Recorder, check_run
 
 
 def test_inside_the_old_numbers_are_drawn_and_behind_it_the_new_ones():

@@ -18,8 +18,8 @@ from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP
 from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
-from together import together
-from torch_programs import Recorder, bits, check_run
+from support.together import together
+from support.torch_programs import Recorder, bits, check_run
 
 
 def executable(graph, schedule, **options):

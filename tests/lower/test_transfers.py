@@ -11,7 +11,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.copy_engines import file_copy_engine
@@ -23,8 +22,9 @@ from neaptide.ir.values import Kind
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
-from together import together
-from torch_programs import (
+from support.drawn import examples
+from support.together import together
+from support.torch_programs import (
     Recorder,
     as_state,
     check_run,

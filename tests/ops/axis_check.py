@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from neaptide.ir.axes import Along, Merge, Need
 from neaptide.ir.nodes import Ref
 from neaptide.ops import registry
-from op_calls import make_call
+from ops.op_calls import make_call
 
 
 def copies(item):

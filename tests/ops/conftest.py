@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from neaptide.ops import registry
-from op_calls import make_call
+from ops.op_calls import make_call
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import torch
 
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 # In 2.13 but not in `native_functions.yaml` of 2.11.
 NOT_IN_EVERY_VERSION = {

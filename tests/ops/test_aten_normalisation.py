@@ -3,7 +3,7 @@
 import torch
 
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 SHAPES = [(4, 3), (8, 5, 7), (2, 3, 8, 8), (4, 64, 7, 7), (1, 16, 33, 17), (2, 6, 4, 5, 3), (3, 1, 9, 9)]
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -7,8 +7,8 @@ import pytest
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 from neaptide.ops.axes import table
-from run_elsewhere import told_by
-from together import together
+from support.run_elsewhere import told_by
+from support.together import together
 
 # What they make has no numbers to compare, or draws other numbers in each run.
 NOT_COMPARED = {

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 # The size of oneDNN's workspace is not known from shapes.
 SIZE_KNOWN_BY_AUDIT_ONLY = {"aten.mkldnn_rnn_layer.default"}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import flop_registry
 
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 ATEN = torch.ops.aten
 EXTENT = st.integers(1, 9)

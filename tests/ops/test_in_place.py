@@ -5,10 +5,10 @@ import pytest
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 from neaptide.ops.in_place import in_place_form
-from together import together
+from support.together import together
 
 torch = pytest.importorskip("torch")
-overwriting = pytest.importorskip("overwriting")
+overwriting = pytest.importorskip("layout.overwriting")
 
 LISTED = sorted(row.name for row in registry() if row.in_place)
 

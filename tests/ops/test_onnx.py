@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from onnx import defs
 
+from frontends.onnx.onnx_files import model, node, tensor, weight
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ir.registry import Call, Trait
 from neaptide.ops.onnx import registry
 from neaptide.ops.onnx.table import meaning, operator_of
-from onnx_files import model, node, tensor, weight
-from together import together
+from support.together import together
 
 FIRST_OPSET = 7
 ROWS = [row for row in registry() if row.name.startswith("onnx.")]

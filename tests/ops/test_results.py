@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from run_elsewhere import told_by
+from support.run_elsewhere import told_by
 
 # Operations whose results are not believed as they are, and why that does no harm.
 NEVER_RECORDED = "autograd runs it as other operations"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 ATEN = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

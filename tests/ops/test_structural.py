@@ -8,7 +8,7 @@ from neaptide.ir.nodes import LOOP_OP
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 from neaptide.ops.structural import HOST_FUNCTIONS, HOST_OPS
-from together import together
+from support.together import together
 
 
 def _qualified(function):

@@ -1,7 +1,7 @@
 import torch
 
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 ATEN = torch.ops.aten
 BYTES = 60

@@ -5,7 +5,7 @@ from torch.utils._pytree import tree_leaves
 
 from neaptide.cost.allocator_events import record
 from neaptide.ops import registry
-from together import together
+from support.together import together
 
 ATEN = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]

@@ -12,7 +12,7 @@ from neaptide.named_peers import COMBINATIONS
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.steps.capturing import capture
-from wide_rows import rows_step
+from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")

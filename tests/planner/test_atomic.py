@@ -13,7 +13,7 @@ from neaptide.ops import registry
 from neaptide.planner.atomic import atomic_step, check_atomic
 from neaptide.planner.objective import PlannedSequence
 from neaptide.schedule.problem import compile_problem
-from together import together
+from support.together import together
 
 
 def atomic_of(step, batch):

@@ -13,7 +13,6 @@ import neaptide.planner.plan_graph as plan_graph_module
 import neaptide.planner.portfolio as portfolio_module
 import neaptide.planner.recompute.bounds.envelope as envelope_module
 import neaptide.planner.recompute.curve.search as search_module
-from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.budget import Budget
 from neaptide.errors import MissingExtra, PlanError
@@ -25,7 +24,8 @@ from neaptide.planner.own_schedule import as_written
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
-from together import together
+from planner.given_cost import given_pricing
+from support.together import together
 
 LIMITS = Limits(work=600)
 MADE = transformer_step(layers=1, dropout=True)

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from neaptide.planner.garbage import collected_rarely
-from together import together
+from support.together import together
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
@@ -37,7 +35,9 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.timeline import Links, simulate_timeline
 from neaptide.symbolic.size_expr import SizeExpr
-from together import together
+from support.drawn import examples
+from support.together import together
+from transform.fission_play import assert_close, random_inputs, run_measured
 
 REGISTRY = registry()
 LIMITS = Limits(work=100)

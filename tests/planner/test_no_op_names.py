@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import neaptide
-from together import together
+from support.together import together
 
 ROOT = Path(neaptide.__file__).parent
 FILES = sorted(path for room in ("planner", "transform", "schedule") for path in (ROOT / room).rglob("*.py"))

@@ -8,7 +8,6 @@ import pytest
 import neaptide.planner.arena_order as arena_order_module
 import neaptide.planner.plan_graph as plan_graph_module
 from frontends import steps
-from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.budget import Budget
 from neaptide.cost.devices import Link
@@ -27,7 +26,8 @@ from neaptide.planner.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
-from together import together
+from planner.given_cost import given_pricing
+from support.together import together
 
 REGISTRY = registry()
 LIMITS = Limits(work=300)

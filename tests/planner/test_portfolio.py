@@ -9,7 +9,6 @@ import threading
 import pytest
 from hypothesis import given
 
-from given_cost import given_pricing
 from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget
 from neaptide.outcome import Limits, TerminationReason
@@ -25,9 +24,10 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from neaptide_peers.strategies import per_block
-from planner_problems import check_sequence, compiled, least_seconds, random_chain, units_of
-from strategies import graphs
-from together import together
+from planner.given_cost import given_pricing
+from planner.planner_problems import check_sequence, compiled, least_seconds, random_chain, units_of
+from support.drawn import graphs
+from support.together import together
 
 
 def peak_of(step):

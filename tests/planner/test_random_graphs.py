@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
@@ -24,8 +23,9 @@ from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide_peers.cp_sat import process
-from planner_problems import check_sequence
-from value_play import play
+from planner.planner_problems import check_sequence
+from planner.value_play import play
+from support.drawn import examples
 
 FEATURES = ("views", "in_place", "multi_output", "shape_only", "resident", "rng", "effects")
 SEEDS = st.integers(0, 2**48)

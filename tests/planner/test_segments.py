@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from given_cost import given_pricing
 from neaptide.analysis.legality import check_schedule
 from neaptide.budget import Budget
 from neaptide.errors import VerifyError
@@ -19,8 +18,9 @@ from neaptide.outcome import Limits
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import NAMES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from strategies import graphs, segmented
-from together import together
+from planner.given_cost import given_pricing
+from support.drawn import graphs, segmented
+from support.together import together
 
 STRATEGIES = ("default", *NAMES[:6])
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from chain_play import chain_step
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
@@ -30,8 +29,9 @@ from neaptide.schedule.recompute_form import from_json
 from neaptide_corpus.recompute_forms import recompute_form
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide_peers.strategies import sqrt_n
-from planner_problems import check_sequence, compiled, least_seconds, random_chain, units_of
-from together import together
+from planner.chain_play import chain_step
+from planner.planner_problems import check_sequence, compiled, least_seconds, random_chain, units_of
+from support.together import together
 
 OWN = NAMES[:6]
 ON_CHAINS = ("sqrt_n", "drop_cheap", "per_block", "revolve", "rotor", "block_dp")

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -22,9 +21,9 @@ from neaptide.planner.updates import (
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import check_sequence, compiled
-from strategies import graphs, node_orders
-from together import together
+from planner.planner_problems import check_sequence, compiled
+from support.drawn import examples, graphs, node_orders
+from support.together import together
 
 PILED_UP = {"layers": 6, "tokens": 16, "width": 64, "optimizer": "sgd"}
 

@@ -18,8 +18,8 @@ from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.policy.searched_front import distinct, plans_for, plans_to_try, searched_front, undominated
 from neaptide.runtime.steps.capturing import capture
-from step_checks import assert_runs_as_predicted
-from wide_rows import rows_step, wide_head
+from support.step_checks import assert_runs_as_predicted
+from support.steps import rows_step, wide_head
 
 LIMITS = Limits(None, 300, 0)
 

@@ -7,7 +7,7 @@ from programs.catalogue import FAMILIES, every, family, one
 from programs.check import ANSWERS, LOWEST, Outcome, check
 from programs.check_parts import check_parts
 from programs.program import Program
-from step_checks import joined
+from support.step_checks import joined
 
 # Kinds that have been wrong before: state that is carried, networks that take turns, fused updates. Each takes some seconds.
 SAMPLE = (

@@ -21,7 +21,7 @@ from neaptide.report.fitting_shapes import fitting_shapes
 from neaptide.report.profile_text import ranges_blocks
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.steps.capturing import capture
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 pytestmark = needs_varying_dims
 

@@ -27,7 +27,7 @@ from neaptide.report.charts.streams import Level, Streams, busy_seconds, most
 from neaptide.report.charts.svg import chart_svg
 from neaptide.report.plan_text import plan_text
 from report import samples
-from together import together
+from support.together import together
 
 MIB = 1 << 20
 SVG = "{http://www.w3.org/2000/svg}"

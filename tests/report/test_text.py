@@ -23,7 +23,7 @@ from neaptide.report.run_text import arena_lines, run_document
 from neaptide.runtime.arena.plan import ArenaReport, OutsideStorage
 from neaptide.symbolic.dims import Dim
 from report import samples
-from together import together
+from support.together import together
 
 MIB = samples.MIB
 

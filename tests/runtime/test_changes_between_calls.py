@@ -16,8 +16,8 @@ from neaptide.frontends.torch_step import capture_step, rebind_step
 from neaptide.runtime.steps.planned_step import PlannedStep
 from runtime.changes import KINDS
 from runtime.changing_case import Case
-from step_checks import as_variant, planned
-from together import together
+from support.step_checks import as_variant, planned
+from support.together import together
 
 
 def batch():

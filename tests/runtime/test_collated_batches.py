@@ -8,7 +8,7 @@ from torch import nn
 
 import neaptide
 from neaptide.errors import CaptureError
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 transformers = pytest.importorskip("transformers")
 

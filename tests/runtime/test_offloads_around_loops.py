@@ -13,8 +13,8 @@ from neaptide.outcome import Limits
 from neaptide.planner.variants.choices import Choices
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
-from step_checks import assert_runs_as_predicted
-from wide_rows import wide_head
+from support.step_checks import assert_runs_as_predicted
+from support.steps import wide_head
 
 DEVICE = "a100-80g"
 

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import along, assert_close, random_inputs, run_measured, split, touching
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import NO_BODIES
 from neaptide.analysis.profile_bytes import loop_workspaces
@@ -36,6 +35,7 @@ from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from transform.fission_play import along, assert_close, random_inputs, run_measured, split, touching
 
 DEVICE = get_device("a100-80g")
 ROWS = 70

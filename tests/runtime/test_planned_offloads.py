@@ -11,7 +11,7 @@ from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
-from step_checks import assert_runs_as_predicted
+from support.step_checks import assert_runs_as_predicted
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry, transformer_step
-from strategies import graphs, node_orders
+from support.drawn import graphs, node_orders
 
 
 def assert_equals_reference(graph, evaluator, workspace):

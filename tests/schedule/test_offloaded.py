@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.kinds import storages_between_steps
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
@@ -22,7 +21,7 @@ from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs, schedules
+from support.drawn import examples, graphs, schedules
 
 REGISTRY = toy_registry()
 OUT, BACK = Link("device", "host", 8.0, 0.25), Link("host", "device", 4.0, 0.5)

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from body_play import REGISTRY, QuarterCost, looped, offloaded
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.loops import trips
 from neaptide.analysis.profile_bytes import memory_profile
@@ -19,7 +17,9 @@ from neaptide.schedule.copy_streams import Busy, LoopCopies, Trip
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.offloaded import with_offloads
 from neaptide.schedule.timeline import Links, OffloadClock, simulate_timeline
-from timeline_play import BACK, OUT, Tasks, run_events
+from schedule.body_play import REGISTRY, QuarterCost, looped, offloaded
+from schedule.timeline_play import BACK, OUT, Tasks, run_events
+from support.drawn import examples
 
 LINKS = Links(OUT, BACK)
 

@@ -5,7 +5,7 @@ import pytest
 from neaptide.errors import UsageError
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.recompute_form import from_json
-from together import together
+from support.together import together
 
 
 def text(*nodes):

@@ -11,7 +11,7 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs, node_orders
+from support.drawn import graphs, node_orders
 
 REGISTRY = toy_registry()
 

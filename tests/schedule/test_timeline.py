@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.cost.devices import DISK_BYTES_PER_S
 from neaptide.cost.presets import get_device
@@ -17,8 +16,8 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import copy_links, simulate_timeline
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs
-from timeline_play import BACK, OUT, Tasks, run_events
+from schedule.timeline_play import BACK, OUT, Tasks, run_events
+from support.drawn import examples, graphs
 
 
 @st.composite

@@ -10,7 +10,7 @@ from neaptide.errors import SymbolicError
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.ranges import Interval, bound, decided
 from neaptide.symbolic.size_expr import SizeExpr, maximum
-from strategies import size_exprs
+from support.drawn import size_exprs
 
 B, T = map(SizeExpr.dim, ("B", "T"))
 

@@ -10,8 +10,8 @@ from neaptide.errors import SymbolicError
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr, maximum
-from strategies import size_exprs
-from together import together
+from support.drawn import size_exprs
+from support.together import together
 
 B, T, N, S0, S1 = map(SizeExpr.dim, ("B", "T", "N", "S0", "S1"))
 ZERO = SizeExpr.const(0)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.size_expr import SizeExpr, floordiv, maximum, modulo
-from strategies import DIMS, bindings, size_exprs
-from together import together
+from support.drawn import DIMS, bindings, size_exprs
+from support.together import together
 
 B, T = SizeExpr.dim("B"), SizeExpr.dim("T")
 POLYNOMIALS = st.recursive(

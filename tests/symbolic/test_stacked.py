@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neaptide.errors import SymbolicError
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.symbolic.stacked import StackedSizes
-from size_expressions import expressions
+from symbolic.size_expressions import expressions
 
 
 @given(st.lists(expressions, max_size=6), st.integers(0, 50), st.integers(0, 50))

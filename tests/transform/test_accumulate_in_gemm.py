@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_same_numbers, last_of, peak, random_inputs, refused, run_measured
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.ops.rewritten import ADD
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
-from torch_programs import Recorder
-from wide_rows import trained
+from support.steps import trained
+from support.torch_programs import Recorder
+from transform.fission_play import assert_same_numbers, last_of, peak, random_inputs, refused, run_measured
 
 RULE = RULES["accumulate_in_gemm"]
 

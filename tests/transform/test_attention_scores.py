@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.expand_contract import expand_contract
-from variant_search import choices_of_all
+from planner.variants.variant_search import choices_of_all
+from transform.fission_play import assert_close, random_inputs, run_measured
 
 TOKENS, WIDTH, BLOCKS = 48, 8, 2
 

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_close, peak, random_inputs, run_measured
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
@@ -19,6 +18,7 @@ from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from neaptide.transform.rules.mean_to_sum import mean_to_sum
+from transform.fission_play import assert_close, peak, random_inputs, run_measured
 
 BATCH, TOKENS, WORDS = 5, 6, 23
 

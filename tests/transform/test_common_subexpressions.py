@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fission_play import peak
-from graph_play import doubled, played
 from neaptide.errors import RewriteError
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
 from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.rewrite import Rewrite, apply_rule, replay
 from neaptide.transform.rules import RULES
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs
+from support.drawn import graphs
+from transform.fission_play import peak
+from transform.graph_play import doubled, played
 
 RULE = RULES["common_subexpressions"]
 ROWS = OpRegistry(

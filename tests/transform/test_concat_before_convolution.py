@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from fission_play import assert_same_numbers, peak, refused
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.ops.rewritten import JOIN
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
-from together import together
-from torch_programs import Recorder
-from wide_rows import trained
+from support.steps import trained
+from support.together import together
+from support.torch_programs import Recorder
+from transform.fission_play import assert_same_numbers, peak, refused
 
 RULE = RULES["concat_before_convolution"]
 

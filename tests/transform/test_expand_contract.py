@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_close, peak, random_inputs, run_measured
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.planner.variants.variant import Variant
@@ -19,8 +18,9 @@ from neaptide.transform.fission.expand_contract import expand_contract, twins_ap
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.rematerialisation import Again, rematerialisation
-from variant_search import choices_of_all
-from wide_rows import trained
+from planner.variants.variant_search import choices_of_all
+from support.steps import trained
+from transform.fission_play import assert_close, peak, random_inputs, run_measured
 
 ROWS, TOKENS, WIDTH, BLOCKS = 3, 10, 8, 3
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fission_play import assert_close, assert_same_numbers, random_inputs, run_measured
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Segment
@@ -19,7 +18,8 @@ from neaptide.transform.fission.split import Split
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from together import together
+from support.together import together
+from transform.fission_play import assert_close, assert_same_numbers, random_inputs, run_measured
 
 ROWS = OpRegistry(
     [

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.profile_bytes import loop_workspace_bytes, memory_profile
 from neaptide.analysis.shape_peaks import LoopBytes
 from neaptide.cost.model import EstimatedCost
@@ -38,8 +37,9 @@ from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission_by_shape
-from symbolised import symbolised
-from torch_programs import Recorder
+from support.drawn import examples
+from support.symbolic_steps import symbolised
+from support.torch_programs import Recorder
 
 BATCH, TOKENS, WIDTH, WORDS = 7, 11, 4, 30
 HIGH = 9

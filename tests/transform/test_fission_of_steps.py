@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from example_counts import examples
-from fission_play import along, assert_same_numbers, edited_step, split, touching
 from neaptide.analysis.legality import check_schedule
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
@@ -25,8 +23,10 @@ from neaptide.runtime.comparing.verification import compare_records, record_eage
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from step_checks import as_variant
-from wide_rows import trained
+from support.drawn import examples
+from support.step_checks import as_variant
+from support.steps import trained
+from transform.fission_play import along, assert_same_numbers, edited_step, split, touching
 
 BATCH, ROWS, TOKENS, WORDS = 7, 50, 33, 101
 

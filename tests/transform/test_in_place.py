@@ -5,15 +5,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from fission_play import last_of, peak, refused
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.rewrite import apply_rule, replay
 from neaptide.transform.rules import RULES
-from torch_programs import Recorder, check_run, random_program
+from support.drawn import examples
+from support.torch_programs import Recorder, check_run, random_program
+from transform.fission_play import last_of, peak, refused
 
 RULE = RULES["in_place"]
 

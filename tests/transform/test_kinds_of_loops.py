@@ -7,17 +7,17 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
-from fission_play import (
-    along,
-    split,
-    touching,
-)
 from neaptide.budget import Budget
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from wide_rows import trained
+from support.steps import trained
+from transform.fission_play import (
+    along,
+    split,
+    touching,
+)
 
 ROWS = 37
 

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_same_numbers, edited_step
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
@@ -16,9 +15,10 @@ from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.mean_to_sum import takes_mean
-from step_checks import as_variant
-from together import together
-from wide_rows import trained
+from support.step_checks import as_variant
+from support.steps import trained
+from support.together import together
+from transform.fission_play import assert_same_numbers, edited_step
 
 RULE = RULES["mean_to_sum"]
 CLASSES, ROWS = 5, 6

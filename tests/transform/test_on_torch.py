@@ -3,15 +3,15 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from graph_play import doubled
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
-from torch_programs import check_run, random_program
+from support.drawn import examples
+from support.torch_programs import check_run, random_program
+from transform.graph_play import doubled
 
 
 @settings(

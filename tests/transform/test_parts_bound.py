@@ -26,8 +26,8 @@ from neaptide.transform.fission.bound import parts_lower_bound_bytes
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from small_orders import linear_extensions
-from variant_search import choices_of_all
+from planner.variants.variant_search import choices_of_all
+from schedule.order.small_orders import linear_extensions
 
 ROWS = 12
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fission_play import assert_close, random_inputs
 from neaptide.analysis.axes.follow import Why, follow
 from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
@@ -26,7 +25,8 @@ from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.rewrite import apply_rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from wide_rows import trained
+from support.steps import trained
+from transform.fission_play import assert_close, random_inputs
 
 BATCH = 6
 

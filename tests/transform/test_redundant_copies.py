@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import last_of, peak, random_inputs, refused, run_measured
 from neaptide.errors import RewriteError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.nodes import Named
@@ -17,8 +16,9 @@ from neaptide.ops import registry
 from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, PERMUTE
 from neaptide.transform.rewrite import Rewrite, apply_rule
 from neaptide.transform.rules import RULES
-from together import together
-from torch_programs import Recorder
+from support.together import together
+from support.torch_programs import Recorder
+from transform.fission_play import last_of, peak, random_inputs, refused, run_measured
 
 RULE = RULES["redundant_copies"]
 ROW_MAJOR = Named("memory_format", "contiguous_format")

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from graph_play import played
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
@@ -16,7 +14,8 @@ from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.rematerialisation import Again, rematerialisation
 from neaptide_corpus.training_steps import toy_registry
-from strategies import graphs
+from support.drawn import examples, graphs
+from transform.graph_play import played
 
 ONCE = "common_subexpressions"
 

@@ -11,7 +11,7 @@ from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.text_parser import parse_graph
 from neaptide.transform.rewrite import Rewrite, Rule, apply_rule, replay
 from neaptide.transform.rules import RULES, described_rewrites
-from together import together
+from support.together import together
 
 ROWS = OpRegistry([OpSpec("toy.exp"), OpSpec("toy.mul")])
 GRAPH = parse_graph(

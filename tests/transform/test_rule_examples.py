@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fission_play import assert_close, random_inputs, run_measured
 from neaptide.errors import RewriteError
 from neaptide.ir.text import print_graph
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import dropouts, means, registry, rewritten
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
-from rule_examples import EXAMPLES
-from together import together
+from support.together import together
+from transform.fission_play import assert_close, random_inputs, run_measured
+from transform.rule_examples import EXAMPLES
 
 TEXTS = Path(__file__).parents[1] / "golden" / "rewrites"
 

@@ -10,8 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from fission_play import last_of, refused
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
@@ -21,9 +19,11 @@ from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, UNFILLED_LIKE
 from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.rewrite import Rewrite, apply_rule
 from neaptide.transform.rules import RULES
-from symbolised import symbolised
-from together import together
-from torch_programs import Recorder
+from support.drawn import examples
+from support.symbolic_steps import symbolised
+from support.together import together
+from support.torch_programs import Recorder
+from transform.fission_play import last_of, refused
 
 RULE = RULES["split_dropout"]
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

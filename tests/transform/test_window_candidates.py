@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import assert_close, random_inputs, run_measured
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import ladder
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.fission.spans import stretches
 from neaptide.transform.fission.window_candidates import window_candidates
-from variant_search import choices_of_all
+from planner.variants.variant_search import choices_of_all
+from transform.fission_play import assert_close, random_inputs, run_measured
 
 HEIGHT, WIDTH = 2, 3
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from fission_play import random_inputs, run_measured
 from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
@@ -17,8 +16,9 @@ from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import windows
-from variant_search import choices_of_all
-from wide_rows import trained
+from planner.variants.variant_search import choices_of_all
+from support.steps import trained
+from transform.fission_play import random_inputs, run_measured
 
 HEIGHT = 2
 ROWS = 24

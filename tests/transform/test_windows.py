@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from example_counts import examples
-from fission_play import assert_close, random_inputs, run_measured
 from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
@@ -24,7 +22,9 @@ from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import windows
-from together import together
+from support.drawn import examples
+from support.together import together
+from transform.fission_play import assert_close, random_inputs, run_measured
 
 HEIGHT = 2
 

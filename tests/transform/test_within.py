@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from example_counts import examples
-from fission_play import assert_close, assert_same_numbers, edited_step, peak, random_inputs, run_measured
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import RewriteError
 from neaptide.frontends.state.state_finder import find_state
@@ -32,9 +30,18 @@ from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.rewrite import Rewrite, replay, sizes_within
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from step_checks import as_variant
-from together import together
-from wide_rows import trained
+from support.drawn import examples
+from support.step_checks import as_variant
+from support.steps import trained
+from support.together import together
+from transform.fission_play import (
+    assert_close,
+    assert_same_numbers,
+    edited_step,
+    peak,
+    random_inputs,
+    run_measured,
+)
 
 SENTENCES, TOKENS, WORDS, WIDTH = 5, 7, 37, 8
 

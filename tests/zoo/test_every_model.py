@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_support import skip_without_kernel
+from frontends.kernels.kernel_support import skip_without_kernel
 from neaptide import zoo
 from neaptide.ask import Ask
 from neaptide.budget import Budget

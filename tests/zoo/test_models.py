@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from kernel_support import skip_without_kernel
+from frontends.kernels.kernel_support import skip_without_kernel
 from neaptide import zoo
 from neaptide.errors import UsageError
-from together import together
+from support.together import together
 
 PUBLISHED_PARAMETERS = {  # of the cited papers and their released models
     "resnet50": 25_557_032,

@@ -12,7 +12,7 @@ from neaptide import zoo
 from neaptide.errors import MissingExtra, TargetError, UsageError
 from neaptide.zoo.catalogue import MODELS
 from neaptide.zoo.model import COMMON_DEFAULTS
-from together import together
+from support.together import together
 
 
 @pytest.mark.parametrize("code", ["zoo.names()", "zoo.factory('gpt2@small,bf16', batch=2)"])

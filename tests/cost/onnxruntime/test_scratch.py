@@ -14,16 +14,16 @@ from neaptide.cost.onnxruntime.process import RuntimeProcess
 from neaptide.cost.onnxruntime.scratch import KernelMeter
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.of_runtime import runtime_problem
-from together import together
+from support.together import together
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 if sys.platform != "linux":
     pytest.skip("allocations are counted on Linux", allow_module_level=True)
 
+from frontends.onnx.onnx_files import model, node, numbers, tensor, two_branches, weight  # noqa: E402
 from neaptide.frontends.onnx.reader import read_model  # noqa: E402
 from neaptide_corpus.onnx_models.feeds import random_feeds  # noqa: E402
-from onnx_files import model, node, numbers, tensor, two_branches, weight  # noqa: E402
 
 FLOATS = Tensor("float32", (1, 16, 32, 32))
 NBYTES = FLOATS.nbytes

@@ -10,7 +10,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 
 from neaptide.frontends.dims.dynamic_dims import DynamicDim
 from neaptide.frontends.dims.traced_dims import Assumption, Settling
-from together import together
+from support.together import together
 
 A, B = sympy.symbols("s0 s1", positive=True, integer=True)
 HIGH = 12

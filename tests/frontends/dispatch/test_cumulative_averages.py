@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from frontends import steps
-from step_checks import assert_like_eager, together_made
+from support.step_checks import assert_like_eager, together_made
 
 
 def small(norm):

@@ -14,8 +14,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.dispatch.answers import answer_that_goes_on
 from neaptide.frontends.torch_step import capture_step
 from programs.program import descending
-from step_checks import assert_same_bits, planned
-from together import together
+from support.step_checks import assert_same_bits, planned
+from support.together import together
 
 
 def normal():

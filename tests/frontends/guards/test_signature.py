@@ -12,8 +12,8 @@ from torch import nn
 from frontends.steps import update
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_like_eager, planned
-from together import together
+from support.step_checks import assert_like_eager, planned
+from support.together import together
 
 FACTOR = 1.0
 

@@ -9,8 +9,8 @@ from torch import nn
 from frontends.steps import update
 from neaptide.frontends.guards.fact_words import described
 from neaptide.frontends.torch_step import capture_step, rebind_step
-from together import together
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
+from support.together import together
 
 pytestmark = needs_varying_dims
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from kernel_support import has_mixed_squares
+from frontends.kernels.kernel_support import has_mixed_squares
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from programs.program import descending
-from step_checks import assert_same_bits, planned
-from together import together
+from support.step_checks import assert_same_bits, planned
+from support.together import together
 
 
 def stepping(loss_of):

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from neaptide.frontends.torch_step import capture_step
 from programs.program import descending
-from step_checks import assert_same_bits
+from support.step_checks import assert_same_bits
 
 
 class OwnMask(nn.Module):

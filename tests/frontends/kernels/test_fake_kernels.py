@@ -18,8 +18,8 @@ from neaptide.frontends.objects.places import all_replaced
 from neaptide.frontends.recording.recording import Notes
 from neaptide.frontends.torch_step import capture_step
 from programs.program import descending
-from step_checks import assert_same_bits, planned
-from together import together
+from support.step_checks import assert_same_bits, planned
+from support.together import together
 
 GROUPED = torch.ops.aten._grouped_mm.default
 

@@ -12,7 +12,7 @@ from neaptide.analysis.replay import repeat_rule
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from programs.program import descending
-from step_checks import assert_same_bits
+from support.step_checks import assert_same_bits
 
 
 def factory(shape=(6, 8), *, layout=torch.contiguous_format, inplace=False):

@@ -10,7 +10,7 @@ from neaptide import zoo
 from neaptide.frontends.kernels.causal_mask import grouped_heads
 from neaptide.frontends.torch_step import capture_step
 from programs.program import descending
-from step_checks import assert_same_bits
+from support.step_checks import assert_same_bits
 
 KEPT = "keys and values of grouped heads are not repeated, as without a mask"
 SWITCH = "TRANSFORMERS_SDPA_FORCE_GQA"

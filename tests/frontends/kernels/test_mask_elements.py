@@ -9,7 +9,7 @@ from neaptide.frontends.kernels.mask_elements import is_causal_for_all_sizes
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import EntryPattern
 from neaptide.frontends.trace.step_trace import StepCall, trace_step
-from together import together
+from support.together import together
 
 DYNAMIC = {"x": {0: (2, 9), 1: (2, 9)}}
 

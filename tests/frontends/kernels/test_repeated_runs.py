@@ -15,8 +15,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from programs.catalogue import one
 from programs.program import descending
-from step_checks import assert_same_bits, joined, verify
-from together import together
+from support.step_checks import assert_same_bits, joined, verify
+from support.together import together
 
 # Each of them was wrong without a word where a checkpointed call was taken as a plain one.
 WRITE_OR_DEPEND_ON_STATE = (

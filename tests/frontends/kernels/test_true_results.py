@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kernel_support import has_mixed_squares
+from frontends.kernels.kernel_support import has_mixed_squares
 from neaptide.errors import CaptureError
 from neaptide.frontends.kernels import trial_operands, true_results
 from neaptide.frontends.kernels.true_results import with_true_results
 from programs.program import descending
-from step_checks import assert_same_bits, joined
-from together import together
+from support.step_checks import assert_same_bits, joined
+from support.together import together
 
 aten = torch.ops.aten
 SHAPE = (3, 4, 5)

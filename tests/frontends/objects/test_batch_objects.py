@@ -19,8 +19,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.dims.dynamic_dims import tensors_by_path
 from neaptide.frontends.objects.batch_objects import Unseen, flatten, flatten_with_path
 from neaptide.frontends.torch_step import capture_step
-from together import together
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
+from support.together import together
 
 WIDTH = 4
 

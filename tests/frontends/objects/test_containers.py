@@ -12,8 +12,8 @@ from frontends.steps import update
 from neaptide.errors import CaptureError
 from neaptide.frontends.objects import containers
 from neaptide.frontends.torch_step import capture_step
-from step_checks import planned
-from together import together
+from support.step_checks import planned
+from support.together import together
 
 _METHODS = (
     *("__getitem__", "get", "__iter__", "__len__", "items", "keys", "values", "__setitem__", "__delitem__"),

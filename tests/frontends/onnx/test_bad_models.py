@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from frontends.onnx.onnx_files import model, numbers, tensor, two_branches
 from neaptide.cli.main import main
 from neaptide.cli.process import exit_codes
-from onnx_files import model, numbers, tensor, two_branches
 
 UNSUPPORTED = exit_codes.NOT_SUPPORTED
 

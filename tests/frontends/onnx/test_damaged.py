@@ -13,7 +13,7 @@ from neaptide.errors import NeaptideError, TargetError
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ops.onnx import registry
 from neaptide.schedule.order.of_model import model_problem
-from together import together
+from support.together import together
 
 NUMBERS = (0, 1, -1, 2, 3, -2, 1 << 31, 1 << 40, -(1 << 40), (1 << 63) - 1, -(1 << 63), 100)
 TEXTS = ("", "x", "y", "s", "nothing", "\x00")

@@ -5,12 +5,12 @@ import onnxruntime
 import pytest
 
 import neaptide.onnx
+from frontends.onnx.onnx_files import model, node, numbers, tensor, weight
 from neaptide.analysis.folded import folded_values
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ir.values import Kind
-from onnx_cases import model_of
-from onnx_files import model, node, numbers, tensor, weight
-from together import together
+from support.onnx_cases import model_of
+from support.together import together
 
 KIB = 1024
 X = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)

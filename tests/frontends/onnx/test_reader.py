@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from frontends.onnx.onnx_files import LIGHT, model, node, numbers, tensor, two_branches, weight
 from neaptide.analysis.folded import folded_storages, folded_values
 from neaptide.errors import UnsupportedModel, UsageError
 from neaptide.frontends.onnx.model import KEPT
@@ -16,8 +17,7 @@ from neaptide.ops.onnx import registry
 from neaptide.ops.onnx.movement import BODY_BYTES
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.of_model import model_problem
-from onnx_files import LIGHT, model, node, numbers, tensor, two_branches, weight
-from together import together
+from support.together import together
 
 KIB = 1024
 

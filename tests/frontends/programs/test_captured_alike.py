@@ -10,7 +10,7 @@ from neaptide.errors import CaptureError
 from neaptide.frontends import torch_step
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.text import print_graph
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 pytestmark = needs_varying_dims
 

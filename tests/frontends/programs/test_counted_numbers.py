@@ -13,8 +13,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace import step_trace
 from neaptide.runtime.steps.planned_step import PlannedStep
-from step_checks import as_variant, assert_like_eager, assert_same_bits, planned
-from together import together
+from support.step_checks import as_variant, assert_like_eager, assert_same_bits, planned
+from support.together import together
 
 DONE = 0
 

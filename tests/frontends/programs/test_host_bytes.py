@@ -13,7 +13,7 @@ from neaptide.frontends.programs.host_bytes import bytes_after
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
-from step_checks import assert_like_eager, planned
+from support.step_checks import assert_like_eager, planned
 
 TEACHER_BYTES = 5 * 4 * (64 * 64 + 64) + 4 * 4 * 64 + 8
 

@@ -12,8 +12,8 @@ from frontends.programs.host_steps import REASONS, STEPS, Trainer
 from frontends.steps import batch, net, update
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
-from step_checks import assert_like_eager, assert_same_bits, planned
-from together import together
+from support.step_checks import assert_like_eager, assert_same_bits, planned
+from support.together import together
 
 
 def example(name):

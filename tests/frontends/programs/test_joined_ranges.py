@@ -15,8 +15,7 @@ from frontends.steps import update
 from neaptide.frontends.programs.step_programs import Capture
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.with_sizes import with_sizes
-from step_checks import assert_is_the_capture_of, peak
-from varying_dims import needs_varying_dims
+from support.step_checks import assert_is_the_capture_of, needs_varying_dims, peak
 
 pytestmark = needs_varying_dims
 

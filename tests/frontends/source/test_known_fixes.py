@@ -14,7 +14,7 @@ from torch.nn import functional
 from frontends.steps import net, sgd, simple, update
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from together import together
+from support.together import together
 
 
 def transformer():

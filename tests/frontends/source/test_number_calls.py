@@ -8,7 +8,7 @@ from torch import nn
 
 from neaptide.errors import CaptureError
 from neaptide.frontends.source.split_source import StepSource
-from step_checks import planned
+from support.step_checks import planned
 
 
 class Meter:

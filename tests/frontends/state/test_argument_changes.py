@@ -15,8 +15,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.runtime.steps.planned_step import PlannedStep
 from programs.reachable import Snapshot
-from step_checks import as_variant, assert_like_eager, parts_of
-from together import together
+from support.step_checks import as_variant, assert_like_eager, parts_of
+from support.together import together
 
 ROWS = 6
 

@@ -11,8 +11,8 @@ from neaptide import compile_step
 from neaptide.errors import CaptureError, StepMismatch
 from neaptide.frontends.torch_step import capture_step
 from neaptide.frontends.trace.trace_outputs import OpenResultError
-from step_checks import planned
-from together import together
+from support.step_checks import planned
+from support.together import together
 
 
 def encoder():

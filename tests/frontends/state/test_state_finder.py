@@ -13,7 +13,7 @@ from torch import nn
 from frontends.steps import update
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_same_bits, joined, planned
+from support.step_checks import assert_same_bits, joined, planned
 
 GLOBAL_MODEL = nn.Linear(4, 3)
 GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0.9)

@@ -10,6 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from frontends.tflite.small_tflite import chain, nested
 from neaptide.errors import NeaptideError, UnreadableFile, UnsupportedModel
 from neaptide.frontends.tflite.reader import decode_tflite, read_tflite
 from neaptide.frontends.tflite.to_graph import tflite_graph
@@ -17,8 +18,7 @@ from neaptide.lower.tflite.plan import plan_tflm
 from neaptide.lower.tflite.rewrite import rewritten
 from neaptide_corpus.tflite_graphs import irregular_network
 from neaptide_corpus.tflite_writer import TfliteFile
-from small_tflite import chain, nested
-from together import together
+from support.together import together
 
 SECONDS = 5
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from frontends.tflite.small_tflite import chain, filtered, nested, reduced, reshaped
 from neaptide.errors import UnsupportedModel
 from neaptide.frontends.tflite.reader import decode_tflite
 from neaptide.frontends.tflite.to_graph import TfliteGraph, tflite_graph
@@ -16,7 +17,6 @@ from neaptide.ops.tflite import tflite_registry
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide_corpus.tflite_graphs import irregular_network
 from neaptide_corpus.tflite_writer import TfliteFile
-from small_tflite import chain, filtered, nested, reduced, reshaped
 
 
 def graph_of(file: TfliteFile) -> TfliteGraph:

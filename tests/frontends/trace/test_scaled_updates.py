@@ -13,8 +13,8 @@ from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from programs.program import descending
-from step_checks import assert_like_eager, planned
-from together import together
+from support.step_checks import assert_like_eager, planned
+from support.together import together
 
 
 class Counting(torch.optim.Optimizer):

@@ -11,7 +11,7 @@ from frontends.steps import batch, net, sgd, update
 from neaptide.errors import CaptureError, PlanMismatch, StepMismatch
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from neaptide.runtime.steps.planned_step import PlannedStep
-from step_checks import as_variant, assert_like_eager, planned, together_made
+from support.step_checks import as_variant, assert_like_eager, planned, together_made
 
 
 class Lazy:

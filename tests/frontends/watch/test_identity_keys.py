@@ -10,8 +10,8 @@ import torch
 from frontends import steps
 from neaptide.errors import CaptureError
 from neaptide.frontends.torch_step import capture_step
-from step_checks import assert_like_eager, planned
-from together import together
+from support.step_checks import assert_like_eager, planned
+from support.together import together
 
 
 def matrices(model):

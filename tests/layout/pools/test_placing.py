@@ -3,8 +3,8 @@ import threading
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
-from layout_play import from_rows, random_problem
+from layout.layout_play import from_rows, random_problem
+from layout.pools.pool_play import KIB, cheapest, check_packing, microcontroller, random_pools
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.pools.bounds import SectionLoads, cost_bound, excluded_space
@@ -13,7 +13,7 @@ from neaptide.layout.pools.spaces import MemorySpace, PooledProblem, check_poole
 from neaptide.layout.problem import Buffer, Gap, LayoutProblem
 from neaptide.outcome import Limits, TerminationReason
 from neaptide_corpus.layouts import staggered
-from pool_play import KIB, cheapest, check_packing, microcontroller, random_pools
+from support.drawn import examples
 
 
 def test_a_microcontroller_with_sram_and_psram():

@@ -11,7 +11,7 @@ from neaptide.layout.pools.spaces import (
     check_pooled_layout,
 )
 from neaptide.layout.problem import LIMIT, Buffer, LayoutProblem
-from together import together
+from support.together import together
 
 FAST, SLOW = MemorySpace("fast", 64, 1, 16), MemorySpace("slow", None, 5)
 PROBLEM = LayoutProblem((Buffer("a", 0, 2, 10), Buffer("b", 1, 3, 100, 4), Buffer("c", 1, 2, 8, 32)))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import c_programs
-import onnx_cases
+from lower.c import c_programs
 from neaptide.errors import InfeasibleBudget, LoweringError, NeaptideError, UsageError
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.c.memory import Memory
@@ -16,6 +15,7 @@ from neaptide.lower.c.write import CSettings, save
 from neaptide.ops.onnx import registry
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import apply_rewrite
+from support import onnx_cases
 
 _NET = """g (float[1,2,16,16] x, float[4,2,3,3] w0, float[4,4,3,3] w1) => (float[1,4,16,16] y)
     { a = Conv<pads=[1,1,1,1]>(x, w0) b = Relu(a) y = Conv<pads=[1,1,1,1]>(b, w1) }"""

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import c_programs
+from lower.c import c_programs
 from neaptide.lower.c.operators.rows import OPERATORS
 
 _TYPES = {

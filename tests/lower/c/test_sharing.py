@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import c_programs
-import onnx_cases
+from lower.c import c_programs
 from neaptide.lower.c.of_model import write_c
+from support import onnx_cases
 
 _CASES = {
     # Parts are made where they belong: nothing but the joined result and one operand is there.

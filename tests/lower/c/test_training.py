@@ -7,12 +7,12 @@ import onnx
 import onnx_ir
 import pytest
 
-import c_programs
-import onnx_cases
+from lower.c import c_programs
 from neaptide.autodiff.gradient import grad
 from neaptide.errors import UsageError
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.c.of_model import write_c
+from support import onnx_cases
 
 _STEPS = 100
 _RATE = 0.05

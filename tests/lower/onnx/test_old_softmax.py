@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from frontends.onnx.onnx_files import node
 from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.evaluate import evaluate
-from onnx_files import node
 
 
 @pytest.mark.parametrize(("operator", "axis"), [("Softmax", 1), ("LogSoftmax", 2), ("Hardmax", 0)])

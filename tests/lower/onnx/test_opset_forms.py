@@ -8,7 +8,7 @@ from neaptide.lower.onnx.writer import write_model
 from neaptide.ops.onnx import registry
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import apply_rewrite, apply_rule
-from onnx_cases import graph_of, largest_error, outputs_of
+from support.onnx_cases import graph_of, largest_error, outputs_of
 
 JOINED = """g (float[1,4,8,8] x, float[6,4,1,1] w, float[2,10,3,3] w2) => (float[1,2,6,6] y) {
   a = Conv (x, w)

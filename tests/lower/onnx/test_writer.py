@@ -6,6 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from frontends.onnx.onnx_files import LIGHT, model, node, numbers, tensor, two_branches, weight
 from neaptide.errors import LoweringError, UnreadableFile
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ir.edit import GraphEdit, NodeDraft
@@ -18,8 +19,7 @@ from neaptide.schedule.order.of_model import model_problem
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import apply_rewrite
-from onnx_files import LIGHT, model, node, numbers, tensor, two_branches, weight
-from together import together
+from support.together import together
 
 
 def outputs(made, options=None, **feeds):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from frontends.tflite.small_tflite import chain, elementwise, enlarged, filtered, reduced, reshaped
 from neaptide.frontends.tflite.reader import decode_tflite
 from neaptide.frontends.tflite.to_graph import TfliteGraph, tflite_graph
 from neaptide.lower.tflite.files import header_text, write_planned
@@ -14,7 +15,6 @@ from neaptide.lower.tflite.interpreter_arena import Request, arena_requests, gre
 from neaptide.lower.tflite.plan import TflmPlan, plan_tflm
 from neaptide_corpus.tflite_graphs import irregular_network
 from neaptide_corpus.tflite_writer import TfliteFile
-from small_tflite import chain, elementwise, enlarged, filtered, reduced, reshaped
 from tflm_runs import run_tflm
 
 pytest.importorskip("tflite_micro")

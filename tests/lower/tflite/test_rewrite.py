@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from frontends.tflite.small_tflite import chain
 from neaptide.errors import UnreadableFile, UnsupportedModel
 from neaptide.frontends.tflite.flat import Flat
 from neaptide.frontends.tflite.reader import decode_tflite
@@ -15,7 +16,6 @@ from neaptide.frontends.tflite.to_graph import tflite_graph
 from neaptide.lower.tflite.plan import arena_buffers, plan_tflm
 from neaptide.lower.tflite.rewrite import rewritten
 from neaptide_corpus.tflite_graphs import irregular_network
-from small_tflite import chain
 
 
 def test_only_the_order_of_operators_and_the_front_are_new():

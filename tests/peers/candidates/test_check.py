@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
+from ir.random_edits import edited_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
@@ -21,9 +21,8 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide_corpus.training_steps import toy_registry, transformer_step
 from neaptide_peers.candidates.check import check_candidate
 from neaptide_peers.candidates.standing import Standing
-from random_edits import edited_graphs
-from seen_cost import SeenCost
-from strategies import graphs, node_orders, segmented
+from peers.candidates.seen_cost import SeenCost
+from support.drawn import examples, graphs, node_orders, segmented
 
 REGISTRY = toy_registry()
 

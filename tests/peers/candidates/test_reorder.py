@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
+from ir.random_edits import edited_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
@@ -16,10 +16,9 @@ from neaptide.schedule.order.portfolio import best_order
 from neaptide_corpus.training_steps import toy_registry
 from neaptide_peers.candidates.reorder import reorder_candidate, settled_order
 from neaptide_peers.candidates.standing import Standing
-from random_edits import edited_graphs
+from peers.candidates.seen_cost import SeenCost
 from schedule.order.order_problems import brute_force
-from seen_cost import SeenCost
-from strategies import graphs, segmented
+from support.drawn import examples, graphs, segmented
 
 REGISTRY = toy_registry()
 LIMITS = Limits(work=2000)

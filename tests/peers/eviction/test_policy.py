@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chain_play import chain_step
 from neaptide.errors import UsageError
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
@@ -13,6 +12,7 @@ from neaptide_peers.eviction.neighbourhoods import ClassNeighbourhoods, ExactNei
 from neaptide_peers.eviction.policy import HEURISTICS, EvictionPolicy, heuristic
 from neaptide_peers.eviction.run_state import RunState
 from neaptide_peers.eviction.units import eviction_units
+from planner.chain_play import chain_step
 
 
 def pool_after(step, position):

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain_play import chain_step
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
@@ -22,8 +20,9 @@ from neaptide_peers.eviction.policy import HEURISTICS, heuristic
 from neaptide_peers.eviction.run import SimulationStopped
 from neaptide_peers.eviction.settings import SETTINGS
 from neaptide_peers.eviction.simulate import simulate
-from planner_problems import check_sequence, compiled
-from strategies import graphs, node_orders
+from planner.chain_play import chain_step
+from planner.planner_problems import check_sequence, compiled
+from support.drawn import examples, graphs, node_orders
 
 
 @pytest.mark.parametrize("name", HEURISTICS)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
@@ -16,6 +15,7 @@ from neaptide_peers.incremental.reschedule import reschedule
 from neaptide_peers.incremental.settling import settle
 from peers.incremental.random_order_edits import EDIT_KINDS, random_edit
 from schedule.order.order_problems import brute_force, random_problem
+from support.drawn import examples
 
 CORPUS = {
     "darts": lambda: from_mapping(nas_network("darts_imagenet")),

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from layout_small import problem_of, random_plain
+from layout.layout_small import problem_of, random_plain
 from neaptide.layout.best_layout import best_layout
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from layout_small import NINE, problem_of, random_rich, smallest_arena_by_offsets
+from layout.layout_small import NINE, problem_of, random_rich, smallest_arena_by_offsets
+from layout.pools.pool_play import cheapest, microcontroller, random_pools
 from neaptide.errors import MissingExtra, UsageError, VerifyError
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.pools.placing import place_in_spaces
@@ -20,7 +21,6 @@ from neaptide_peers.cp_sat.solve import solve_all
 from neaptide_peers.layouts.cp_model import compressed_steps, layout_model, unit_bytes
 from neaptide_peers.layouts.cp_sat import fit_with_cp_sat, minimise_with_cp_sat
 from neaptide_peers.layouts.pooled_cp_sat import MOST_BUFFERS, place_with_cp_sat
-from pool_play import cheapest, microcontroller, random_pools
 
 needs_ortools = pytest.mark.skipif(not process.is_installed(), reason="needs ortools")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout_play import random_problem
+from layout.layout_play import random_problem
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
@@ -25,7 +25,7 @@ from neaptide_peers.layouts.tags import (
     place_tags,
     steps_of_problem,
 )
-from strategies import graphs
+from support.drawn import graphs
 
 # exp(a * b + 3): the example of the lecture. Values: a, b, a * b, + 3, exp.
 NAMES = ("a", "b", "a * b", "+ 3", "exp")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout_play import from_rows, nothing_shared, random_problem, renumbered
-from layout_small import NINE, problem_of, random_plain
+from layout.layout_play import from_rows, nothing_shared, random_problem, renumbered
+from layout.layout_small import NINE, problem_of, random_plain
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.placement import (
     Fit,
@@ -30,7 +30,7 @@ from neaptide_peers.layouts.hill_climb import _Climb, climb_layout, hill_climb
 from neaptide_peers.layouts.orders import ORDERS, BufferKeys
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
 from neaptide_peers.layouts.shared_objects import place_breadth_objects, place_executorch
-from together import together
+from support.together import together
 
 SEEDS = st.integers(0, 10**9)
 

@@ -19,7 +19,7 @@ from neaptide_peers.magis.f_tree import FTree, TreeRegion, f_tree
 from neaptide_peers.magis.f_tree_moves import NO_PARTS, each_alone, is_legal, next_choices
 from neaptide_peers.magis.order import level_items
 from neaptide_peers.magis.recorded_flat import recorded_flat_step
-from recorded_play import perceptron
+from peers.magis.recorded_play import perceptron
 
 
 def tree_of(step, **options):

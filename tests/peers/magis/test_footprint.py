@@ -12,7 +12,7 @@ from neaptide.planner.variants.choices import Choices
 from neaptide_corpus.recorded_steps import from_json
 from neaptide_peers.magis.footprint import footprint
 from neaptide_peers.magis.seconds import BYTES_PER_S, CALL_S, FLOPS_PER_S, LINK_BYTES_PER_S, RecordedCost
-from recorded_play import Tape, perceptron
+from peers.magis.recorded_play import Tape, perceptron
 
 
 def made(form):

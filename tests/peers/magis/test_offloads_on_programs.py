@@ -32,9 +32,9 @@ from neaptide.schedule.timeline import simulate_timeline
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import moves, strategy
 from neaptide_peers.magis.state import State
-from step_checks import assert_runs_as_predicted
-from torch_programs import shuffled
-from wide_rows import rows_step, wide_head
+from support.step_checks import assert_runs_as_predicted
+from support.steps import rows_step, wide_head
+from support.torch_programs import shuffled
 
 DEVICE = get_device("rtx3090")
 ROOM = 2**30

@@ -33,8 +33,8 @@ from neaptide_peers.magis.reordered import (
 )
 from neaptide_peers.orders.windows import closures
 from schedule.order.order_problems import random_problem
-from small_orders import best_peak, from_edges
-from strategies import graphs, node_orders
+from schedule.order.small_orders import best_peak, from_edges
+from support.drawn import graphs, node_orders
 
 
 def workspace_of(graph):

@@ -27,7 +27,7 @@ from neaptide_peers.magis.search import solve
 from neaptide_peers.magis.seconds import RecordedCost
 from neaptide_peers.magis.simulate import Simulator
 from neaptide_peers.magis.state import State
-from recorded_play import perceptron
+from peers.magis.recorded_play import perceptron
 
 
 def step_of(**sizes):

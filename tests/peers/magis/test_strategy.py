@@ -31,8 +31,8 @@ from neaptide.runtime.comparing import contestants
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import carry_out, moves, strategy
 from neaptide_peers.magis.state import State
-from step_checks import assert_runs_as_predicted
-from wide_rows import rows_step
+from support.step_checks import assert_runs_as_predicted
+from support.steps import rows_step
 
 DEVICE = "rtx3090"
 LONGEST_S = 3600.0

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.search.downsets import beam_order
@@ -10,6 +9,7 @@ from neaptide.schedule.order.search.lattice import Lattice
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.orders.lists import ALL_LISTS
 from schedule.order.order_problems import brute_force, random_problem
+from support.drawn import examples
 
 problems = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(0, 30), in_place=st.booleans(), mutation=st.booleans()

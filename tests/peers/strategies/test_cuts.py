@@ -15,7 +15,7 @@ from neaptide_corpus.training_steps import conv_step, pooled_step, transformer_s
 from neaptide_peers.strategies import drop_cheap, min_cut, min_cut_ratios
 from neaptide_peers.strategies.saved_cut import compute_intensive, saved_units, worth_saving
 from peers.strategies.stage_instances import chain
-from planner_problems import check_sequence, compiled
+from planner.planner_problems import check_sequence, compiled
 
 
 def plan(made):

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain_play import chain_step
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.planner.strategies import NAMES, early_updates, program_order, strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.eviction.policy import HEURISTICS
-from planner_problems import check_sequence, compiled, stays_legal_and_no_higher, units_of
-from strategies import graphs
+from planner.chain_play import chain_step
+from planner.planner_problems import check_sequence, compiled, stays_legal_and_no_higher, units_of
+from support.drawn import graphs
 
 STEPS = {
     "transformer": transformer_step(layers=4),

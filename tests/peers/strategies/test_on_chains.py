@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from chain_play import chain_step
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
@@ -19,9 +18,10 @@ from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import per_block, revolve, rotor, sqrt_n
 from neaptide_peers.strategies.segments import segments_table
 from neaptide_peers.strategies.tables import best_of
+from planner.chain_play import chain_step
+from planner.planner_problems import check_sequence, compiled, least_seconds
 from planner.recompute.chain.test_chain import nominal_of
-from planner_problems import check_sequence, compiled, least_seconds
-from together import together
+from support.together import together
 
 
 def solved(solver, step, budget):

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from chain_play import random_chain_step
 from neaptide.outcome import Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
@@ -14,8 +13,9 @@ from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import program_order
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from neaptide_peers.strategies import pofo, rotor
-from offload_play import chain, checked, least_seconds, links
-from planner_problems import compiled
+from planner.chain_play import random_chain_step
+from planner.offload.offload_play import chain, checked, least_seconds, links
+from planner.planner_problems import compiled
 
 
 def planned(step, budget, host):

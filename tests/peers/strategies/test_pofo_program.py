@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from chain_play import rotor_costs
 from neaptide.planner.recompute.chain.program import ChainProgram
 from neaptide_peers.strategies.pofo_program import OffloadChain, OffloadProgram
-from together import together
+from planner.chain_play import rotor_costs
+from support.together import together
 
 
 def least_of_all(forward_s, backward_s, tape, entering, rate, budget):

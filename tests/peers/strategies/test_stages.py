@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.ir.builder import GraphBuilder
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -24,8 +23,8 @@ from neaptide_peers.strategies import checkmate, moccasin
 from neaptide_peers.strategies.stages.interval_model import IntervalModel
 from neaptide_peers.strategies.stages.program import StageProgram, Verdict
 from peers.strategies.stage_instances import cases
-from planner_problems import check_sequence, compiled, least_seconds, units_of
-from strategies import graphs
+from planner.planner_problems import check_sequence, compiled, least_seconds, units_of
+from support.drawn import examples, graphs
 
 
 @pytest.mark.parametrize("number", [20, pytest.param(1_000, marks=pytest.mark.slow)])

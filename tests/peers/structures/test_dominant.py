@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.regions.segments import flatten
@@ -13,7 +12,8 @@ from neaptide_peers.orders.serenity_dp import downset_dp
 from neaptide_peers.structures.dominant import dominant
 from neaptide_peers.structures.refusal import Refusal
 from schedule.order.order_problems import random_problem
-from small_orders import all_orders, best_order, dominates, profile, profile_of
+from schedule.order.small_orders import all_orders, best_order, dominates, profile, profile_of
+from support.drawn import examples
 
 
 def by_downsets(problem: OrderProblem) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.segments import Segment
@@ -17,7 +16,8 @@ from neaptide_peers.structures.pumpkins import (
     pumpkin_of,
 )
 from neaptide_peers.structures.refusal import Refusal
-from small_orders import best_peak, from_edges
+from schedule.order.small_orders import best_peak, from_edges
+from support.drawn import examples
 
 
 def random_pumpkin(rng: random.Random, chains: int, longest: int) -> Pumpkin:

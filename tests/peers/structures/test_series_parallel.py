@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.segments import flatten
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.structures.refusal import Refusal
 from neaptide_peers.structures.series_parallel import compose
-from small_orders import all_orders, dominates, from_edges, profile, profile_of
+from schedule.order.small_orders import all_orders, dominates, from_edges, profile, profile_of
+from support.drawn import examples
 
 seeds = st.integers(0, 2**32)
 

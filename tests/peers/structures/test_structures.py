@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
@@ -21,7 +20,8 @@ from neaptide_peers.orders.structures import (
     tree_order,
 )
 from schedule.order.order_problems import random_problem
-from small_orders import best_peak
+from schedule.order.small_orders import best_peak
+from support.drawn import examples
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

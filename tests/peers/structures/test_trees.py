@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide.schedule.order.regions.reduce import reduce
@@ -12,7 +11,8 @@ from neaptide.schedule.order.steps import profile as played
 from neaptide.schedule.order.steps import to_steps
 from neaptide_peers.structures.refusal import Refusal
 from neaptide_peers.structures.trees import tree_of
-from small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of
+from schedule.order.small_orders import all_orders, best_peak, dominates, from_edges, profile, profile_of
+from support.drawn import examples
 
 seeds = st.integers(0, 2**32)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.kinds import storages_between_steps
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.values import Kind
@@ -16,8 +15,8 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.problem import OffloadProblem
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import checked, links, recomputed
-from strategies import graphs
+from planner.offload.offload_play import checked, links, recomputed
+from support.drawn import examples, graphs
 
 REGISTRY = toy_registry()
 

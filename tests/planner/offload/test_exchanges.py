@@ -7,7 +7,7 @@ from neaptide.planner.offload.carried import Carried
 from neaptide.planner.offload.exchanges import descend
 from neaptide.planner.offload.host import HostSpace
 from neaptide.schedule.evaluate import Evaluator
-from offload_play import chain, links, recomputed
+from planner.offload.offload_play import chain, links, recomputed
 
 
 def guard():

@@ -8,7 +8,7 @@ from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.replays import Replays
-from offload_play import chain, links
+from planner.offload.offload_play import chain, links
 
 
 def changed(evaluator, draw):

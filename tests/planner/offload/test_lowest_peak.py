@@ -16,7 +16,7 @@ from neaptide.planner.offload.search import choose_offload
 from neaptide.planner.recompute.curve.least_memory import least_memory
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.timeline import OffloadClock
-from offload_play import chain, least_seconds, links
+from planner.offload.offload_play import chain, least_seconds, links
 
 
 def lowest(step, host, longest, interrupt=None):

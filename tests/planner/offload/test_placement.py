@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.devices import Link
@@ -23,8 +22,8 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.replays import Replays
 from neaptide.schedule.timeline import OffloadClock, simulate_timeline
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import links
-from strategies import graphs, segmented
+from planner.offload.offload_play import links
+from support.drawn import examples, graphs, segmented
 
 REGISTRY = toy_registry()
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import Limits
 from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
@@ -17,9 +16,9 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.timeline import OffloadClock
 from neaptide_corpus.training_steps import toy_registry
-from offload_play import chain, checked, least_seconds, links, recomputed
-from strategies import graphs
-from together import together
+from planner.offload.offload_play import chain, checked, least_seconds, links, recomputed
+from support.drawn import examples, graphs
+from support.together import together
 
 REGISTRY = toy_registry()
 

@@ -20,7 +20,7 @@ from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.transform.rewrite import Rule, apply_rewrite, replay
 from neaptide.transform.rules import RULES
-from together import together
+from support.together import together
 
 REGISTRY = registry()
 PASSES = MappingProxyType(

@@ -4,7 +4,7 @@ from neaptide.named_peers import peer
 from neaptide.outcome import Limits
 from neaptide.planner.passes.history import Enabled, PassStep, steps_to
 from neaptide.planner.passes.search import search_passes
-from pass_play import TableSpace
+from planner.passes.pass_play import TableSpace
 
 
 def steps(nbytes, edges, state):

@@ -17,8 +17,8 @@ from neaptide.schedule.order.of_model import model_problem
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import replay
 from neaptide_corpus.onnx_families import FAMILIES, family_model
-from onnx_cases import largest_error, outputs_of
-from together import together
+from support.onnx_cases import largest_error, outputs_of
+from support.together import together
 
 ROWS = registry()
 MOST_NODES = 400

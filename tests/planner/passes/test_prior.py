@@ -18,7 +18,7 @@ from neaptide.planner.passes.prior import (
     columns,
 )
 from neaptide.planner.passes.search import search_passes
-from pass_play import TableSpace
+from planner.passes.pass_play import TableSpace
 
 WIDTH = len(NAMES) + 3  # one pass in the table: whether it finds a place, and two of its features
 

@@ -11,8 +11,8 @@ from neaptide.planner.passes.learned import LearnedStrategy
 from neaptide.planner.passes.named_order import NamedOrder
 from neaptide.planner.passes.prior import FORMAT, Prior, PriorFile
 from neaptide.planner.passes.search import search_passes
-from pass_play import PASSES, SetSpace, TableSpace
-from together import together
+from planner.passes.pass_play import PASSES, SetSpace, TableSpace
+from support.together import together
 
 EMPTY = Prior(PriorFile(FORMAT, (), (), {}, -0.01, -0.05))
 

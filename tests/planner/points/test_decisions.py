@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
@@ -26,9 +25,10 @@ from neaptide.planner.points.situation import Priced, Situation
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.symbolic.problem import symbolic_problem
 from neaptide.symbolic.dims import Dim
-from symbolic_graphs import listing_1
-from symbolic_steps import for_all_shapes
-from together import together
+from schedule.symbolic.symbolic_graphs import listing_1
+from support.drawn import examples
+from support.symbolic_steps import for_all_shapes
+from support.together import together
 
 COST = EstimatedCost(get_device("rtx3090"), registry())
 lengths = st.tuples(st.integers(1, 40), st.integers(1, 40)).map(lambda p: dict(zip("BT", p, strict=True)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from example_counts import examples
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.ir.builder import GraphBuilder
@@ -12,7 +11,8 @@ from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.outcome import Limits
 from neaptide.planner.points.orders import orders_for_range
 from neaptide.planner.points.shaped import ShapedProgram
-from symbolic_graphs import shapes_of, symbolic_graphs
+from schedule.symbolic.symbolic_graphs import shapes_of, symbolic_graphs
+from support.drawn import examples
 
 
 def shaped_of(graph, sample, order=None):

@@ -15,8 +15,8 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.instances import TO_END
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import check_sequence, compiled, units_of
-from strategies import graphs
+from planner.planner_problems import check_sequence, compiled, units_of
+from support.drawn import graphs
 
 
 def check_bytes(step):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fission_play import edited_step
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.text import print_graph
@@ -17,9 +16,10 @@ from neaptide.runtime.comparing.verification import GROUPS, compare_records, rec
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
-from step_checks import as_variant
-from together import together
-from wide_rows import trained
+from support.step_checks import as_variant
+from support.steps import trained
+from support.together import together
+from transform.fission_play import edited_step
 
 SEED, STEPS, PARTS = 1, 2, 3
 

@@ -13,7 +13,7 @@ import neaptide
 from neaptide.ask import Ask
 from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
-from wide_rows import trained
+from support.steps import trained
 
 LIMITS = {"time_limit_s": None, "work_limit": 1000}
 TOKENS, WIDTH, WORDS = 96, 8, 300

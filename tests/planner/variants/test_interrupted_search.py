@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-import variant_search
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
@@ -19,8 +18,9 @@ from neaptide.planner.variants.price import Goal
 from neaptide.plans import Plan
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from variant_search import PRICING, graph_of
-from wide_rows import rows_step
+from planner.variants import variant_search
+from planner.variants.variant_search import PRICING, graph_of
+from support.steps import rows_step
 
 LONGEST_S = 3600.0
 

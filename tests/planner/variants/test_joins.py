@@ -15,8 +15,8 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.merges import followed, joins, without_joins
 from neaptide.planner.variants.variant import Decision
 from neaptide.policy.prepared_step import prepare
-from variant_search import PRICING, choices_of_all, searched
-from wide_rows import trained
+from planner.variants.variant_search import PRICING, choices_of_all, searched
+from support.steps import trained
 
 
 class TwoLevels(nn.Module):

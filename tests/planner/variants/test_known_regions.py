@@ -7,8 +7,8 @@ import pytest
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
-from variant_search import PRICING, choices_of_all, graph_of, searched
-from wide_rows import rows_step
+from planner.variants.variant_search import PRICING, choices_of_all, graph_of, searched
+from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")

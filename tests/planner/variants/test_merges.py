@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
-import variant_search
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
@@ -26,8 +25,9 @@ from neaptide.planner.variants.merges import merged, without_joins
 from neaptide.planner.variants.variant import Variant
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
-from variant_search import PRICING, choices_of_all
-from wide_rows import trained
+from planner.variants import variant_search
+from planner.variants.variant_search import PRICING, choices_of_all
+from support.steps import trained
 
 FREE = {"accumulate_in_gemm", "in_place"}
 

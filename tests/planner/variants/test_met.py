@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-import variant_search
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
@@ -14,8 +13,9 @@ from neaptide.planner.variants import search
 from neaptide.planner.variants.met import MetPlans, for_limit
 from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.search import MERGED
-from variant_search import PRICING, graph_of
-from wide_rows import rows_step, wide_head
+from planner.variants import variant_search
+from planner.variants.variant_search import PRICING, graph_of
+from support.steps import rows_step, wide_head
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import levels_of
 from neaptide.planner.variants.estimate import estimates
 from neaptide.runtime.steps.capturing import capture
-from variant_search import choices_of_all
-from wide_rows import trained
+from planner.variants.variant_search import choices_of_all
+from support.steps import trained
 
 SENTENCES, TOKENS, WIDTH, WORDS = 3, 40, 8, 160
 

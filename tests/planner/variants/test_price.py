@@ -16,8 +16,8 @@ from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
 from neaptide.planner.variants.price import Goal, Price
-from together import together
-from variant_search import choices_of_all
+from planner.variants.variant_search import choices_of_all
+from support.together import together
 
 GOAL = Goal(0, 1.1)  # the lowest peak within 1.1 seconds
 CHOICE, OTHER = (SimpleNamespace(nbytes=1000) for _ in range(2))

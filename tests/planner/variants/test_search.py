@@ -15,7 +15,7 @@ from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
-from wide_rows import rows_step
+from support.steps import rows_step
 
 LIMITS = {"time_limit_s": None, "work_limit": 400}
 

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import neaptide
-from dies_at import DiesAt
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
@@ -22,7 +21,8 @@ from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory
-from together import together
+from support.dispatch_modes import DiesAt
+from support.together import together
 
 WIDTH = 16
 RANDOM_STATE_BYTES = 5056

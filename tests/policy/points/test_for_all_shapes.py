@@ -26,9 +26,9 @@ from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.zoo import factory as zoo_factory
-from together import together
-from twin_steps import Twins
-from varying_dims import needs_varying_dims
+from policy.points.twin_steps import Twins
+from support.step_checks import needs_varying_dims
+from support.together import together
 
 pytestmark = needs_varying_dims
 

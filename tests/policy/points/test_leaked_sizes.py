@@ -17,7 +17,7 @@ from neaptide.policy.points.for_all_shapes import for_all_shapes
 from neaptide.policy.points.leaked_sizes import check_sizes
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.symbolic.size_expr import SizeExpr
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 pytestmark = needs_varying_dims
 

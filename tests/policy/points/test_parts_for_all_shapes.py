@@ -22,8 +22,8 @@ from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.steps.arena_report import predicted_at
 from neaptide.runtime.steps.planned_graph import PlannedVariant
 from neaptide.runtime.steps.planned_step import PlannedStep
-from together import together
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
+from support.together import together
 
 pytestmark = needs_varying_dims
 

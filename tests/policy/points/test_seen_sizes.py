@@ -15,9 +15,9 @@ import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.policy.points import for_all_shapes
 from neaptide.policy.points.seen_sizes import SeenSizes
-from together import together
-from twin_steps import Twins
-from varying_dims import needs_varying_dims
+from policy.points.twin_steps import Twins
+from support.step_checks import needs_varying_dims
+from support.together import together
 
 WIDTH = 8
 QUICK = {"time_limit_s": None, "work_limit": 200}

@@ -10,8 +10,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deep_step import deep_factory
-from dies_at import DiesAt
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
@@ -27,6 +25,8 @@ from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.zoo import factory as zoo_factory
+from support.dispatch_modes import DiesAt
+from support.steps import deep_factory
 
 LIMITS = Limits(work=200)
 

@@ -9,7 +9,7 @@ from neaptide.ops import registry
 from neaptide.runtime.arena.fit import misfit
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
-from together import together
+from support.together import together
 
 B, T, ONE, ZERO = SizeExpr.dim("B"), SizeExpr.dim("T"), SizeExpr.const(1), SizeExpr.const(0)
 

@@ -8,7 +8,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import InfeasibleBudget, LayoutProblemError, UsageError
@@ -31,8 +30,9 @@ from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.shapes.limit_by_shape import PointsWithin
 from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.symbolic.size_expr import SizeExpr
-from symbolic_steps import attention, for_all_shapes
-from torch_programs import SEED, bits
+from support.drawn import examples
+from support.symbolic_steps import attention, for_all_shapes
+from support.torch_programs import SEED, bits
 
 MANY = 1 << 40
 DEVICE = get_device("rtx3090")

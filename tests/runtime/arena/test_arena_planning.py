@@ -23,7 +23,7 @@ from neaptide.runtime.arena.planning import plan_arena
 from neaptide.runtime.arena.tensors_by_shape import Arena
 from neaptide.runtime.calls.executor import Executable
 from neaptide.runtime.measuring.meter import LiveBytesMeter
-from torch_programs import SEED, Recorder, bits, random_order, random_program, with_recomputation
+from support.torch_programs import SEED, Recorder, bits, random_order, random_program, with_recomputation
 
 DEVICE = get_device("a100-80g")
 OPTIONS = st.builds(ArenaOptions, copies=st.sampled_from(["cheap", "all", "none"]), in_place=st.booleans())

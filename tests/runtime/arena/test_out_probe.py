@@ -9,7 +9,7 @@ from neaptide.cost.cache import OpCostCache
 from neaptide.ops import registry
 from neaptide.runtime.arena import out_probe
 from neaptide.runtime.arena.out_probe import probe_outs
-from torch_programs import Recorder
+from support.torch_programs import Recorder
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from neaptide.lower.program import Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.runtime.calls.executor import Executable
-from together import together
-from torch_programs import Recorder
+from support.together import together
+from support.torch_programs import Recorder
 
 
 class DiesAt(TorchDispatchMode):

@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 import torch
 
-from deep_step import deep_factory, dropout_factory
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import PlanMismatch, ProgramError, UsageError
@@ -17,7 +16,8 @@ from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestant_worker, contestants
 from neaptide.runtime.comparing.contestant_process import SentVariant, Wanted, rivals
 from neaptide.runtime.steps.capturing import capture
-from steps_elsewhere import unruly_factory
+from runtime.comparing.steps_elsewhere import unruly_factory
+from support.steps import deep_factory, dropout_factory
 
 CLOSE = Ask(Budget("min"), limits=Limits(work=50), numerics="close", workers=1)
 

@@ -10,7 +10,7 @@ from neaptide.frontends.programs.host_bytes import bytes_after
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
-from step_checks import as_variant
+from support.step_checks import as_variant
 
 
 def rectified():

@@ -18,7 +18,7 @@ from neaptide.frontends.state.state_finder import find_state
 from neaptide.runtime.calls.binding import state_tensors
 from neaptide.runtime.comparing import trials
 from neaptide.runtime.saving import scratch_file
-from together import together
+from support.together import together
 
 CALLS = 3
 

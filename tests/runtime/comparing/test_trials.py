@@ -18,8 +18,8 @@ from neaptide.runtime.comparing.trials import (
 )
 from neaptide.runtime.steps.planned_graph import StepPlan
 from neaptide.settings import MOST_TRIALS
+from support.together import together
 from test_plans import PROGRAM
-from together import together
 
 
 def trial(peak, ratio, seconds=1.0):

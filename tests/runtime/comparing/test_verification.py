@@ -22,9 +22,8 @@ from neaptide.runtime.comparing.verification import (
 )
 from neaptide.runtime.measuring.tolerance import Tolerance
 from neaptide.runtime.steps.planned_step import PlannedStep
-from step_checks import as_variant, verify
-from together import together
-from varying_dims import needs_varying_dims
+from support.step_checks import as_variant, needs_varying_dims, verify
+from support.together import together
 
 
 def records(change=lambda _model: None):

@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
-from example_counts import examples
 from neaptide.cost.allocator_events import record
 from neaptide.errors import UsageError
 from neaptide.runtime.measuring.meter import LiveBytesMeter, measure_step, storage_bytes
-from timeline_meter import TimelineMeter
+from support.dispatch_modes import TimelineMeter
+from support.drawn import examples
 
 KB = 4000  # bytes of 1000 floats
 

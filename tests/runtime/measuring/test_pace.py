@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import neaptide
-from deep_step import QUICK, deep_factory
 from frontends import steps
 from neaptide.budget import Budget
 from neaptide.cost.call_clock import CallClock, Pace
 from neaptide.errors import InfeasibleBudget
 from neaptide.report.comparison_text import comparison_document
-from together import together
+from support.steps import QUICK, deep_factory
+from support.together import together
 
 SLOWER = 2.0
 

@@ -23,10 +23,10 @@ from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.shapes.limit_by_shape import PointsWithin
 from neaptide.runtime.shapes.point_executable import PointExecutable, PointProgram
 from neaptide.symbolic.size_expr import SizeExpr
-from symbolic_steps import attention, for_all_shapes
-from timeline_meter import TimelineMeter
-from together import together
-from torch_programs import SEED, bits, random_program
+from support.dispatch_modes import TimelineMeter
+from support.symbolic_steps import attention, for_all_shapes
+from support.together import together
+from support.torch_programs import SEED, bits, random_program
 
 MANY, HOST = 1 << 40, 1 << 20
 DEVICE = get_device("rtx3090")

@@ -16,7 +16,7 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
 from neaptide.policy.plans_by_shape import plan_shapes
 from neaptide.policy.prepared_step import PreparedStep
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 pytestmark = needs_varying_dims
 

@@ -26,7 +26,7 @@ from neaptide.runtime.saving.eager_bytes import EagerBytes
 from neaptide.runtime.saving.scratch_file import SavedInFile, ScratchFile, storages_of
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.settings import verified_calls
-from step_checks import as_variant, captured_once
+from support.step_checks import as_variant, captured_once
 
 QUICK = {"time_limit_s": None, "work_limit": 100}
 

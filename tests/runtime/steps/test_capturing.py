@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import neaptide
-from varying_dims import needs_varying_dims
+from support.step_checks import needs_varying_dims
 
 
 def make():

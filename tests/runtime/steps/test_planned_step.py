@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import nn
 
-from dies_at import DiesAt
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
@@ -25,7 +24,8 @@ from neaptide.runtime.comparing import contestants
 from neaptide.runtime.steps import planned_step
 from neaptide.runtime.steps.planned_graph import PlannedVariant
 from neaptide.runtime.steps.planned_step import PlannedStep
-from step_checks import planned
+from support.dispatch_modes import DiesAt
+from support.step_checks import planned
 
 LIMITS = Limits(work=200)
 

@@ -10,7 +10,7 @@ import torch
 
 from frontends.steps import batch, net, sgd, simple
 from neaptide.runtime.steps.call_counts import ReplanWarning
-from step_checks import planned
+from support.step_checks import planned
 
 
 def told(call):

@@ -11,7 +11,7 @@ import torch
 import neaptide
 from frontends.steps import batch, net, sgd
 from neaptide.errors import UsageError
-from step_checks import planned
+from support.step_checks import planned
 
 
 class Trainer:

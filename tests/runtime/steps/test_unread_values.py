@@ -12,8 +12,8 @@ import torch
 from frontends.steps import batch, net, sgd
 from neaptide.errors import StepMismatch
 from neaptide.frontends.objects.unread import ReadError, StandIns, UnreadNames
-from step_checks import planned
-from together import together
+from support.step_checks import planned
+from support.together import together
 
 
 @dataclasses.dataclass

@@ -4,7 +4,7 @@ import random
 from functools import cache
 
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
-from small_orders import all_orders
+from schedule.order.small_orders import all_orders
 
 
 def random_problem(

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.errors import VerifyError
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import DownsetState
@@ -14,6 +13,7 @@ from neaptide.schedule.order.search.lattice import Lattice
 from neaptide.schedule.order.sharing import Takeover, shared_bytes
 from neaptide.schedule.order.steps import profile, to_steps
 from schedule.order.order_problems import all_orders, literal_bytes, random_problem
+from support.drawn import examples
 
 problems = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(1, 6), in_place=st.booleans(), mutation=st.booleans()

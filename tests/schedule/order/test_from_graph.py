@@ -3,7 +3,6 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -11,6 +10,7 @@ from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus.random_graphs import random_graph
+from support.drawn import examples
 
 
 @given(st.integers(0, 10**6), st.integers(0, 25), st.integers(0, 99))

@@ -3,7 +3,6 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_step import step_order_problem
@@ -12,6 +11,7 @@ from neaptide.schedule.order.steps import to_steps
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry
+from support.drawn import examples
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25), st.integers(0, 99))

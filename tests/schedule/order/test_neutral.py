@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.errors import UsageError
 from neaptide.schedule.order.neutral import FORMAT, from_json, from_mapping, to_json, to_mapping
 from schedule.order.order_problems import random_problem
-from together import together
+from support.drawn import examples
+from support.together import together
 
 GOOD = {
     "format": FORMAT,

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.errors import UsageError
 from neaptide.named_peers import STRUCTURES
 from neaptide.outcome import Limits, TerminationReason
@@ -20,7 +19,8 @@ from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus.series_parallel import pumpkin, series_parallel
 from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
 from schedule.order.order_problems import brute_force, random_problem
-from together import together
+from support.drawn import examples
+from support.together import together
 
 small = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(0, 7), in_place=st.booleans(), mutation=st.booleans()

@@ -8,7 +8,7 @@ import pytest
 from neaptide.schedule.symbolic.lists import SymbolicState, list_order
 from neaptide.schedule.symbolic.problem import symbolic_problem
 from neaptide.symbolic.size_expr import SizeExpr
-from symbolic_graphs import listing_1
+from schedule.symbolic.symbolic_graphs import listing_1
 
 S0, S1 = map(SizeExpr.dim, ("S0", "S1"))
 BROADCAST, RESHAPE, DOT = range(3)

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.symbolic.lists import list_order
 from neaptide.schedule.symbolic.orders import symbolic_orders
 from neaptide.schedule.symbolic.peaks import is_never_higher
 from neaptide.schedule.symbolic.problem import symbolic_problem
-from symbolic_graphs import listing_1, shapes_of, symbolic_graphs
+from schedule.symbolic.symbolic_graphs import listing_1, shapes_of, symbolic_graphs
+from support.drawn import examples
 
 
 @given(symbolic_graphs(max_nodes=9), st.data())

@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
@@ -14,7 +13,8 @@ from neaptide.schedule.symbolic.lists import SymbolicState, list_order
 from neaptide.schedule.symbolic.orders import spliced
 from neaptide.schedule.symbolic.peaks import OrderPeaks, largest
 from neaptide.schedule.symbolic.problem import symbolic_problem
-from symbolic_graphs import problem_orders, shapes_of, symbolic_graphs
+from schedule.symbolic.symbolic_graphs import problem_orders, shapes_of, symbolic_graphs
+from support.drawn import examples
 
 
 @given(st.data())

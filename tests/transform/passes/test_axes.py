@@ -11,7 +11,7 @@ from neaptide.transform.passes.drafting import Drafting
 from neaptide.transform.passes.lines import Line, LineFinder
 from neaptide.transform.passes.region import Region
 from neaptide.transform.passes.unroll import unroll
-from onnx_cases import graph_of, largest_error, outputs_of
+from support.onnx_cases import graph_of, largest_error, outputs_of
 
 X = "float[2,4,9,8] x"
 

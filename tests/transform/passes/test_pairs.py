@@ -9,18 +9,18 @@ from neaptide.errors import RewriteError
 from neaptide.ops.onnx import registry
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import apply_rewrite, apply_rule
-from together import together
+from support.together import together
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import onnxruntime
 
+from frontends.onnx.onnx_files import model, node, tensor, weight
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.onnx.session import session_options
 from neaptide.lower.onnx.writer import write_model
 from neaptide_corpus.onnx_models.feeds import largest_error, random_feeds
-from onnx_files import model, node, tensor, weight
 
 
 def joined():

@@ -16,7 +16,7 @@ from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import Rewrite, apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
-from onnx_cases import graph_of, largest_error, outputs_of
+from support.onnx_cases import graph_of, largest_error, outputs_of
 
 TOLERANCE = 1e-5
 

@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 
 import neaptide.onnx
-from onnx_files import model, node, numbers, tensor
-from together import together
+from frontends.onnx.onnx_files import model, node, numbers, tensor
+from support.together import together
 
 UINT8 = 2
 RNG = np.random.default_rng(0)

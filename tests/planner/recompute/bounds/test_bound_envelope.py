@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
@@ -17,9 +16,9 @@ from neaptide.planner.strategies import program_order
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.training_steps import toy_registry
-from planner_problems import instance, least_seconds
-from strategies import graphs
-from together import together
+from planner.planner_problems import instance, least_seconds
+from support.drawn import examples, graphs
+from support.together import together
 
 
 def even(step, count, low=0.0):

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import NeaptideError
 from neaptide.ir.builder import GraphBuilder
@@ -29,9 +28,9 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import compiled, instance, least_seconds, random_chain, random_instance
-from strategies import graphs
-from together import together
+from planner.planner_problems import compiled, instance, least_seconds, random_chain, random_instance
+from support.drawn import examples, graphs
+from support.together import together
 
 
 @given(st.integers(0, 10**6), st.integers(4, 7), st.floats(0.4, 1.0))

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain_play import chain_step, revolve_costs, rotor_costs
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import BlockChain, find_blocks
@@ -34,9 +33,10 @@ from neaptide.planner.recompute.units import forward_units
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.training_steps import conv_step, pooled_step, toy_registry, transformer_step
 from neaptide_peers.strategies.revolve import least_runs
-from planner_problems import check_sequence, compiled
-from strategies import graphs
-from together import together
+from planner.chain_play import chain_step, revolve_costs, rotor_costs
+from planner.planner_problems import check_sequence, compiled
+from support.drawn import graphs
+from support.together import together
 
 
 def blocks_of(step, most):

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.errors import UsageError
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
@@ -17,9 +16,9 @@ from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 from neaptide_corpus.recompute_forms import FAMILIES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import check_sequence, compiled, instance, least_seconds, there_and_back
-from strategies import graphs
-from together import together
+from planner.planner_problems import check_sequence, compiled, instance, least_seconds, there_and_back
+from support.drawn import examples, graphs
+from support.together import together
 
 LIMITS = Limits(work=600)
 

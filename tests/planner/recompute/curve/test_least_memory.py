@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain_play import chain_step
-from example_counts import examples
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import plan_sequence
@@ -17,9 +15,17 @@ from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide_corpus.recompute_forms import FAMILIES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
-from planner_problems import check_sequence, compiled, instance, least_seconds, there_and_back, units_of
-from strategies import graphs
-from together import together
+from planner.chain_play import chain_step
+from planner.planner_problems import (
+    check_sequence,
+    compiled,
+    instance,
+    least_seconds,
+    there_and_back,
+    units_of,
+)
+from support.drawn import examples, graphs
+from support.together import together
 
 LIMITS = Limits(work=500)
 SMALL = {transformer_step: {"layers": 2}, conv_step: {"blocks": 2}}

@@ -14,8 +14,8 @@ from neaptide.planner.recompute.pool.program import RepetitionProgram
 from neaptide.planner.recompute.units import stage_units
 from neaptide.planner.strategies import program_order
 from neaptide.schedule.evaluate import Evaluator
-from planner_problems import random_chain, random_instance
-from together import together
+from planner.planner_problems import random_chain, random_instance
+from support.together import together
 
 
 def all_items(units):

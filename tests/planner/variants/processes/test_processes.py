@@ -22,8 +22,8 @@ from neaptide.planner.variants.processes.messages import packed, unpacked
 from neaptide.planner.variants.processes.pool import Lost, PricedTask, WorkerPool, started_pool
 from neaptide.planner.variants.search import plan_variants
 from neaptide.runtime.steps.capturing import capture
-from variant_search import PRICING, choices_of_all
-from wide_rows import rows_step
+from planner.variants.variant_search import PRICING, choices_of_all
+from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")

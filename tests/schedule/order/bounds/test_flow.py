@@ -1,7 +1,7 @@
 import random
 
 from neaptide.schedule.order.bounds.flow import INFINITE, FlowNetwork
-from together import together
+from support.together import together
 
 
 def network_of(nodes, arcs):

@@ -3,7 +3,6 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.bounds.lower import (
     cut_bound,
@@ -22,6 +21,7 @@ from neaptide_corpus.conv_backward import Update
 from neaptide_corpus.training_networks import TRAINING_STEPS, training_step
 from neaptide_peers.orders.serenity_dp import downset_dp
 from schedule.order.order_problems import all_orders, brute_force, random_problem
+from support.drawn import examples
 
 problems = st.builds(
     random_problem, st.integers(0, 10**6), st.integers(1, 7), in_place=st.booleans(), mutation=st.booleans()

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
@@ -13,8 +12,9 @@ from neaptide.schedule.order.regions.parts import PartKind
 from neaptide.schedule.order.regions.reduce import Reduced, reduce
 from neaptide.schedule.order.steps import profile, to_steps
 from schedule.order.order_problems import random_problem
-from small_orders import best_peak, from_edges, linear_extensions
-from together import together
+from schedule.order.small_orders import best_peak, from_edges, linear_extensions
+from support.drawn import examples
+from support.together import together
 
 seeds = st.integers(0, 2**32)
 

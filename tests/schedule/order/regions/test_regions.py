@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.schedule.order.bounds.flow import lowest_downset
 from neaptide.schedule.order.neutral import from_mapping
 from neaptide.schedule.order.regions import dominant
@@ -16,7 +15,7 @@ from neaptide.schedule.order.regions.segments import Segment, canonical, flatten
 from neaptide.schedule.order.steps import Coupling, Steps, to_steps
 from neaptide_corpus.series_parallel import Buffers, in_tree, pumpkin, series_parallel
 from schedule.order.order_problems import random_problem
-from small_orders import (
+from schedule.order.small_orders import (
     dominates,
     levels_of,
     linear_extensions,
@@ -24,6 +23,7 @@ from small_orders import (
     random_chain,
     random_region,
 )
+from support.drawn import examples
 
 seeds = st.integers(0, 2**32)
 

@@ -1,7 +1,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_counts import examples
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.search.downsets import DownsetSearch, SearchEnd
@@ -9,6 +8,7 @@ from neaptide.schedule.order.search.improve import improve_peak, window_at
 from neaptide.schedule.order.search.lattice import Lattice, SearchState, close
 from neaptide.schedule.order.steps import profile, to_steps
 from schedule.order.order_problems import brute_force, random_problem
+from support.drawn import examples
 
 problems = st.builds(
     random_problem,

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.frontends.recording._torch_sizes import keeps_sizes
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step, rebind_step
 from neaptide.ir.graph import Graph
@@ -203,3 +205,8 @@ def assert_runs_as_predicted(factory: Factory, found: StepPlan) -> Verification:
 
 def _never(_args: Any, _kwargs: Any, _changing: frozenset[str]) -> PlannedVariant:
     raise AssertionError("a verified step must not be planned again")
+
+
+needs_varying_dims = pytest.mark.skipif(
+    not keeps_sizes(), reason="this torch takes the size of the example for some sizes that vary"
+)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parent.parent
 _RUN = """
 import sys, json, neaptide, {module} as here
 report = neaptide.run(here.{factory}, sys.argv[1], verify=True)

@@ -1,4 +1,4 @@
-"""Damaged copies of a file: bytes that were lost, flipped or written twice, and values that are not what they were."""
+"""Damaged copies of a file: bytes that were lost, flipped or written twice, values that are not what they were, and plans edited by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from neaptide.plans.plan_file import checksum
 
 DEEP = 100_000
 STRANGE_VALUES: tuple[Any, ...] = (
@@ -162,3 +164,38 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
         yield content, key
         if isinstance(value, dict | list):
             yield from _places(value)
+
+
+GONE = object()
+
+
+def at(tree, path):
+    """What stands at a path such as `captured rewrites 0 nodes`, and its parent with the last key."""
+    keys = [int(key) if key.lstrip("-").isdigit() else key for key in path.split()]
+    for key in keys[:-1]:
+        tree = tree[key]
+    return tree, keys[-1]
+
+
+def change(tree, path, value):
+    """Put a value, or what a function makes of the one that is there, at a path; `GONE` takes it away."""
+    parent, key = at(tree, path)
+    if value is GONE:
+        del parent[key]
+    elif callable(value):
+        parent[key] = value(copy.deepcopy(parent[key]))
+    else:
+        parent[key] = value
+
+
+def written(document):
+    """The text of a plan file, its checksum made anew."""
+    return json.dumps({**document, "checksum": checksum(document["plan"])})
+
+
+def edited(plan, *edits, place="plan programs 0"):
+    """The text of a plan whose first program has other values: (path, value or function) each."""
+    document = json.loads(plan.to_json())
+    for path, value in edits:
+        change(document, f"{place} {path}", value)
+    return written(document)

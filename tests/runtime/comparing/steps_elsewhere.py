@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from deep_step import deep_factory
 from neaptide.runtime.comparing import contestant_worker
+from support.steps import deep_factory
 
 
 def unruly_factory():

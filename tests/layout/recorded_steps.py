@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named
-from torch_programs import SEED, Recorder
+from support.torch_programs import SEED, Recorder
 
 _SAME_TENSOR = {"aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"}
 _FAMILIES = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}

@@ -1,8 +1,23 @@
-"""A step that dies in the middle."""
+"""Modes that see each operator of a run: a meter that keeps what it saw, and one in which a step dies."""
 
 from __future__ import annotations
 
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from neaptide.runtime.measuring.meter import LiveBytesMeter
+
+
+class TimelineMeter(LiveBytesMeter):
+    """`timeline` has (operator, bytes live once its outputs exist) in order of execution."""
+
+    def __init__(self, resident=()):
+        super().__init__(resident)
+        self.timeline = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        outputs = super().__torch_dispatch__(func, types, args, kwargs)
+        self.timeline.append((str(func), self.live_bytes))
+        return outputs
 
 
 class DiesAt(TorchDispatchMode):

@@ -32,7 +32,7 @@ from neaptide.runtime.calls.executor import Executable
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.symbolic.size_expr import SizeExpr
-from timeline_meter import TimelineMeter
+from support.dispatch_modes import TimelineMeter
 
 SEED = 7
 

@@ -1,7 +1,8 @@
-"""Hypothesis strategies: size expressions, graphs, legal schedules."""
+"""What hypothesis draws - size expressions, graphs, legal schedules - and how many examples of it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -76,3 +77,11 @@ def node_orders(draw: st.DrawFn, graph: Graph) -> tuple[int, ...]:
 def schedules(graph: Graph) -> st.SearchStrategy[Schedule]:
     """A random legal schedule of a graph, without recomputation."""
     return node_orders(graph).map(lambda order: Schedule.from_nodes(graph, order))
+
+
+_PART = 20
+
+
+def examples(full: int) -> int:
+    """`full` with HYPOTHESIS_PROFILE=full or thorough, else a twentieth of it."""
+    return full if os.environ.get("HYPOTHESIS_PROFILE") in {"full", "thorough"} else -(-full // _PART)

@@ -1,16 +1,18 @@
-"""A block of attention with its loss and gradients, recorded at any shape, and the same for all shapes."""
+"""Recorded graphs with symbolic sizes, and a block of attention with its loss and gradients, at any shape and for all."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Named
+from neaptide.ir.nodes import Arg, Named
+from neaptide.ir.verify import verify
 from neaptide.symbolic.dims import Dim
-from symbolised import symbolised
-from torch_programs import SEED, Recorder
+from neaptide.symbolic.size_expr import SizeExpr
+from support.torch_programs import SEED, Recorder
 
 B, T = 7, 11
 DIMS = {B: "B", T: "T"}
@@ -86,3 +88,52 @@ def for_all_shapes(layers: int = 1, highest: int | None = None) -> Graph:
     """The block with the dims B and T, from 1 to `highest`."""
     graph = symbolised(attention(layers=layers)[1], DIMS)
     return replace(graph, dims=tuple(Dim(name, 1, highest) for name in DIMS.values()))
+
+
+def symbolised(graph: Graph, dims: Mapping[int, str]) -> Graph:
+    """The graph with a dim in place of each of some primes; no other number of it may have one of them as a factor."""
+
+    def size(number: int) -> SizeExpr:
+        result = SizeExpr.const(1)
+        for prime, name in dims.items():
+            while number and number % prime == 0:
+                number //= prime
+                result = result * SizeExpr.dim(name)
+        return result * number
+
+    def sizes(found: tuple[SizeExpr, ...]) -> tuple[SizeExpr, ...]:
+        return tuple(size(n.constant_value()) for n in found)
+
+    def argument(arg: Arg) -> Arg:
+        if isinstance(arg, tuple):
+            return tuple(map(argument, arg))
+        if isinstance(arg, bool) or not isinstance(arg, (int, SizeExpr)):
+            return arg
+        found = size(arg if isinstance(arg, int) else arg.constant_value())
+        return arg if found.is_constant else found
+
+    made = replace(
+        graph,
+        nodes=tuple(
+            replace(
+                node,
+                args=tuple(map(argument, node.args)),
+                kwargs=tuple((key, argument(arg)) for key, arg in node.kwargs),
+            )
+            for node in graph.nodes
+        ),
+        values=tuple(
+            replace(
+                value,
+                shape=sizes(value.shape),
+                strides=sizes(value.strides),
+                offset=size(value.offset.constant_value()),
+            )
+            for value in graph.values
+        ),
+        storages=tuple(
+            replace(storage, nbytes=size(storage.nbytes.constant_value())) for storage in graph.storages
+        ),
+    )
+    verify(made)
+    return made

@@ -20,8 +20,8 @@ from neaptide.transform.rewrite import Rewrite
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission, fission_by_shape, windows
 from neaptide.transform.rules.rematerialisation import Again, rematerialisation
-from symbolised import symbolised
-from torch_programs import Recorder
+from support.symbolic_steps import symbolised
+from support.torch_programs import Recorder
 
 ROWS, WIDTH = 7, 4
 STRIDE_ONE = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from layout_play import random_problem
+from layout.layout_play import random_problem
 from neaptide.errors import LayoutProblemError
 from neaptide.layout.pools.spaces import MemorySpace, PooledProblem
 from neaptide.layout.problem import Buffer, LayoutProblem

@@ -13,7 +13,7 @@ from neaptide.schedule.order.problem import OrderProblem
 from neaptide.schedule.order.steps import to_steps
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr, maximum
-from strategies import graphs
+from support.drawn import graphs
 
 B, T, S = map(SizeExpr.dim, ("B", "T", "S"))
 FORMS = (

@@ -12,7 +12,7 @@ import torch
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from gradient_cases import Case
+from autodiff.gradient_cases import Case
 
 Arrays = dict[str, np.ndarray]
 
