@@ -9,10 +9,7 @@ import random
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
-from neaptide.outcome import Limits
-from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.recompute.units import recompute_units
-from neaptide.planner.strategies import strategy
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from neaptide.schedule.recompute_form import InstanceNode, from_json, from_nodes
@@ -31,20 +28,6 @@ def check_sequence(graph, planned, workspace=None, registry=None):
     profile = memory_profile(graph, schedule, workspace=workspace)
     assert planned.peak_bytes == profile.peak_bytes
     assert planned.peak_with_workspace_bytes == profile.peak_with_workspace_bytes
-
-
-def stays_legal_and_no_higher(name, graph, share):
-    """What a strategy owes on any graph, with scratch bytes, under a share of its peak; gives (step, budget, outcome)."""
-    workspace = {node.id: 7 for node in graph.nodes[::3]}
-    step = compile_problem(graph, toy_registry(), workspace=workspace)
-    before = PlannedSequence.evaluate(step, range(step.node_count), "program_order")
-    budget = int(share * before.peak_with_workspace_bytes)
-    outcome = strategy(name)(PlanningProblem(step, budget), Limits())
-    found = outcome.require()
-    check_sequence(graph, found, workspace)
-    assert found.rank(budget) <= before.rank(budget)
-    assert found.strategy == name
-    return step, budget, outcome
 
 
 def least_seconds(step, budget, most=2, *, in_stages=False):

@@ -92,18 +92,6 @@ def half(made):
     return step, (step.resident_bytes + peak_of(step)) // 2
 
 
-def test_the_same_work_and_seed_give_the_same_plan_and_an_interrupt_the_best_so_far():
-    step, budget = half(conv_step(blocks=4))
-    for work in (30, 400):
-        one, two = (plan_sequence(step, budget, Limits(work=work, seed=5)) for _ in range(2))
-        assert (one.value, one.work, one.termination) == (two.value, two.work, two.termination)
-    stop = threading.Event()
-    stop.set()
-    outcome = plan_sequence(step, step.lower_bound_bytes, Limits(), interrupt=stop)
-    assert outcome.termination.reason is TerminationReason.INTERRUPTED
-    assert outcome.require().sequence == tuple(range(step.node_count))
-
-
 @together("seconds", [3.5, math.inf])
 def test_a_bound_that_contradicts_a_plan_is_not_given(seconds):
     step = compiled(conv_step(blocks=2, batch=1))

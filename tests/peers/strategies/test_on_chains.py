@@ -13,9 +13,9 @@ from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.recompute.chain.blocks import find_blocks
 from neaptide.planner.recompute.chain.plans import BackwardPart, carry_out
 from neaptide.planner.recompute.units import forward_units
-from neaptide.planner.strategies import program_order
+from neaptide.planner.strategies import block_dp, program_order
 from neaptide_corpus.training_steps import conv_step, transformer_step
-from neaptide_peers.strategies import per_block, revolve, rotor, sqrt_n
+from neaptide_peers.strategies import drop_cheap, per_block, revolve, rotor, sqrt_n
 from neaptide_peers.strategies.segments import segments_table
 from neaptide_peers.strategies.tables import best_of
 from planner.chain_play import chain_step
@@ -55,6 +55,14 @@ def test_the_start_is_kept_where_no_table_is_better():
     problem, tables = PlanningProblem(step, 10**9), [[BackwardPart(4, 8, frozenset())]]
     found = best_of(problem, forward, tables, LimitGuard(Limits()), "test")
     assert (found.sequence, found.strategy) == (tuple(range(8)), "test")
+
+
+@together("solver", [sqrt_n, per_block, revolve, rotor, block_dp, drop_cheap])
+def test_a_start_with_repetitions_is_handed_back_with_a_reason(solver):
+    start = (0, 1, 2, 3, 4, 5, 0, *range(6, 12))
+    outcome = solver.solve(PlanningProblem(chain_step(6), 0, start), Limits())
+    assert outcome.require().sequence == start
+    assert "recomputations already" in outcome.termination.detail
 
 
 @together("length", [16, 36, 144])

@@ -93,14 +93,6 @@ def test_what_is_too_large_is_handed_back():
     assert outcome.termination.detail.startswith("too large")
 
 
-def test_limits_of_work_and_time_end_it_with_the_start():
-    step, budget = cases(1)[0]
-    for limits in (Limits(work=0), Limits(time_s=0.0)):
-        outcome = checkmate.solve(PlanningProblem(step, budget), limits)
-        assert outcome.require().sequence == tuple(range(step.node_count))
-        assert not outcome.termination.is_proved
-
-
 def test_where_nothing_can_run_again_the_start_is_all_there_is():
     builder = GraphBuilder("refused")
     x = builder.input("x", (8,))

@@ -25,10 +25,12 @@ NAMES: Final = (
 
 
 class Strategy(Protocol):
-    """A search for a sequence.
+    """A search for a sequence. `tests/planner/test_strategy_conformance.py` holds each name of `NAMES` to its promises.
 
-    It always has a value: at worst the sequence that it was started from. It never raises the larger of peak and
-    budget.
+    It always has a value, which is legal, carries its name, and ranks no worse than the sequence that it was started from (but
+    `program_order` knows no other order than its own). A start that meets the budget is the answer, and is proved. A
+    search without time, or that is interrupted, says so and has its start. Under the same limit of work and the same
+    seed the answer is the same, and the limit is kept. No bound is above what was found. The problem stays as it is.
     """
 
     def __call__(
