@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from dataclasses import replace
 
 import pytest
@@ -18,8 +17,8 @@ from layout.layout_small import (
     smallest_arena_by_offsets,
     smallest_arena_by_order,
 )
-from neaptide.errors import UsageError, VerifyError
-from neaptide.layout.best_layout import ALL, METHODS, STAGES, best_layout
+from neaptide.errors import VerifyError
+from neaptide.layout.best_layout import STAGES, best_layout
 from neaptide.layout.bounds import arena_lower_bound
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.result import Certificate, Layout
@@ -27,9 +26,6 @@ from neaptide.layout.validate import check_layout
 from neaptide.outcome import Limits, TerminationReason
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
 from support.drawn import examples
-from support.together import together
-
-OWN = tuple(name for name in METHODS if name != "cp_sat")
 
 
 def check_plain(seed: int) -> None:
@@ -122,14 +118,6 @@ def test_a_named_search_proves_by_itself(method):
     assert result.methods[method].nodes == result.nodes
 
 
-@together("method", OWN)
-def test_every_method_runs_alone(method):
-    problem = random_plain(random.Random(5), 20, steps=9, size=40)
-    result = best_layout(problem, Limits(work=20_000), methods=[method]).require()
-    check_layout(problem, result.layout)
-    assert result.methods[method].arena_bytes is not None
-
-
 def test_no_rule_is_below_the_answer():
     for seed in range(2):
         problem = random_plain(random.Random(seed), 40, steps=20, size=100)
@@ -146,20 +134,6 @@ def test_work_used_up_is_not_a_proof():
     open_end = best_layout(problem, Limits(work=30)).require()
     assert open_end.certificate in {Certificate.BOUND, Certificate.EXHAUSTED}
     assert open_end.layout is not None
-
-
-def test_same_answer_under_the_same_work_limit():
-    problem = random_plain(random.Random(11), 120, steps=40, size=777)
-    first, second = (best_layout(problem, Limits(work=20_000, seed=3)).require() for _ in range(2))
-    assert first == second
-
-
-def test_an_interrupt_keeps_the_first_layout():
-    interrupt = threading.Event()
-    interrupt.set()
-    outcome = best_layout(problem_of(*NINE), interrupt=interrupt)
-    assert outcome.termination.reason is TerminationReason.INTERRUPTED
-    check_layout(problem_of(*NINE), outcome.require().layout)
 
 
 def test_time_that_runs_out_in_a_rule_keeps_what_there_was(monkeypatch):
@@ -190,26 +164,12 @@ def test_a_start_is_a_candidate_and_must_be_legal():
         best_layout(problem, start=Layout.of(problem, (0,) * len(problem)))
 
 
-def test_no_buffers_need_no_arena():
-    result = best_layout(LayoutProblem(()), capacity_bytes=0).require()
-    assert (result.arena_bytes, result.certificate) == (0, Certificate.MEETS_BOUND)
-
-
 def test_sizes_near_the_limit():
     big = 1 << 60
     problem = problem_of((0, 2, big), (1, 3, big), (2, 4, big), (0, 4, 3), alignment=64)
     result = best_layout(problem).require()
     assert result.arena_bytes == 2 * big + 3
     assert result.certificate is Certificate.MEETS_BOUND
-
-
-def test_all_names_every_method_once_and_unknown_ones_are_errors():
-    with pytest.raises(UsageError, match="no layout method 'best'"):
-        best_layout(problem_of(*NINE), methods=["best"])
-    with pytest.raises(UsageError, match="capacity"):
-        best_layout(problem_of(*NINE), capacity_bytes=-1)
-    assert ALL not in METHODS
-    assert len(set(METHODS)) == len(METHODS)
 
 
 def test_a_fixed_buffer_above_the_capacity_is_refuted():

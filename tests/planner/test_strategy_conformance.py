@@ -12,6 +12,7 @@ import pytest
 
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
+from neaptide.named_peers import STRATEGIES
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
@@ -26,7 +27,7 @@ from support.together import together
 ALL = (*NAMES, "default")
 EXACT = {"checkmate", "moccasin"}
 """They solve small steps; `peers/strategies/test_stages.py` has those of training that they solve."""
-QUICK = [name for name in ALL if name != "moccasin"]  # each of its calls starts a process
+QUICK = [name for name in ALL if name not in STRATEGIES]
 KEEPS_NO_START = {"program_order", "default"}
 """The one knows no other order than its own; the other tries several."""
 STEPS = {
@@ -82,7 +83,7 @@ def test_any_graph_is_planned_legally_and_no_worse_and_the_problem_stays_as_it_i
         assert problem == before
 
 
-@together("name", [name for name in ALL if name not in EXACT])
+@together("name", [name for name in ALL if name not in EXACT], quick=QUICK)
 @together("made", STEPS.values(), ids=STEPS)
 def test_training_steps_are_planned_legally_and_no_worse_from_either_order(name, made):
     step = compiled(made)
@@ -93,7 +94,7 @@ def test_training_steps_are_planned_legally_and_no_worse_from_either_order(name,
         check(name, outcome, problem, made.graph, None, made.registry)
 
 
-@together("name", ALL, quick=set(ALL) - EXACT)
+@together("name", ALL, quick=QUICK)
 def test_a_limit_of_work_is_kept_and_the_answer_is_the_same_again(name):
     problem = half(random_chain(3, 5))
     for work in (0, 30, 300):
@@ -104,7 +105,7 @@ def test_a_limit_of_work_is_kept_and_the_answer_is_the_same_again(name):
         assert one.termination.limit in {None, "work"}
 
 
-@together("name", ALL)
+@together("name", ALL, quick=QUICK)
 def test_a_search_that_is_interrupted_or_has_no_time_says_so_and_has_its_start(name):
     problem, stop = PlanningProblem(chain_step(8), 300), threading.Event()
     stop.set()
@@ -116,7 +117,7 @@ def test_a_search_that_is_interrupted_or_has_no_time_says_so_and_has_its_start(n
     assert late.termination.is_proved or late.termination.limit == "time"
 
 
-@together("name", ALL)
+@together("name", ALL, quick=QUICK)
 def test_a_budget_that_the_start_meets_ends_the_search_at_once(name):
     step = chain_step(6)
     peak = program_order.baseline(step).peak_with_workspace_bytes
@@ -125,7 +126,7 @@ def test_a_budget_that_the_start_meets_ends_the_search_at_once(name):
     assert outcome.require().sequence == tuple(range(12))
 
 
-@together("name", [name for name in ALL if name not in KEEPS_NO_START], quick=QUICK[1:-1])
+@together("name", [name for name in ALL if name not in KEEPS_NO_START], quick=QUICK)
 def test_a_start_with_repetitions_is_a_start(name):
     start = (0, 1, 2, 3, 4, 5, 0, *range(6, 12))
     problem = PlanningProblem(chain_step(6), 0, start)
@@ -137,7 +138,7 @@ def test_a_start_with_repetitions_is_a_start(name):
     ]
 
 
-@together("name", ALL)
+@together("name", ALL, quick=QUICK)
 def test_a_program_without_operations_has_a_plan(name):
     build = GraphBuilder("empty", toy_registry())
     build.output(build.input("x", (21,)))

@@ -46,7 +46,7 @@ def best_layout(
     First one placement rule and dives, which meet the bound on training graphs; then exact decisions with growing node
     limits, at the bound and, as long as that is open, between it and the best. The first rule always runs, so there always
     is a layout; whatever comes after it stops when the time is over. Under a work limit alone (a unit is a node or a
-    placement) the answer is the same on every machine.
+    placement) the answer is the same on every machine. `tests/layout/test_layout_method_conformance.py` holds each method.
 
     Args:
         limits: of time and work, and the seed; without any, exact decisions end at a million nodes.

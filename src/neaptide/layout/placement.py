@@ -269,7 +269,11 @@ def program_order(problem: LayoutProblem, *columns: Ints) -> list[int]:
 
 
 class Rule(Protocol):
-    """Makes one layout of a problem; a guard may stop it in the middle, with `RuleStopped`."""
+    """Makes one layout of a problem, legal and the same again, without search: no limit of work stops it.
+
+    A guard may stop it in the middle, with `RuleStopped`. `tests/layout/test_placement_rule_conformance.py` holds each rule to
+    this, those of others included.
+    """
 
     def __call__(self, problem: LayoutProblem, guard: LimitGuard | None = None) -> Layout: ...
 

@@ -1,14 +1,13 @@
 """Placement rules of others: orders, fits, shared objects, and the hill climb."""
 
-import random
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout.layout_play import from_rows, nothing_shared, random_problem, renumbered
-from layout.layout_small import NINE, problem_of, random_plain
+from layout.layout_play import from_rows, random_problem, renumbered
+from layout.layout_small import problem_of
 from neaptide.layout.bounds import arena_lower_bound, live_bytes
 from neaptide.layout.placement import (
     Fit,
@@ -25,12 +24,10 @@ from neaptide.layout.validate import check_layout
 from neaptide.outcome import LimitGuard, Limits, TerminationReason
 from neaptide_corpus.layouts import equal_sizes, nested, staggered, training_shaped
 from neaptide_peers.layouts.end_to_end import lay_end_to_end
-from neaptide_peers.layouts.grid import GRID
 from neaptide_peers.layouts.hill_climb import _Climb, climb_layout, hill_climb
 from neaptide_peers.layouts.orders import ORDERS, BufferKeys
 from neaptide_peers.layouts.rules import ALL_RULES as RULES
 from neaptide_peers.layouts.shared_objects import place_breadth_objects, place_executorch
-from support.together import together
 
 SEEDS = st.integers(0, 10**9)
 
@@ -103,42 +100,6 @@ def test_orders_of_the_default_are_those_of_the_grid(seed):
     assert by_life(problem) == order_by(problem, *ORDERS["life"](keys))
 
 
-UNNUMBERED = (*GRID, "xla", "tvm_size", "tvm_conflicts", "breadth")
-"""Rules whose arena does not depend on how buffers without gaps are numbered."""
-
-
-# The climb has its own tests: it is a search, and slow for this many.
-@pytest.mark.parametrize("name", [name for name in RULES if name != "hill_climb"])
-@given(seed=SEEDS)
-def test_every_layout_is_legal_and_shares_something_or_nothing(name, seed):
-    problem = random_problem(seed, 40, largest=1 << 33)
-    layout = RULES[name](problem)
-    check_layout(problem, layout)
-    assert arena_lower_bound(problem) <= layout.arena_bytes <= nothing_shared(problem)
-    assert RULES[name](problem) == layout
-
-
-@pytest.mark.parametrize("name", UNNUMBERED)
-@given(seed=SEEDS)
-def test_the_arena_does_not_depend_on_numbering(name, seed):
-    problem = random_problem(seed, 25, gaps=False)
-    arena = RULES[name](problem).arena_bytes
-    assert RULES[name](renumbered(problem, seed)).arena_bytes == arena
-
-
-@together("name", RULES)
-def test_trivial_problems_are_solved_by_every_rule_and_no_problem_below_its_smallest_arena(name):
-    rule = RULES[name]
-    assert rule(LayoutProblem(())).arena_bytes == 0
-    assert rule(problem_of((3, 9, 7), alignment=8)).offsets == (0,)
-    fixed = LayoutProblem((Buffer("here", 0, 2, 4, offset=12), Buffer("there", 0, 2, 3, offset=0)))
-    assert rule(fixed).offsets == (12, 0)
-    assert rule(problem_of(*((t, t + 1, 5) for t in range(4)))).arena_bytes == 5
-    assert rule(problem_of(*NINE)).arena_bytes >= 9
-    large = random_problem(1, 200, steps=60)
-    check_layout(large, rule(large))
-
-
 def test_first_fit_in_program_order_wastes_what_other_orders_do_not():
     problem = problem_of((0, 1, 1), (0, 2, 1), (1, 2, 2))
     assert live_bytes(problem) == 3
@@ -179,24 +140,6 @@ def test_tvm_never_uses_a_hole():
     assert RULES["size_first"](problem).offsets == (0, 5, 0)
 
 
-PROBLEM = random_plain(random.Random(7), 40, steps=12, size=50)
-
-
-@together("name", RULES)
-def test_a_rule_stops_when_the_user_interrupts(name):
-    interrupt = threading.Event()
-    interrupt.set()
-    with pytest.raises(RuleStopped, match="interrupt"):
-        RULES[name](PROBLEM, LimitGuard(Limits(), interrupt))
-
-
-@together("name", RULES)
-def test_work_does_not_stop_a_rule(name):
-    guard = LimitGuard(Limits(work=0))
-    assert RULES[name](PROBLEM, guard) == RULES[name](PROBLEM)
-    assert guard.work == 0
-
-
 def test_what_was_given_before_the_end_was_given():
     interrupt = threading.Event()
     items = watched(range(5), LimitGuard(Limits(), interrupt))
@@ -234,13 +177,6 @@ def test_objects_lie_above_fixed_buffers_and_are_aligned_for_all_members():
     layout = lay_end_to_end(problem, (9, 0, 0, 1), (0, 0, 0, 0), (5, 1))
     assert layout.offsets == (2, 8, 8, 13)
     check_layout(problem, layout)
-
-
-def test_shared_objects_of_small_problems_are_legal():
-    for seed in range(100):
-        problem = random_problem(seed, 15)
-        check_layout(problem, place_executorch(problem))
-        check_layout(problem, place_breadth_objects(problem))
 
 
 @given(st.integers(0, 10**9))

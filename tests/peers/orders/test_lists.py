@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -7,22 +6,8 @@ from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.search.downsets import beam_order
 from neaptide.schedule.order.search.lattice import Lattice
 from neaptide.schedule.order.steps import to_steps
-from neaptide_peers.orders.lists import ALL_LISTS
 from schedule.order.order_problems import brute_force, random_problem
 from support.drawn import examples
-
-problems = st.builds(
-    random_problem, st.integers(0, 10**6), st.integers(0, 30), in_place=st.booleans(), mutation=st.booleans()
-)
-
-
-@pytest.mark.parametrize("name", ALL_LISTS)
-@given(problem=problems)
-@settings(max_examples=examples(40), deadline=None)
-def test_lists_give_legal_orders_again_and_again_the_same(name, problem):
-    order = ALL_LISTS[name](problem)
-    assert problem.is_order(order)
-    assert order == ALL_LISTS[name](problem)
 
 
 @given(

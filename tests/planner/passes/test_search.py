@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from neaptide.named_peers import PASSES as PEERS
@@ -40,22 +38,6 @@ def test_a_strategy_without_limits_comes_to_the_lowest_footprint(name):
         assert outcome.require().best.nbytes == space.best_to_depth(len(PASSES))
 
 
-@together("name", ["learned", "named", *PEERS])
-def test_measurements_are_counted_and_bounded_and_the_answer_is_the_same_again(name):
-    for seed in range(8):
-        for limit in (1, 2, 5, 9):
-            spaces = SetSpace(seed), SetSpace(seed)
-            first, again = (
-                search_passes(space, strategies(seed)[name], Limits(work=limit)) for space in spaces
-            )
-            assert first.work == len(spaces[0].measured) <= limit
-            assert len(set(spaces[0].measured)) == first.work
-            archive = first.require()
-            assert archive.best.nbytes == min(spaces[0].nbytes(s) for s in spaces[0].measured)
-            assert archive.best.nbytes <= archive.entries[0].nbytes
-            assert archive.passes(archive.best.number) == again.require().passes(again.require().best.number)
-
-
 def test_greedy_stops_where_no_pass_helps_at_once_and_the_search_for_what_is_enabled_goes_on():
     space = TableSpace(
         {"start": 100, "joined": 110, "summed": 60, "less": 95},
@@ -89,14 +71,6 @@ def test_the_outcome_says_why_the_search_ended(limits, limit, detail):
     space = TableSpace({"start": 100, "one": 80, "two": 60}, {("start", "p"): "one", ("one", "q"): "two"})
     end = search_passes(space, NamedOrder(("p", "q")), limits).termination
     assert (end.reason, end.limit, end.detail) == (TerminationReason.FEASIBLE, limit, detail)
-
-
-def test_an_interrupt_leaves_the_best_so_far():
-    interrupt = threading.Event()
-    interrupt.set()
-    outcome = search_passes(SetSpace(1), LearnedStrategy(EMPTY), Limits(), interrupt=interrupt)
-    assert outcome.termination.reason is TerminationReason.INTERRUPTED
-    assert len(outcome.require().entries) == 1
 
 
 def test_named_passes_are_applied_in_order_and_left_out_where_they_find_no_place():

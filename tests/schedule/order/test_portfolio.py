@@ -4,17 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.errors import UsageError
-from neaptide.named_peers import STRUCTURES
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.schedule.order import portfolio
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.neutral import from_mapping
-from neaptide.schedule.order.portfolio import METHODS, STAGES, best_order
-from neaptide.schedule.order.problem import OrderProblem
+from neaptide.schedule.order.portfolio import STAGES, best_order
 from neaptide.schedule.order.regions.parts import PartKind, summarise_parts
 from neaptide.schedule.order.regions.reduce import reduce
-from neaptide.schedule.order.result import Certificate
 from neaptide.schedule.order.steps import to_steps
 from neaptide_corpus.series_parallel import pumpkin, series_parallel
 from neaptide_corpus.three_partition import hard_pumpkin, three_partition_numbers
@@ -42,53 +38,6 @@ def test_small_problems_are_proved(problem):
     if problem.op_count:
         assert result.peak_bytes == brute_force(problem)
     assert result.gap == 0
-
-
-@given(st.integers(0, 10**6), st.integers(10, 40), st.integers(0, 400))
-@settings(max_examples=examples(60), deadline=None)
-def test_work_limit_gives_the_same_answer_again_never_worse_than_the_list(seed, n, work):
-    problem = random_problem(seed, n, reach=8)
-    first = best_order(problem, Limits(work=work)).require()
-    second = best_order(problem, Limits(work=work)).require()
-    assert first == second
-    assert first.states <= work
-    assert first.order_lower_bound_bytes <= first.peak_bytes
-    assert first.peak_bytes <= evaluate_order(problem, range(n)).peak_bytes
-    assert evaluate_order(problem, first.order).peak_bytes == first.peak_bytes
-    assert [m.peak_bytes for m in first.methods.values()] == [m.peak_bytes for m in second.methods.values()]
-
-
-@together("name", METHODS)
-def test_each_method_alone(name):
-    problem = random_problem(11, 14)
-    names = [f"op {op.name} " for op in problem.ops] + [f"storage {s.name} " for s in problem.storages]
-    result = best_order(problem, Limits(work=5000), methods=[name]).require()
-    assert set(result.methods) == {"program_order", name}
-    found = result.methods[name]
-    if name in STRUCTURES and name != "dominant":
-        assert found.peak_bytes is None
-        assert any(name in found.note for name in names)
-        return
-    assert found.peak_bytes is not None
-    assert found.peak_bytes >= result.order_lower_bound_bytes
-    if name in {"exact", "serenity_dp", "dominant"}:
-        assert result.methods[name].peak_bytes == best_order(problem).require().peak_bytes
-
-
-def test_interrupt_keeps_the_list_order():
-    stop = threading.Event()
-    stop.set()
-    problem = random_problem(3, 40, reach=12)
-    outcome = best_order(problem, interrupt=stop)
-    assert outcome.require().order == tuple(range(40))
-    assert outcome.termination.reason is TerminationReason.INTERRUPTED
-    assert outcome.require().certificate is Certificate.BOUND
-
-
-def test_unknown_method_and_empty_problem():
-    with pytest.raises(UsageError, match="no ordering method 'best'"):
-        best_order(random_problem(1, 3), methods=["best"])
-    assert best_order(OrderProblem((), ())).require().peak_bytes == 0
 
 
 @pytest.mark.slow

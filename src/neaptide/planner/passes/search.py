@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class PassStrategy(Protocol[S]):
-    """Chooses what is tried next."""
+    """Chooses what is tried next, the same under the same seed. `tests/planner/passes/test_pass_strategy_conformance.py` holds it."""
 
     def pick(self, archive: Archive[S]) -> Move | None:
         """A move that was not tried, where the pass finds a place; None to end the search."""

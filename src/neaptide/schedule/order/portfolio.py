@@ -71,7 +71,8 @@ def best_order(
     peak: where one of them proves the answer it is there in milliseconds, and the others do not run. Then, on what exact
     reductions leave: windows around the peak, beams in both directions, exact searches over downsets forwards and
     reversed in turn, with the bound of certified sub-problems between them. Under a work limit alone (a unit is a state
-    or a cut) the answer is the same on every machine. Without limits, exact searches end at a million states each.
+    or a cut) the answer is the same on every machine. `tests/schedule/order/test_order_method_conformance.py` holds each
+    method. Without limits, exact searches end at a million states each.
 
     Args:
         methods: names out of `METHODS`, or `all` of them. `cp_windows`, CP-SAT on windows around the peak, runs only by
