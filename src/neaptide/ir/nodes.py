@@ -174,6 +174,13 @@ COPY_OP = "neaptide.copy"
 ADD_OP = "neaptide.add"
 """Adds its second operand to its first, in the body of a loop."""
 
+BORDER_OP = "neaptide.border.default"
+"""Where the forward pass hands over to the caller, and the backward pass begins.
+
+It takes the outputs of the forward pass and the inputs that the caller overwrites with some of them, and gives the
+gradients of the outputs. What lives across it is what autograd saves.
+"""
+
 FILLING_OPS = frozenset({PUT_OP, ADD_OP})
 """What writes a part, or a term, to a destination."""
 

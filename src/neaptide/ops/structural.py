@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neaptide.errors import UnknownOp
-from neaptide.ir.nodes import ADD_OP, COPY_OP, LOOP_OP, PUT_OP
+from neaptide.ir.nodes import ADD_OP, BORDER_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
 from neaptide.ops.axes_forms import pointwise
 from neaptide.ops.byte_sizes import output_traffic, traffic
@@ -83,6 +83,7 @@ def rows() -> Iterator[OpSpec]:
         bytes_moved=lambda call: call.inputs()[0].nbytes * 3,
         axes=pointwise((1,)),  # each part adds its own term to what is handed over whole
     )
+    yield OpSpec(name=BORDER_OP, writes=(1,), host=True, bytes_moved=no_bytes)
     yield OpSpec(name=CONSTANT_OP, traits=frozenset({Trait.FACTORY}))
     for op in HOST_FUNCTIONS:
         yield OpSpec(name=op, traits=frozenset({Trait.HOST_SCALAR}), bytes_moved=no_bytes)

@@ -6,7 +6,7 @@ import operator
 from bisect import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,7 +33,7 @@ from neaptide.ir.edit import Edited
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Effects, Named, Node
-from neaptide.ir.registry import Call, OpSpec, Trait
+from neaptide.ir.registry import Call, OpRegistry, OpSpec, Trait
 from neaptide.ir.values import Kind
 from neaptide.ops import registry
 from neaptide.ops.declared import is_declared
@@ -57,10 +57,29 @@ def read_trace(trace: Trace, rewrites: Iterable[str], *, name: str) -> CapturedP
     return _Reader(trace, name).read(rewrites)
 
 
+class ReadRecording(NamedTuple):
+    """A graph with one node for each operation of a recording.
+
+    `value_of` has by record the id of its value, a tuple of ids (and None), or None; `unknown_ops` have no row.
+    """
+
+    graph: Graph
+    value_of: Mapping[Record, Any]
+    unknown_ops: tuple[str, ...]
+
+
+def read_recording(trace: Trace, rows: OpRegistry, *, name: str) -> ReadRecording:
+    """The graph of a trace exactly as it was recorded, with the effects that the rows of `rows` tell. O(nodes)."""
+    reader = _Reader(trace, name, rows)
+    reader._read_records()  # noqa: SLF001 - of this module
+    graph = true_storage_sizes(reader.builder.finish(), rows)
+    return ReadRecording(graph, reader.values.of, tuple(reader.unknown))
+
+
 class _Reader:
-    def __init__(self, trace: Trace, name: str) -> None:
+    def __init__(self, trace: Trace, name: str, rows: OpRegistry | None = None) -> None:
         self.trace = trace
-        self.registry = registry()
+        self.registry = registry() if rows is None else rows
         self.builder = GraphBuilder(name)
         self.sources = SourceMap(trace.recording.records)
         self.values = Values(self.builder, trace.sizes)

@@ -1,0 +1,1 @@
+"""Entry points for other libraries, which call neaptide by their own rules."""
