@@ -58,14 +58,11 @@ def read_trace(trace: Trace, rewrites: Iterable[str], *, name: str) -> CapturedP
 
 
 class ReadRecording(NamedTuple):
-    """A graph with one node for each operation of a recording.
-
-    `value_of` has by record the id of its value, a tuple of ids (and None), or None; `unknown_ops` have no row.
-    """
+    """A graph with one node for each operation, by record the id of its value, a tuple of them, or None."""
 
     graph: Graph
     value_of: Mapping[Record, Any]
-    unknown_ops: tuple[str, ...]
+    unknown_ops: tuple[str, ...]  # without a row
 
 
 def read_recording(trace: Trace, rows: OpRegistry, *, name: str) -> ReadRecording:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
+from torch import fx
 
-from neaptide.frontends._torch_private import resolve
+from neaptide.frontends._torch_private import no_modes, resolve
 
 
 def hint_of(number: Any) -> Any:
@@ -33,10 +34,23 @@ def saved_description(position: int) -> Any:
     return made(position)
 
 
-def compile_id() -> str:
-    """Which compilation of Dynamo is going on."""
+def frame_id() -> str:
+    """Which frame Dynamo compiles now; empty outside of it."""
     found = resolve("torch._guards", "CompileContext").current_compile_id()
-    return str(found)
+    return str(getattr(found, "frame_id", ""))
 
 
-__all__ = ["aot_backend", "compile_id", "hint_of", "mutated_input", "saved_description", "torch"]
+def graph_break(module: fx.GraphModule) -> str | None:
+    """The line at which a graph of Dynamo ends because it breaks there, with the reason; None for the last one."""
+    found = getattr(module, "compile_subgraph_reason", None)
+    if found is None or not found.graph_break or not found.user_stack:
+        return None
+    at, why = found.user_stack[-1], str(found.reason).strip().splitlines()
+    return f"{at.filename}:{at.lineno} ({why[0] if why else 'no reason is told'})"
+
+
+@contextlib.contextmanager
+def as_in_eager() -> Iterator[None]:
+    """Within, operations run on real tensors, as they do when nothing is compiled."""
+    with no_modes(), resolve("torch._dispatch.python", "no_python_dispatcher")():
+        yield

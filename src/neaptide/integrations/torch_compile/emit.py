@@ -59,7 +59,9 @@ class Side:
         original = self.joint.same.get(original, original)
         if original not in self.env:
             if not is_free(original):
-                raise LoweringError(f"{original.name} is used before it is computed", why="the plan is not legal")
+                raise LoweringError(
+                    f"{original.name} is used before it is computed", why="the plan is not legal"
+                )
             self._write(original, original.target, original.args, original.kwargs)
         return self.env[original]
 

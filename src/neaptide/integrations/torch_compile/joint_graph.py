@@ -6,11 +6,9 @@ each operation of FX keeps its own symbolic arguments.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import torch
@@ -25,11 +23,10 @@ from neaptide.frontends.recording.recording import Line, Notes, Record, Recordin
 from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.state.traced import Returned, Trace
 from neaptide.integrations.torch_compile.border import cross_border
-from neaptide.integrations.torch_compile.fx_values import hint, is_number, outputs_of
+from neaptide.integrations.torch_compile.fx_values import hint, outputs_of
+from neaptide.integrations.torch_compile.rows import rows
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import BORDER_OP
-from neaptide.ir.registry import OpRegistry
-from neaptide.ops import registry
 
 _LINE: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<number>\d+)')
 
@@ -86,6 +83,7 @@ class _Reader:
         self.notes = Notes()
         self.values: dict[fx.Node, Any] = {}
         self.slots: list[InputSlot] = []
+        self.held: list[torch.Tensor] = []  # outputs as the caller holds them after the border
         self.recorder = Recorder(self.notes)
         self.mode = private.new_fake_mode()
 
@@ -128,11 +126,11 @@ class _Reader:
 
     def _fake(self, content: torch.Tensor) -> torch.Tensor:
         shape, strides = [hint(n) for n in content.shape], [hint(n) for n in content.stride()]
-        fake = private.new_fake(self.mode, shape, strides, content.dtype, content.device)
-        return fake
+        return private.new_fake(self.mode, shape, strides, content.dtype, content.device)
 
     def _call(self, node: fx.Node, position: int) -> None:
-        args, kwargs = (fx.map_arg(given, self.values.__getitem__) for given in (node.args, node.kwargs))
+        args: Any = fx.map_arg(node.args, self.values.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, self.values.__getitem__)
         records = self.recorder.recording.records
         before = len(records)
         # No operation is run by autograd here, so each has a number of its own.
@@ -148,22 +146,23 @@ class _Reader:
 
     def _cross(self, position: int) -> None:
         sides = self.sides
-        given = [self.values[node] for node in sides.outputs if isinstance(node, fx.Node)]
-        outputs = _distinct(tensor for tensor in given if isinstance(tensor, torch.Tensor))
+        tensors = (self.values[node] for node in outputs_of(sides.outputs))
+        outputs = _distinct(one for one in tensors if isinstance(one, torch.Tensor))
+        copied = {id(self.values[node]) for node in sides.overwritten.values()}
         overwritten = [self.values[node] for node in sides.overwritten]
         tangents = [node for node in sides.tangents if isinstance(self.values[node], torch.Tensor)]
         with self.notes.noted(module="", sequences=[-1 - position]):
             came = cross_border(outputs, overwritten, [self.values[node] for node in tangents])
-        self.values.update(zip(tangents, came, strict=True))
+        self.held = [held for held, given in zip(came, outputs, strict=False) if id(given) not in copied]
+        self.values.update(zip(tangents, came[len(outputs) :], strict=True))
         self.notes.phase = "backward"
 
     def _left(self) -> list[torch.Tensor]:
         """What lives when all has run: the caller has the outputs, and whoever calls the backward pass its operands."""
-        sides, values = self.sides, self.values
-        dead = set(sides.overwritten.values()) if sides.tangents else set()
-        nodes = [node for node in outputs_of(sides.outputs) if node not in dead]
-        nodes += [*sides.tangents, *outputs_of(sides.gradients)]
-        return _distinct(values[node] for node in nodes if isinstance(values[node], torch.Tensor))
+        sides = self.sides
+        nodes = [*sides.tangents, *outputs_of(sides.gradients if sides.tangents else sides.outputs)]
+        tensors = (self.values[node] for node in nodes)
+        return [*self.held, *_distinct(one for one in tensors if isinstance(one, torch.Tensor))]
 
     # -- what was recorded
 
@@ -178,7 +177,7 @@ class _Reader:
             kept_gradients=frozenset(),
             listing=Listing((), (), ()),
         )
-        read = read_recording(trace, rows_reading_shapes(), name="joint graph")
+        read = read_recording(trace, rows(), name="joint graph")
         by_name = {node.name: node for node in self.module.graph.nodes}
         node_of: dict[int, fx.Node] = {}
         border = None
@@ -235,17 +234,3 @@ def line_of(node: fx.Node) -> Line | None:
     """The user's line that a node of FX comes from."""
     found = _LINE.findall(str(node.meta.get("stack_trace") or ""))
     return Line(found[-1][0], int(found[-1][1])) if found else None
-
-
-@cache
-def rows_reading_shapes() -> OpRegistry:
-    """The rows of operations, where one that needs the shape of an operand alone takes the operand.
-
-    So it does in FX; `normal_form` replaces most of these.
-    """
-    from dataclasses import replace
-
-    return OpRegistry([replace(row, shape_only=()) for row in registry()])
-
-
-__all__ = ["JointGraph", "Sides", "is_number", "line_of", "operator", "read_joint", "rows_reading_shapes"]

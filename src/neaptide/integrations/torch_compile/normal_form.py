@@ -26,6 +26,8 @@ _FILLED: Final[dict[Any, tuple[int, Any]]] = {
     _ATEN.new_full.default: (2, None),
 }
 _OF_A_SIZE: Final = frozenset({_ATEN.new_zeros.default, _ATEN.new_ones.default, _ATEN.new_full.default})
+_NORM: Final = _ATEN._native_batch_norm_legit.default  # noqa: SLF001 - no public name
+_NORM_FUNCTIONAL: Final = _ATEN._native_batch_norm_legit_functional.default  # noqa: SLF001
 _STATISTICS: Final = (3, 4)
 
 
@@ -34,16 +36,10 @@ def normal_form(module: fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         if node.target in _FILLED:
             _fill(node)
-        elif node.target is _ATEN._native_batch_norm_legit_functional.default:  # noqa: SLF001 - no public name
+        elif node.target is _NORM_FUNCTIONAL:
             _write_statistics(node)
         elif node.target is _ATEN.native_batch_norm_backward.default and node.args[7] is True:
             node.args = (*node.args[:3], None, None, *node.args[5:])
-    module.graph.eliminate_dead_code(lambda node: not _is_dead_weight(node))
-
-
-def _is_dead_weight(node: fx.Node) -> bool:
-    """Whether a node may go where nobody uses it: numbers, and views of nothing."""
-    return node.op == "call_function" and node.target is operator.getitem
 
 
 def _fill(node: fx.Node) -> None:
@@ -91,5 +87,5 @@ def _write_statistics(node: fx.Node) -> None:
         if user.target is operator.getitem and user.args[1] in _STATISTICS:
             user.replace_all_uses_with(copies[_STATISTICS.index(int(user.args[1]))])  # type: ignore[arg-type]
             graph.erase_node(user)
-    made = _replace(node, _ATEN._native_batch_norm_legit.default, (*node.args[:3], *copies, *node.args[5:]), {})  # noqa: SLF001
+    made = _replace(node, _NORM, (*node.args[:3], *copies, *node.args[5:]), {})
     made.meta["val"] = tuple(made.meta["val"][:3])

@@ -1,0 +1,131 @@
+"""What is known of the graphs of a compiled model: one budget for all of them, and what was planned.
+
+Dynamo hands over a model in several graphs where it breaks. Their forward passes run one after the other, so what the earlier
+ones save is there while a later one runs, and counts into its budget.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from neaptide.integrations.torch_compile import _torch_private as private
+from neaptide.integrations.torch_compile.options import Options
+from neaptide.integrations.torch_compile.planning import PlannedJoint
+from neaptide.units import format_bytes
+
+logger = logging.getLogger(__name__)
+
+
+class GraphBreakWarning(UserWarning):
+    """A model was compiled in several graphs, whose budget is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is planned of one graph of a model; bytes are those of the first call.
+
+    Attributes:
+        name: of the compilation, as Dynamo counts them.
+        predicted_peak_bytes: highest bytes with workspace, those of earlier pieces (`outside_bytes`) included.
+        baseline_peak_bytes: the same of program order with nothing recomputed.
+        floor_bytes: no plan is proved to be impossible above it.
+        saved_bytes: what it keeps for its backward beside its inputs and outputs.
+        recomputed: operations that run again.
+    """
+
+    name: str
+    predicted_peak_bytes: int
+    baseline_peak_bytes: int
+    floor_bytes: int
+    outside_bytes: int
+    saved_bytes: int
+    recomputed: int
+    operations: int
+    seconds: float
+    baseline_seconds: float
+    unknown_ops: tuple[str, ...]
+
+    @staticmethod
+    def of(name: str, plan: PlannedJoint) -> Piece:
+        """What a plan says."""
+        made, outside = plan.predictions, plan.outside_bytes
+        return Piece(
+            name,
+            made.peak_with_workspace_bytes + outside,
+            made.baseline_peak_with_workspace_bytes + outside,
+            made.lower_bound_bytes + outside,
+            outside,
+            plan.saved_bytes,
+            plan.recomputed,
+            len(plan.joint.graph.nodes),
+            made.seconds,
+            made.baseline_seconds,
+            plan.joint.unknown_ops,
+        )
+
+    def __str__(self) -> str:
+        peak, before = format_bytes(self.predicted_peak_bytes), format_bytes(self.baseline_peak_bytes)
+        slower = self.seconds / self.baseline_seconds - 1 if self.baseline_seconds else 0.0
+        return (
+            f"graph {self.name}: predicted peak {peak} of {before}, {format_bytes(self.saved_bytes)} saved for the backward, "
+            f"{self.recomputed} of {self.operations} operations recomputed, predicted time {slower:+.1%}"
+        )
+
+
+@dataclass
+class Ledger:
+    """The graphs of one call of `torch.compile`, by the frame that each was compiled for."""
+
+    options: Options
+    given: Mapping[str, Any] | None = None  # kept, since ledgers go by its identity
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def outside_bytes(self, frame: str) -> int:
+        """What the graphs of earlier frames hold while this one runs."""
+        earlier = list(self.pieces)
+        if frame in earlier:
+            earlier = earlier[: earlier.index(frame)]
+        return sum(self.pieces[name].saved_bytes for name in earlier)
+
+    def add(self, frame: str, plan: PlannedJoint) -> Piece:
+        """Note the plan of a graph; it replaces an earlier one for the same frame (another shape, say)."""
+        piece = Piece.of(frame, plan)
+        self.pieces[frame] = piece
+        logger.info("%s", piece)
+        return piece
+
+    def warn_of_break(self, module: fx.GraphModule) -> None:
+        """Tell the line where a graph breaks, once."""
+        broken = private.graph_break(module)
+        if broken is None or broken in self._told or self.options.peak is None:
+            return
+        self._told.add(broken)
+        warnings.warn(
+            f"the graph breaks at {broken}: the parts before and after it are planned one by one, within one budget",
+            GraphBreakWarning,
+            stacklevel=2,
+        )
+
+
+_ledgers: list[Ledger] = []
+
+
+def ledger_of(given: Mapping[str, Any] | None, options: Options) -> Ledger:
+    """The ledger of a call of `torch.compile`, which hands over the same object of options each time."""
+    for ledger in _ledgers:
+        if ledger.given is given and ledger.options == options:
+            return ledger
+    _ledgers.append(Ledger(options, given))
+    return _ledgers[-1]
+
+
+def ledgers() -> tuple[Ledger, ...]:
+    """Of all calls of `torch.compile` with this backend in this process, oldest first."""
+    return tuple(_ledgers)

@@ -1,0 +1,271 @@
+"""The backend of `torch.compile`: eager's bits, peaks as predicted, and what users may tell it."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from neaptide.cost.allocator_events import record
+from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.integrations.torch_compile import ledger as ledger_module
+from neaptide.integrations.torch_compile import neaptide
+from neaptide.integrations.torch_compile.ledger import GraphBreakWarning, Ledger, ledgers
+from neaptide.integrations.torch_compile.options import Options, read_options
+from neaptide.runtime.measuring.meter import storage_bytes
+
+Step = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
+    torch._dynamo.reset()
+    monkeypatch.setattr(ledger_module, "_ledgers", [])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+    torch._dynamo.reset()
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = F.gelu(layer(x))
+        return x.square().mean()
+
+
+class Norms(nn.Module):
+    """Convolutions with batch norm, whose statistics are written, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(3))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = x + F.relu(norm(conv(x)))
+        return self.head(F.dropout(x.mean((2, 3)), 0.2, self.training)).logsumexp(1).sum()
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.blocks = nn.ModuleList(nn.Linear(16, 48) for _ in range(2))
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        for block in self.blocks:
+            q, k, v = block(self.norm(x)).chunk(3, -1)
+            x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return F.cross_entropy((x @ self.embed.weight.T).flatten(0, 1), ids.flatten())
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = {
+    "mlp": (Mlp, lambda: torch.randn(64, 32)),
+    "norms": (Norms, lambda: torch.randn(4, 4, 16, 16)),
+    "attention": (Attention, lambda: torch.randint(0, 50, (4, 16))),
+}
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    given = {"time_limit": 1, **options}
+    return torch.compile(model, backend=lambda module, inputs: neaptide(module, inputs, options=given))
+
+
+def the_ledger() -> Ledger:
+    (found,) = ledgers()
+    return found
+
+
+def state_after(model: nn.Module, step: Step, batch: torch.Tensor, calls: int = 2) -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    losses = []
+    for _ in range(calls):
+        loss = step(batch)
+        loss.backward()
+        losses.append(loss.detach())
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return [*losses, *gradients, *model.buffers()]
+
+
+def made(name: str) -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    model, batch = MODELS[name]
+    return model(), batch()
+
+
+def assert_equal(ours: list[torch.Tensor], eagers: list[torch.Tensor]) -> None:
+    assert len(ours) == len(eagers)
+    for mine, other in zip(ours, eagers, strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("peak", [None, "85%", "min"])
+def test_a_model_in_training_has_eagers_bits_at_the_predicted_peak(name: str, peak: str | None) -> None:
+    model, batch = made(name)
+    eager = copy.deepcopy(model)
+    step = compiled(model, peak=peak, on_infeasible="best")
+    assert_equal(state_after(model, step, batch), state_after(eager, eager, batch))
+
+    def run() -> None:
+        step(batch).backward()
+        model.zero_grad()
+
+    model.zero_grad()
+    resident = [*model.parameters(), *model.buffers(), batch]
+    (piece,) = the_ledger().pieces.values()
+    measured = record(run, resident=resident).peak_bytes(storage_bytes(resident))
+    # A batch norm that runs again makes no statistics, whose scratch is predicted for it, too.
+    assert piece.predicted_peak_bytes - (64 if name == "norms" and peak else 0) <= measured
+    assert measured <= piece.predicted_peak_bytes
+    assert bool(piece.recomputed) == (peak is not None)
+
+
+def test_the_peak_never_rises_with_a_smaller_budget() -> None:
+    peaks = []
+    for peak in ("90%", "80%", "min"):
+        torch._dynamo.reset()
+        model, batch = made("mlp")
+        compiled(model, peak=peak, on_infeasible="best")(batch).backward()
+        (piece,) = ledgers()[-1].pieces.values()
+        peaks.append(piece.predicted_peak_bytes)
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[-1] < peaks[0]
+
+
+def test_a_budget_below_the_floor_is_an_error_with_what_is_live_or_the_plan_of_min() -> None:
+    model, batch = made("mlp")
+    with pytest.raises(InfeasibleBudget) as caught:
+        compiled(model, peak="5%")(batch)
+    assert caught.value.smallest_peak_bytes > caught.value.lower_bound_bytes > 0
+    assert "layers.0.weight" in str(caught.value)
+    assert "live at that peak" in str(caught.value)
+    peaks = []
+    for peak in ("5%", "min"):
+        torch._dynamo.reset()
+        compiled(model, peak=peak, on_infeasible="best")(batch).backward()
+        peaks.append(next(iter(ledgers()[-1].pieces.values())).predicted_peak_bytes)
+    assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "told"),
+    [
+        ({"peek": "60%"}, None, "did you mean 'peak'"),
+        ({"lowering": "triton"}, None, "choose 'aten'"),
+        ({"on_infeasible": "ignore"}, None, "choose 'raise' or 'best'"),
+        ({"numerics": "close"}, None, "choose 'bitwise'"),
+        ({"peak": "sixty"}, None, "sixty"),
+        ({"time_limit": 0}, None, "leaves no time"),
+        (None, "max-autotune", "has no mode 'max-autotune'"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(given: Any, mode: str | None, told: str) -> None:
+    with pytest.raises(UsageError, match=r".") as caught:
+        read_options(given, mode)
+    assert told in str(caught.value)
+
+
+def test_a_wrong_option_reaches_the_user_as_it_is() -> None:
+    model, batch = made("mlp")
+    with pytest.raises(UsageError, match="no option 'peek'"):
+        compiled(model, peek="60%")(batch)
+
+
+def test_options_have_defaults() -> None:
+    assert read_options(None) == Options()
+    assert read_options({"time_limit": "1m"}).seconds == 60
+
+
+def test_a_model_in_inference_is_ordered() -> None:
+    model, batch = made("norms")
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(compiled(model)(batch), model(batch))
+    (piece,) = the_ledger().pieces.values()
+    assert piece.saved_bytes == piece.recomputed == 0
+
+
+def test_one_program_serves_all_sizes_of_a_dynamic_dim() -> None:
+    model, _ = made("attention")
+    eager = copy.deepcopy(model)
+    step = compiled(model, peak="min")
+    torch._dynamo.utils.counters.clear()
+    for length in (4, 7):
+        batch = torch.randint(0, 50, (length, 16))
+        torch._dynamo.mark_dynamic(batch, 0)
+        assert_equal(state_after(model, step, batch, 1), state_after(eager, eager, batch, 1))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+class Broken(Mlp):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.gelu(self.layers[0](x))
+        torch._dynamo.graph_break()
+        return F.gelu(self.layers[1](x)).square().mean()
+
+
+def test_graphs_of_one_model_share_a_budget_and_breaks_are_told() -> None:
+    torch.manual_seed(0)
+    model, batch = Broken(), torch.randn(64, 32)
+    eager = copy.deepcopy(model)
+    step = compiled(model, peak="100%", on_infeasible="best")
+    with pytest.warns(GraphBreakWarning, match=r"test_torch_compile.py:\d+") as told:
+        ours = state_after(model, step, batch)
+    assert len([one for one in told if one.category is GraphBreakWarning]) == 1
+    assert_equal(ours, state_after(eager, eager, batch))
+    first, second = the_ledger().pieces.values()
+    assert first.outside_bytes == 0
+    assert second.outside_bytes == first.saved_bytes > 0
+
+
+class Several(nn.Module):
+    """Outputs of several kinds: one that nobody uses, an input, a number, nothing, a view of an intermediate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
+        y = self.layer(x).tanh()
+        return y.sum(), y.exp(), x, 3, None, y.T
+
+
+def test_several_outputs_are_those_of_eager() -> None:
+    torch.manual_seed(0)
+    model, batch = Several(), torch.randn(4, 8)
+    eager = copy.deepcopy(model)
+    got, wanted = compiled(model, peak="min")(batch), eager(batch)
+    assert got[2] is batch
+    assert got[3:5] == wanted[3:5] == (3, None)
+    for mine, other in zip(got, wanted, strict=True):
+        assert not isinstance(mine, torch.Tensor) or torch.equal(mine, other)
+    for outputs in (got, wanted):
+        (outputs[0] * 2 + outputs[5].square().sum()).backward()
+    assert torch.equal(model.layer.weight.grad, eager.layer.weight.grad)
+
+
+def test_the_package_names_the_backend() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    module, _, name = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"][
+        "neaptide"
+    ].partition(":")
+    assert getattr(import_module(module), name) is neaptide
