@@ -55,18 +55,6 @@ def test_a_graph_computes_the_same_and_takes_no_more_bytes(data):
     assert not list(RULE.find(after.edited.graph, toy_registry()))
 
 
-@given(st.data())
-def test_a_rewrite_named_by_chance_is_refused_or_harmless(data):
-    graph = doubled(data.draw, data.draw(graphs(min_nodes=2, max_nodes=10))).graph
-    count = len(graph.nodes)
-    nodes = data.draw(st.lists(st.integers(0, count + 1), max_size=3, unique=True).map(sorted))
-    try:
-        edited = replay(graph, toy_registry(), [Rewrite(RULE.name, tuple(nodes))], RULES)
-    except RewriteError:
-        return
-    assert played(edited.graph) == played(graph)
-
-
 def test_three_equal_casts_are_one():
     text = written(
         "%a: f32[4] = toy.exp(%x)\n%p: f32[4] = toy.mul(%a, %x)\n"

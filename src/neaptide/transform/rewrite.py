@@ -89,6 +89,10 @@ def refused(node: Node, what: str) -> RewriteError:
 class Rule:
     """One kind of change. A rule matches traits of operations, never their names.
 
+    `find` gives the same again and leaves the graph as it is. All that it finds may be done, and `keeps_bits` is kept. A rewrite
+    that `find` did not give is refused, or as harmless. `tests/transform/test_rule_conformance.py` holds each rule of `RULES`
+    to this, `tests/transform/passes/test_pass_conformance.py` each of `PASSES`.
+
     A rule knows no costs. What one of its rewrites costs is the difference that it makes to program order under a cost model.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Each rule on a small graph: the text before and after, and the same numbers."""
+"""What `transform.rewrite.Rule` promises, of every rule by name: on its example, on random programs, and of rewrites by chance."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from neaptide.errors import RewriteError
+from neaptide.ir.schedule import Schedule
 from neaptide.ir.text import print_graph
 from neaptide.ir.with_sizes import with_sizes
+from neaptide.lower.torch_code import lower
 from neaptide.ops import dropouts, means, registry, rewritten
-from neaptide.transform.rewrite import Rewrite, replay
+from neaptide.runtime.calls.executor import Executable
+from neaptide.transform.rewrite import Rewrite, apply_rule, replay
 from neaptide.transform.rules import RULES
+from support.drawn import examples
 from support.together import together
-from transform.fission_play import assert_close, random_inputs, run_measured
+from support.torch_programs import check_run, random_program
+from transform.fission_play import assert_close, peak, random_inputs, run_measured
+from transform.graph_play import doubled
 from transform.rule_examples import EXAMPLES
 
 TEXTS = Path(__file__).parents[1] / "golden" / "rewrites"
@@ -69,6 +77,56 @@ def test_numbers_are_the_same(rule):
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.equal(ours, theirs)
+
+
+def checked(recorder, graph, edited):
+    """The program after a rewrite gives what was recorded, in the bytes that are predicted."""
+    recorder.follow(edited, graph)
+    schedule = Schedule.program_order(edited.graph)
+    lowered = lower(edited.graph, schedule, registry())
+    check_run(recorder, edited.graph, schedule, Executable(lowered, name="test"))
+
+
+NO_HIGHER = {"common_subexpressions", "in_place", "redundant_copies"}
+"""Rules that never raise the peak of program order."""
+RANDOM = settings(
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+KEEPING = [name for name in FINDING if RULES[name].keeps_bits]
+
+
+@pytest.mark.parametrize("name", KEEPING)
+@RANDOM
+@given(data=st.data())
+def test_random_programs_keep_their_bits_and_finding_is_the_same_again(name, data):
+    recorder, graph = random_program(data.draw)
+    begun = doubled(data.draw, graph)
+    rule = RULES[name]
+    assert tuple(rule.find(begun.graph, registry())) == tuple(rule.find(begun.graph, registry()))
+    made = apply_rule(begun.graph, registry(), rule)
+    assert replay(begun.graph, registry(), made.rewrites, RULES) == made.edited
+    assert not list(rule.find(made.edited.graph, registry()))
+    assert name not in NO_HIGHER or peak(made.edited.graph) <= peak(begun.graph)
+    checked(recorder, graph, begun.then(made.edited))
+
+
+@pytest.mark.parametrize("name", RULES)
+@RANDOM
+@given(data=st.data())
+def test_a_rewrite_named_by_chance_is_refused_or_harmless(name, data):
+    recorder, graph = random_program(data.draw)
+    begun = doubled(data.draw, graph)
+    count = len(begun.graph.nodes)
+    nodes = data.draw(st.lists(st.integers(0, count + 1), max_size=3, unique=True).map(sorted))
+    rewrite = Rewrite(name, tuple(nodes), keeps_bits=RULES[name].keeps_bits)
+    try:
+        edited = replay(begun.graph, registry(), [rewrite], RULES)
+    except RewriteError:
+        return
+    if rewrite.keeps_bits:
+        checked(recorder, graph, begun.then(edited))
 
 
 NODE_RULES = {name: rule for name, rule in RULES.items() if rule.each_node}
