@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,22 +9,17 @@ from hypothesis import strategies as st
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.errors import UsageError
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.planner.points.candidates import all_candidates
-from neaptide.planner.points.decide import POLICIES, policy
 from neaptide.planner.points.plan import Decisions, point_plan
-from neaptide.planner.points.search import Search
 from neaptide.planner.points.shaped import ShapedProgram
-from neaptide.planner.points.situation import Priced, Situation
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.symbolic.problem import symbolic_problem
 from neaptide.symbolic.dims import Dim
 from schedule.symbolic.symbolic_graphs import listing_1
-from support.drawn import examples
 from support.symbolic_steps import for_all_shapes
 from support.together import together
 
@@ -91,66 +84,6 @@ def test_a_subgraph_keeps_nothing_alive_so_it_saves_the_bytes_of_its_storages_fo
             assert record.resident or record.output or last >= candidate.end
 
 
-def seconds_of(sizes, script):
-    return sum(sizes.repeat_seconds[n] for n in script.repeated)
-
-
-def dropping(search, numbers):
-    """A search, and all others in which some of what comes back early is dropped again, up to any use of another."""
-    if not numbers:
-        yield search
-        return
-    first, *others = numbers
-    yield from dropping(search, others)
-    if first in search.early:
-        end = search.candidates[first].end
-        for until in {end, *(search.back[n] for n in search.chosen if search.back[n] < end)}:
-            changed = search.copy()
-            changed.drop_again(first)
-            changed.until[first] = until
-            changed.settle()
-            yield from dropping(changed, others)
-
-
-@settings(deadline=None, max_examples=examples(60))
-@given(lengths, st.integers(55, 99))
-def test_no_policy_beats_or_belies_exhaustive_search(sizes, share):
-    found = STEP.shaped.at(sizes)
-    budget = found.peak_bytes * share // 100
-    largest = sorted(STEP.candidates, key=lambda c: -sum(found.storage_bytes[s] for s in c.storages))[:8]
-    situation = Situation(STEP.shaped, largest, found, budget)
-    priced = Priced(situation)
-    least = None
-    for count in range(len(largest) + 1):
-        for chosen in combinations(range(len(largest)), count):
-            search = Search(priced)
-            for number in chosen:
-                search.add(search.candidates.index(largest[number]))
-            for other in dropping(search, list(chosen)):
-                script = priced.writer.script(other.evictions())
-                if script.peak_bytes <= budget:
-                    seconds = seconds_of(found, script)
-                    least = seconds if least is None else min(least, seconds)
-    scripts = [decide(situation) for decide in POLICIES.values()]
-    kept = [seconds_of(found, s) for s in scripts if s.peak_bytes <= budget]
-    assert not kept or (least is not None and min(kept) >= least * (1 - 1e-9))
-    if least is not None:
-        assert seconds_of(found, scripts[0]) <= 2 * least + 1e-12
-        assert scripts[0].peak_bytes <= budget
-
-
-@settings(deadline=None)
-@given(lengths, st.integers(50, 100), st.sampled_from(sorted(POLICIES)))
-def test_everything_is_done_at_a_point(sizes, share, name):
-    budget = STEP.shaped.at(sizes).peak_bytes * share // 100
-    decision = Decisions(STEP, policy(name)).of(sizes, budget)
-    assert set(decision.due) <= STEP.points
-    middle = sorted(STEP.points)[len(STEP.points) // 2]
-    gone = decision.script.gone_at(middle)
-    again = Decisions(STEP, policy(name)).again(decision.sizes, budget * 9 // 10, middle, gone)
-    assert {position for position in again.due if position >= middle} <= STEP.points
-
-
 @settings(deadline=None)
 @given(lengths, st.integers(60, 100))
 def test_decisions_are_remembered_by_shape_and_budget(sizes, share):
@@ -179,9 +112,3 @@ def test_what_is_left_out_for_a_range_is_needed_by_no_shape_in_it(sizes, share):
     for candidate in all_candidates(plan.shaped.units):
         if during[candidate.start + 1 : candidate.end].max() > least and candidate.again:
             assert (candidate.unit, candidate.start) in left
-
-
-def test_names_of_policies():
-    assert policy("least-cost-cover") is POLICIES["least_cost_cover"]
-    with pytest.raises(UsageError, match="no way to evict is called 'oracle'"):
-        policy("oracle")

@@ -110,7 +110,11 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         **{name: partial(decided_on_the_fly, heuristic=found) for name, found in HEURISTICS.items()},
     }
 )
-"""By name: one that looks ahead, and the heuristics of `on_the_fly`."""
+"""By name: one that looks ahead, and the heuristics of `on_the_fly`.
+
+Each decides the same again, raises no peak, evicts nothing where all fits, and does everything at a point; none is better than
+exhaustive search. `tests/planner/points/test_policy_conformance.py` holds each to this.
+"""
 
 
 def policy(name: str) -> Policy:
