@@ -18,7 +18,6 @@ from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.copy_engines.file_copy_engine import FileCopyEngine
 from neaptide.copy_engines.host_pool import HostPool
 from neaptide.errors import TransferError
-from support.together import together
 
 QUICK = SlowMemory(bytes_per_s=1e12)
 
@@ -33,57 +32,6 @@ def there_and_back(pool, tensor):
     assert tensor.untyped_storage().nbytes() == 0
     copy.load()
     copy.arrive()
-
-
-DTYPES = [
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float8_e4m3fn,
-    torch.complex64,
-    torch.int64,
-    torch.uint8,
-    torch.bool,
-]
-
-
-@together("dtype", DTYPES, ids=str)
-def test_every_view_of_a_storage_finds_its_bits_again(dtype):
-    raw = torch.randint(0, 2 if dtype is torch.bool else 256, (6 * 8 * dtype.itemsize,), dtype=torch.uint8)
-    whole = raw.clone().view(dtype).reshape(6, 8)
-    views = [whole, whole[1:5, ::2], whole.t(), whole.flatten()[3:], whole.expand(2, 6, 8), whole[0, 0]]
-    views += [whole.conj(), whole.conj().imag] if dtype.is_complex else []
-    geometry = [(v.shape, v.stride(), v.storage_offset(), v.is_conj(), v.is_neg()) for v in views]
-    pool = pool_of(whole.nbytes)
-    there_and_back(pool, views[1])
-    assert torch.equal(whole.reshape(-1).view(torch.uint8), raw)
-    assert [(v.shape, v.stride(), v.storage_offset(), v.is_conj(), v.is_neg()) for v in views] == geometry
-    assert all(v.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr() for v in views)
-    assert (pool.live_bytes, pool.peak_bytes) == (0, whole.nbytes)
-
-
-def test_pieces_of_the_pool_that_are_not_together():
-    pool = pool_of(400)
-    small = [torch.randn(25) for _ in range(4)]
-    copies = [pool.store(tensor) for tensor in small]
-    for copy in copies:
-        copy.leave()
-    for at in (0, 2):
-        copies[at].load()
-        copies[at].arrive()
-        copies[at] = None
-    large = torch.randn(50)
-    expected = large.clone()
-    assert pool.live_bytes == 200
-    copy = pool.store(large)
-    copy.leave()
-    for at in (1, 3):
-        copies[at].load()
-        copies[at].arrive()
-    copy.load()
-    copy.arrive()
-    assert torch.equal(large, expected)
 
 
 def test_nothing_is_copied_faster_than_the_rate():
@@ -141,19 +89,6 @@ def test_bytes_that_are_given_up_are_taken_again_without_mixing(held):
     second = torch.ones(100)
     there_and_back(pool, second)
     assert torch.equal(second, torch.ones(100))
-
-
-def test_a_pool_without_room_says_so_and_stays_sound():
-    pool = pool_of(500)
-    held, other = torch.randn(100), torch.randn(100)
-    copy, expected = pool.store(held), other.clone()
-    with pytest.raises(TransferError, match="400 B do not fit on the host") as caught:
-        pool.store(other)
-    assert "400 B of 500 B are taken" in caught.value.why
-    assert torch.equal(other, expected)
-    del copy
-    there_and_back(pool, other)
-    assert torch.equal(other, expected)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -99,6 +99,7 @@ class CopyEngine(Protocol):
     """Copies the storages of one device to a pool and back, in the order in which they are asked for, each way.
 
     The storage of a copy stays alive until the copy has ended, whoever else lets go of it.
+    `tests/copy_engines/test_copy_engine_conformance.py` holds the engine of each kind of device in `host_pool.DEVICES`.
     """
 
     def send(self, storage: torch.UntypedStorage, extents: tuple[Extent, ...]) -> Copying:
