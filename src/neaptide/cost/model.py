@@ -41,7 +41,8 @@ HOST_SCALAR_S: Final = 2e-7
 class CostModel(ABC):
     """Time and scratch memory of the nodes of a graph, by the call of each alone.
 
-    A model says what single nodes take; what loops take is put together here.
+    A model says what single nodes take, the same again; what loops take is put together here.
+    `tests/cost/test_cost_model_conformance.py` holds each model to this.
 
     Attributes:
         binding: values of symbolic dims; in the body of a loop those of a trip.

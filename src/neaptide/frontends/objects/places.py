@@ -15,7 +15,10 @@ from neaptide.frontends.objects.containers import entries_of, entry, put
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place(ABC):
-    """Somewhere an object is kept, named as the user reaches it."""
+    """Somewhere an object is kept, named as the user reaches it.
+
+    What was set is there. `tests/frontends/objects/test_place_conformance.py` holds each kind to what its methods say.
+    """
 
     name: str
     holder: Any
