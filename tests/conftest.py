@@ -78,6 +78,19 @@ def _kept_measurements(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _catalogue(tmp_path_factory: pytest.TempPathFactory):
+    """Captured steps are those of this run; at its end they are as they were captured."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "catalogue"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEAPTIDE_TESTS_CATALOGUE", str(folder))
+        yield
+    if "support.catalogue" in sys.modules:
+        assert not sys.modules["support.catalogue"].damaged(), "a test has run a step that others share"
+
+
 @pytest.fixture(autouse=True)
 def _no_kept_floors():
     """A plan that an error of one test named as reachable is not given to another test."""

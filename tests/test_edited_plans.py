@@ -10,12 +10,15 @@ from collections import Counter
 import pytest
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import NeaptideError, PlanError, PlanMismatch, UsageError
+from neaptide.outcome import Limits
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
-from neaptide.runtime.steps.capturing import capture
+from support import catalogue
 from support.damaged_files import change, revalue, written
 from support.drawn import examples
 from support.steps import QUICK, dropout_factory
@@ -26,13 +29,12 @@ EDITS = examples(600)
 
 @pytest.fixture(scope="module")
 def captured():
-    step, batch = dropout_factory()
-    return capture(step, (batch,))
+    return catalogue.captured(dropout_factory)
 
 
 def planned(share, *, atomic):
-    step, batch = dropout_factory()
-    plan = neaptide.plan(step, batch, budget=share, atomic=atomic, **QUICK)
+    ask = Ask(Budget(share), limits=Limits(work=QUICK["work_limit"]), atomic=atomic)
+    plan = catalogue.planned(dropout_factory, ask).plan
     assert len(plan.programs) == 2
     assert all(program.moves.recomputations for program in plan.programs)
     return json.loads(plan.to_json())

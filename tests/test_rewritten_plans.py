@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import PlanError, UsageError
+from neaptide.outcome import Limits
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
-from neaptide.runtime.steps.capturing import capture
+from support import catalogue
 from support.damaged_files import edited
 from support.steps import autocast_step, small_step
 from support.together import together
@@ -27,8 +30,9 @@ FORMAT_1 = Path(__file__).parent / "golden" / "plans" / "format_1.json"
 
 
 def planned(rewrites=(RULE,), budget=None, **options):
-    step, batch = autocast_step()
-    return neaptide.plan(step, batch, budget=neaptide.Budget(budget), rewrites=rewrites, **QUICK, **options)
+    limits = Limits(work=QUICK["work_limit"])
+    ask = Ask(Budget(budget), limits=limits, rewrites=rewrites, in_place=QUICK["in_place"], **options)
+    return catalogue.planned(autocast_step, ask).plan
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +42,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def captured():
-    step, batch = autocast_step()
-    return capture(step, (batch,))
+    return catalogue.captured(autocast_step)
 
 
 def test_it_takes_fewer_bytes_than_the_captured_graph(plan):
@@ -208,8 +211,7 @@ def test_an_atomic_plan_may_be_of_a_rewritten_graph():
     made = planned(budget="100%", atomic=True)
     assert made.programs[0].rewrites
     assert made.atomic
-    step, batch = autocast_step()
-    variant = matched(made, PreparedStep(capture(step, (batch,))), 1.0)
+    variant = matched(made, PreparedStep(catalogue.captured(autocast_step)), 1.0)
     found, _ = verification.verify_planned(
         autocast_step, 0, contestants.rebind(variant), verification.verify_eager(autocast_step, 0)
     )

@@ -6,18 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-import neaptide
 from neaptide.analysis.loops import InBodies
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.ask import Ask
+from neaptide.budget import Budget
 from neaptide.errors import PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
+from neaptide.outcome import Limits
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import matched
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants, verification
-from neaptide.runtime.steps.capturing import capture
 from neaptide.schedule.problem import compile_problem
+from support import catalogue
 from support.steps import QUICK, dropout_factory
 from support.together import together
 from support.torch_programs import all_idle
@@ -25,15 +27,14 @@ from support.torch_programs import all_idle
 
 @pytest.fixture(scope="module")
 def captured():
-    step, batch = dropout_factory()
-    return capture(step, (batch,))
+    return catalogue.captured(dropout_factory)
 
 
 @pytest.fixture(scope="module")
 def plan(captured):
     """A plan with repetitions, and with everything that is idle on the host."""
-    step, batch = dropout_factory()
-    made = neaptide.plan(step, batch, budget="80%", in_place=False, **QUICK)
+    ask = Ask(Budget("80%"), limits=Limits(work=QUICK["work_limit"]), in_place=False)
+    made = catalogue.planned(dropout_factory, ask).plan
     assert made.program("steady").moves.recomputations
     programs = tuple(map(stored, made.programs, captured.programs))
     most = max(program.predictions.host_bytes for program in programs)

@@ -14,16 +14,15 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
-from neaptide.runtime.steps.capturing import capture
+from support.catalogue import graph_of
 from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")
 def in_parts():
     """A step in three parts, the last one shorter."""
-    step, batch = rows_step()
     choices = Choices(registry(), lambda _: None)
-    begun = choices.begun(capture(step, (batch,)).steady.graph)
+    begun = choices.begun(graph_of(rows_step))
     choice = next(choice for choice in choices.after(begun) if choice.length % 3)
     return choices.taken(choice, 3).graph
 

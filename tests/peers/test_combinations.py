@@ -10,15 +10,13 @@ from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.named_peers import COMBINATIONS
 from neaptide.outcome import Limits
-from neaptide.policy.prepared_step import PreparedStep
-from neaptide.runtime.steps.capturing import capture
+from support import catalogue
 from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")
 def prepared():
-    step, batch = rows_step()
-    return PreparedStep(capture(step, (batch,)), device="rtx3090")
+    return catalogue.prepared(rows_step, device="rtx3090")
 
 
 def planned(prepared, strategy, numerics="close", latency=3600.0):

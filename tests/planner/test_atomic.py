@@ -7,24 +7,24 @@ from torch import nn
 from frontends import steps
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.errors import VerifyError
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Offload
 from neaptide.ops import registry
 from neaptide.planner.atomic import atomic_step, check_atomic
 from neaptide.planner.objective import PlannedSequence
 from neaptide.schedule.problem import compile_problem
+from support.catalogue import graph_of
 from support.together import together
 
 
-def atomic_of(step, batch):
-    graph = capture_step(step, (batch,)).steady.graph
+def atomic_of(factory):
+    graph = graph_of(factory)
     problem = compile_problem(graph, registry())
     return graph, problem, atomic_step(problem, evaluate_storage_bytes(graph, None, None))
 
 
 @pytest.fixture(scope="module")
 def plain():
-    return atomic_of(*steps.mlp())
+    return atomic_of(steps.mlp)
 
 
 def used_after_its_update():
@@ -60,7 +60,7 @@ def reporting_after_its_update():
     ],
 )
 def test_updates_run_last_and_what_is_written_earlier_is_saved(factory, name, count, nbytes):
-    graph, problem, atomic = atomic_of(*factory())
+    graph, problem, atomic = atomic_of(factory)
     by_storage = {graph.values[v].storage: graph.values[v].name for v in graph.inputs}
     assert len(atomic.saved) == count
     assert all(name in by_storage[storage] for storage in atomic.saved)

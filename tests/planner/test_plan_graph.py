@@ -12,7 +12,6 @@ from neaptide.analysis.legality import check_schedule
 from neaptide.budget import Budget
 from neaptide.cost.devices import Link
 from neaptide.errors import UsageError, VerifyError
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -27,6 +26,7 @@ from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem
 from planner.given_cost import given_pricing
+from support.catalogue import graph_of
 from support.together import together
 
 REGISTRY = registry()
@@ -37,8 +37,7 @@ HOST = HostSpace(2**30, Link("device", "host", 1e15, 0.0), Link("host", "device"
 
 @pytest.fixture(scope="module")
 def graph():
-    step, batch = steps.batch_norm()
-    return capture_step(step, (batch,)).steady.graph
+    return graph_of(steps.batch_norm)
 
 
 def priced(graph):

@@ -13,6 +13,7 @@ from neaptide.ir.fingerprint import fingerprint
 from neaptide.outcome import LimitGuard, Limits
 from neaptide.policy.plan_facts import described_signature
 from neaptide.policy.prepared_step import PreparedStep, prepare
+from support import catalogue
 
 LIMITS = Limits(work=30)
 WHOLE_S = 0.3
@@ -27,8 +28,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def plain():
-    step, batch = steps.mlp()
-    return prepare(step, (batch,), run_operations=False)
+    return catalogue.prepared(steps.mlp, run_operations=False)
 
 
 def test_a_plan_has_every_program_of_the_step_within_the_same_bytes(small):
@@ -139,9 +139,8 @@ def test_a_first_program_is_planned_for_the_one_call_that_runs_it(monkeypatch, s
 
 
 def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
-    step, batch = steps.batch_norm()
-    found = prepare(step, (batch,), run_operations=False).plan(
-        Ask(Budget("100%"), limits=LIMITS, atomic=True)
+    found = catalogue.planned(
+        steps.batch_norm, Ask(Budget("100%"), limits=LIMITS, atomic=True), run_operations=False
     )
     assert found.plan.atomic
     assert [made.saved for made in found.variant.graphs] == [program.saved for program in found.plan.programs]
@@ -149,8 +148,7 @@ def test_an_atomic_plan_carries_what_is_saved_into_what_runs():
 
 
 def test_first_steps_get_what_the_usual_one_left(monkeypatch):
-    step, batch = steps.adamw()
-    prepared = prepare(step, (batch,), run_operations=False)
+    prepared = catalogue.prepared(steps.adamw, run_operations=False)
     planned, limits = PreparedStep.plan_program, []
 
     def at_once(self, index, options, allowed, *given):

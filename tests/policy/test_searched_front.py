@@ -15,9 +15,8 @@ from neaptide.outcome import Limits
 from neaptide.planner.variants.variant import Division
 from neaptide.plans import Plan, TriedVariant
 from neaptide.policy.plan_matching import matched
-from neaptide.policy.prepared_step import PreparedStep
 from neaptide.policy.searched_front import distinct, plans_for, plans_to_try, searched_front, undominated
-from neaptide.runtime.steps.capturing import capture
+from support import catalogue
 from support.step_checks import assert_runs_as_predicted
 from support.steps import rows_step, wide_head
 
@@ -26,8 +25,7 @@ LIMITS = Limits(None, 300, 0)
 
 @pytest.fixture(scope="module")
 def prepared():
-    step, batch = rows_step()
-    return PreparedStep(capture(step, (batch,)), device="rtx3090")
+    return catalogue.prepared(rows_step, device="rtx3090")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +71,7 @@ def divided():
     """By step, what it is, plans for a long limit and for a shorter one, and these limits."""
     made = {}
     for name, (factory, more) in STEPS.items():
-        step, batch = factory()
-        prepared = PreparedStep(capture(step, (batch,)), device="rtx3090")
+        prepared = catalogue.prepared(factory, device="rtx3090")
         limits = more, more / 2
         asked, other = (Budget(None, latency=f"+{100 * limit:g}%") for limit in limits)
         options = Ask(asked, limits=Limits(None, 6000, 0), numerics="close", workers=1)

@@ -11,6 +11,7 @@ from neaptide.budget import Budget
 from neaptide.outcome import Limits, TerminationReason
 from neaptide.policy.prepared_step import prepare
 from neaptide.report.profiling import over_budget, profile_report
+from support import catalogue
 
 LIMITS = Limits(work=100)
 
@@ -68,8 +69,7 @@ def test_the_reason_tells_a_proof_from_a_search_that_ended(prepared, reason, lim
 
 
 def test_whether_a_step_fits_is_judged_against_the_named_device():
-    step, batch = steps.mlp()
-    small = prepare(step, (batch,), device="rtx3090")
+    small = catalogue.prepared(steps.mlp, device="rtx3090")
     report = profile_report(small, has_device=True, seed=0)
     assert report.fits
     assert report.capacity_bytes == small.device.usable_bytes

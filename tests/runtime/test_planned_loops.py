@@ -15,7 +15,6 @@ from neaptide.budget import Budget
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
@@ -35,6 +34,7 @@ from neaptide.runtime.calls.executor import Executable
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from support.catalogue import graph_of
 from transform.fission_play import along, assert_close, random_inputs, run_measured, split, touching
 
 DEVICE = get_device("a100-80g")
@@ -61,8 +61,7 @@ def deep_step():
 @cache
 def graphs(parts=3):
     """As captured, and with forward and backward in parts; 70 rows in 3 parts leave a shorter last one."""
-    step, batch = deep_step()
-    graph = capture_step(step, (batch,)).steady.graph
+    graph = graph_of(deep_step)
     rewrite = split(graph, touching(graph, along(graph, ROWS)), ROWS, parts)
     return graph, replay(graph, registry(), [rewrite], RULES).graph
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +11,6 @@ from torch import nn
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.text import print_graph
@@ -23,6 +20,7 @@ from neaptide.runtime.comparing.verification import compare_records, record_eage
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
+from support.catalogue import captured_on, graph_of
 from support.drawn import examples
 from support.step_checks import as_variant
 from support.steps import trained
@@ -92,13 +90,6 @@ def logits_of_language(graph):
 CASES = {"mlp": (mlp_step, rows_of_mlp), "logits": (language_step, logits_of_language)}
 
 
-@cache
-def captured_graph(name):
-    torch.manual_seed(0)
-    step, batch = CASES[name][0]()
-    return capture_step(step, (batch,)).steady.graph
-
-
 def placed(name, graph, parts):
     region, length, inner = CASES[name][1](graph)
     return replay(graph, registry(), [split(graph, region, length, parts, inner)], RULES)
@@ -108,7 +99,7 @@ def placed(name, graph, parts):
 @settings(max_examples=examples(12), deadline=None)
 @given(st.data())
 def test_a_region_in_any_number_of_parts_makes_the_same_numbers(name, data):
-    graph = captured_graph(name)
+    graph = graph_of(CASES[name][0])
     _, length, _ = CASES[name][1](graph)
     edited = placed(name, graph, data.draw(st.integers(2, length), label="parts"))
     assert_same_numbers(edited.graph, graph)
@@ -125,7 +116,7 @@ def test_a_training_step_in_parts_trains_as_eager_does(name, parts):
     expected = record_eager(step, (batch,), steps=3, seed=1)
     torch.manual_seed(0)
     step, batch = make()
-    captured = edited_step(capture_step(step, (batch,)), lambda graph: placed(name, graph, parts))
+    captured = edited_step(captured_on(make, step, batch), lambda graph: placed(name, graph, parts))
     assert any(node.regions for node in captured.steady.graph.nodes)
     runner = PlannedStep(step, None, as_variant(captured))
     found = compare_records(record_planned(runner, find_state(step), (batch,), steps=3, seed=1), expected)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.mean_to_sum import takes_mean
+from support.catalogue import captured_on, graph_of
 from support.step_checks import as_variant
 from support.steps import trained
 from support.together import together
@@ -72,7 +74,7 @@ def test_a_step_trains_as_eager_does(name):
     step, batch = make(name)
     expected = record_eager(step, (batch,), steps=2, seed=1)
     step, batch = make(name)
-    captured = capture_step(step, (batch,))
+    captured = captured_on(partial(make, name), step, batch)
     assert any(takes_mean(node) for node in captured.steady.graph.nodes)
     runner = PlannedStep(step, None, as_variant(edited_step(captured, without_means)))
     found = compare_records(record_planned(runner, find_state(step), (batch,), steps=2, seed=1), expected)
@@ -81,6 +83,5 @@ def test_a_step_trains_as_eager_does(name):
 
 @pytest.mark.parametrize("name", ["mse", "ignored", "weighted"])
 def test_it_takes_the_bytes_that_are_predicted(name):
-    step, batch = make(name)
-    graph = capture_step(step, (batch,)).steady.graph
+    graph = graph_of(partial(make, name))
     assert_same_numbers(without_means(graph).graph, graph)

@@ -28,6 +28,7 @@ from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
 from planner.variants.variant_search import choices_of_all
 from schedule.order.small_orders import linear_extensions
+from support.catalogue import graph_of
 
 ROWS = 12
 
@@ -79,9 +80,7 @@ def test_what_needs_the_whole_axis_is_counted_whole():
     ],
 )
 def test_no_region_in_any_number_of_parts_goes_below_it(name):
-    torch.manual_seed(0)
-    step, batch = zoo.factory(name)()
-    graph = capture(step, (batch,)).steady.graph
+    graph = graph_of(zoo.factory(name, device="meta"))
     choices = choices_of_all()
     begun = choices.begun(graph)
     found = choices.after(begun)

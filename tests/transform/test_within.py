@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ from torch import nn
 from neaptide.analysis.legality import check_schedule
 from neaptide.errors import RewriteError
 from neaptide.frontends.state.state_finder import find_state
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.axes import Along
 from neaptide.ir.edit import Edited
 from neaptide.ir.schedule import Schedule
@@ -30,6 +29,7 @@ from neaptide.transform.fission.candidates import candidates
 from neaptide.transform.rewrite import Rewrite, replay, sizes_within
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.fission import fission
+from support.catalogue import captured_on, graph_of
 from support.drawn import examples
 from support.step_checks import as_variant
 from support.steps import trained
@@ -115,13 +115,6 @@ def is_legal(graph, rewrite):
     return True
 
 
-@cache
-def captured_graph():
-    torch.manual_seed(0)
-    step, batch = tied_step()
-    return capture_step(step, (batch,)).steady.graph
-
-
 def nested(graph, parts, inner_parts):
     """The whole step in parts along the batch, and in each the logits in parts along the tokens."""
     outer = outer_rewrite(graph, parts)
@@ -133,13 +126,13 @@ def nested(graph, parts, inner_parts):
 
 @cache
 def nested_in_threes():
-    return tuple(nested(captured_graph(), 3, 3))
+    return tuple(nested(graph_of(tied_step), 3, 3))
 
 
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_any_region_of_a_body_in_any_number_of_parts_makes_the_same_numbers(data):
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     outer = outer_rewrite(graph, data.draw(st.integers(2, SENTENCES), label="parts"))
     around = replay(graph, registry(), [outer], RULES).graph
     body, regions, within = inner_regions(around)
@@ -153,7 +146,7 @@ def test_any_region_of_a_body_in_any_number_of_parts_makes_the_same_numbers(data
 
 def test_shorter_last_parts_at_both_levels_and_further_levels():
     """5 sentences in 2, 2 and 1; their 14 and 7 tokens in 5, 5 and 4, and 5 and 2; each of these in parts of 2."""
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     rewrites = list(nested_in_threes())
     made = replay(graph, registry(), rewrites, RULES).graph
     (loop,) = loops_of(made)
@@ -182,7 +175,7 @@ def bodies(graph):
 
 def test_parts_of_parts_take_what_parts_of_the_same_length_take():
     """Gradients are added where the outer loop adds them: there is no sum of the inner loop beside."""
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     outer = outer_rewrite(graph, 2)
     body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
     region = next(c for c in regions if c.kind == "step" and c.length == 3)
@@ -222,7 +215,8 @@ def test_a_step_in_parts_of_parts_trains_as_eager_does(dtype, most):
     step, batch = tied_step(dtype)
 
     captured = edited_step(
-        capture_step(step, (batch,)), lambda graph: replay(graph, registry(), nested(graph, 3, 3), RULES)
+        captured_on(partial(tied_step, dtype), step, batch),
+        lambda graph: replay(graph, registry(), nested(graph, 3, 3), RULES),
     )
     runner = PlannedStep(step, None, as_variant(captured))
     made = record_planned(runner, find_state(step), (batch,), steps=3, seed=1)
@@ -233,7 +227,7 @@ def test_a_step_in_parts_of_parts_trains_as_eager_does(dtype, most):
 
 
 def test_what_is_moved_keeps_its_place_in_the_body():
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     made = Rewrite("fission", (3, 4), within=(2, 1))
     outer = Edited(graph, (0, -1, 1, 2), (), (), ())
     assert made.moved(outer) == replace(made, within=(3, 1))
@@ -257,7 +251,7 @@ def test_what_is_moved_keeps_its_place_in_the_body():
     ],
 )
 def test_what_a_file_says_of_a_body_is_checked(change, why):
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     outer, inner = nested_in_threes()
     with pytest.raises(RewriteError, match=why) as refused:
         replay(graph, registry(), [outer, change(inner)], RULES)
@@ -266,7 +260,7 @@ def test_what_a_file_says_of_a_body_is_checked(change, why):
 
 def test_an_axis_that_does_not_follow_from_the_part_is_refused():
     """14 and 7 tokens are in a part: runs of 8 are no axis of either."""
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     outer, inner = nested_in_threes()
     settings = tuple((name, 8 if name == "length" else found) for name, found in inner.settings)
     with pytest.raises(RewriteError, match=r"rewrite 1 \(fission\) cannot be applied"):
@@ -274,7 +268,7 @@ def test_an_axis_that_does_not_follow_from_the_part_is_refused():
 
 
 def test_the_axis_that_the_loop_around_has_cut_may_be_cut_again():
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     outer = outer_rewrite(graph, 2)  # 3 and 2 sentences
     body, regions, within = inner_regions(replay(graph, registry(), [outer], RULES).graph)
     region = next(c for c in regions if c.kind == "step" and c.length == 3)
@@ -283,7 +277,7 @@ def test_the_axis_that_the_loop_around_has_cut_may_be_cut_again():
 
 
 def test_the_gradients_of_a_shared_weight_are_added_one_by_one():
-    graph = captured_graph()
+    graph = graph_of(tied_step)
     body = bodies(replay(graph, registry(), [outer_rewrite(graph, 3)], RULES).graph)[1]
     written = [body.values[n.inputs[0]].name for n in body.nodes if n.effects.writes]
     (twice,) = {name for name in written if written.count(name) > 1}

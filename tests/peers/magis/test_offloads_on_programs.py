@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 import neaptide
-from captured_graphs import captured_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ask import CLOSE, Ask
@@ -32,6 +31,7 @@ from neaptide.schedule.timeline import simulate_timeline
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import moves, strategy
 from neaptide_peers.magis.state import State
+from support.catalogue import graph_of
 from support.step_checks import assert_runs_as_predicted
 from support.steps import rows_step, wide_head
 from support.torch_programs import shuffled
@@ -55,7 +55,7 @@ STEPS = {"rows": rows_step, "deep": deep_step}
 
 @pytest.fixture(scope="module")
 def graphs():
-    return captured_graphs(STEPS)
+    return {name: graph_of(factory) for name, factory in STEPS.items()}
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
-from captured_graphs import captured_graphs
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ask import CLOSE, Ask
@@ -31,6 +30,7 @@ from neaptide.runtime.comparing import contestants
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import carry_out, moves, strategy
 from neaptide_peers.magis.state import State
+from support.catalogue import graph_of
 from support.step_checks import assert_runs_as_predicted
 from support.steps import rows_step
 
@@ -65,7 +65,7 @@ STEPS = {"rows": rows_step, "heads": heads_step}
 
 @pytest.fixture(scope="module")
 def graphs():
-    return captured_graphs(STEPS)
+    return {name: graph_of(factory) for name, factory in STEPS.items()}
 
 
 def asked_of(graph, budget=None, limits=None, exact=None, interrupt=None):

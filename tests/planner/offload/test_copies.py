@@ -14,7 +14,6 @@ from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.check_plan import check_program, problem_of
@@ -22,6 +21,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.plans import Plan
+from support.catalogue import graph_of
 
 REGISTRY = registry()
 DEVICE = get_device("rtx3090")
@@ -44,8 +44,7 @@ def planned(graph, peak):
 
 @pytest.fixture(scope="module")
 def graph():
-    step, batch = factory()
-    return capture_step(step, (batch,)).steady.graph
+    return graph_of(factory)
 
 
 @pytest.fixture(scope="module")

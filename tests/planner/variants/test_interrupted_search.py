@@ -19,7 +19,8 @@ from neaptide.plans import Plan
 from neaptide.transform.rewrite import replay
 from neaptide.transform.rules import RULES
 from planner.variants import variant_search
-from planner.variants.variant_search import PRICING, graph_of
+from planner.variants.variant_search import PRICING
+from support.catalogue import graph_of
 from support.steps import rows_step
 
 LONGEST_S = 3600.0

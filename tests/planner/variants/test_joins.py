@@ -9,13 +9,13 @@ from torch import nn
 
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.frontends.torch_step import capture_step
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.merges import followed, joins, without_joins
 from neaptide.planner.variants.variant import Decision
 from neaptide.policy.prepared_step import prepare
 from planner.variants.variant_search import PRICING, choices_of_all, searched
+from support.catalogue import graph_of
 from support.steps import trained
 
 
@@ -45,14 +45,8 @@ def step_and_batch(size=128):
     return step, torch.randn(8, 3, size, size)
 
 
-@pytest.fixture(scope="module")
-def step():
-    step, batch = step_and_batch()
-    return capture_step(step, (batch,))
-
-
-def test_each_join_costs_what_doing_without_it_takes_longer(step):
-    graph, choices = step.steady.graph, choices_of_all()
+def test_each_join_costs_what_doing_without_it_takes_longer():
+    graph, choices = graph_of(step_and_batch), choices_of_all()
     begun = choices.begun(graph)
     below, above = joins(begun, choices, PRICING.problem)
     assert above.nbytes == 8 * 16 * 128 * 128 * 4
@@ -68,8 +62,8 @@ def test_each_join_costs_what_doing_without_it_takes_longer(step):
 
 
 @pytest.mark.slow
-def test_joins_are_made_after_all_where_their_time_is_worth_more(step):
-    graph = step.steady.graph
+def test_joins_are_made_after_all_where_their_time_is_worth_more():
+    graph = graph_of(step_and_batch)
     choices = choices_of_all()
     _, wide = joins(choices.begun(graph), choices, PRICING.problem)
     before = baseline(PRICING.problem(graph))

@@ -7,7 +7,8 @@ import pytest
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
 from neaptide.planner.strategies.program_order import baseline
-from planner.variants.variant_search import PRICING, choices_of_all, graph_of, searched
+from planner.variants.variant_search import PRICING, choices_of_all, searched
+from support.catalogue import graph_of
 from support.steps import rows_step
 
 

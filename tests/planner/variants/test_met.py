@@ -14,7 +14,8 @@ from neaptide.planner.variants.met import MetPlans, for_limit
 from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.search import MERGED
 from planner.variants import variant_search
-from planner.variants.variant_search import PRICING, graph_of
+from planner.variants.variant_search import PRICING
+from support.catalogue import graph_of
 from support.steps import rows_step, wide_head
 
 

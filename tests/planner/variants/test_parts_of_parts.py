@@ -15,8 +15,8 @@ from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import levels_of
 from neaptide.planner.variants.estimate import estimates
-from neaptide.runtime.steps.capturing import capture
 from planner.variants.variant_search import choices_of_all
+from support.catalogue import graph_of
 from support.steps import trained
 
 SENTENCES, TOKENS, WIDTH, WORDS = 3, 40, 8, 160
@@ -52,10 +52,9 @@ def tied_step():
 @pytest.fixture(scope="module")
 def begun():
     """Choices, and the step in three parts of a sentence each, with its pricing."""
-    step, batch = tied_step()
     pricing = Pricing(EstimatedCost(get_device("a100-80g"), registry()), registry())
     choices = choices_of_all()
-    first = choices.begun(capture(step, (batch,)).steady.graph)
+    first = choices.begun(graph_of(tied_step))
     whole = next(c for c in choices.after(first) if c.regions[0].kind == "step")
     return choices, choices.taken(whole, 2), pricing
 

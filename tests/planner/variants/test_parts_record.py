@@ -18,7 +18,8 @@ from neaptide.planner.variants.settings import SETTINGS
 from neaptide.plans import Plan
 from neaptide.report.plan_text import plan_text
 from neaptide.runtime.steps.capturing import capture
-from planner.variants.variant_search import PRICING, choices_of_all, graph_of
+from planner.variants.variant_search import PRICING, choices_of_all
+from support.catalogue import graph_of
 from support.steps import rows_step
 
 

@@ -11,12 +11,12 @@ import pytest
 from neaptide import zoo
 from neaptide.cost.model import EstimatedCost, roofline_seconds
 from neaptide.cost.presets import PRESETS, get_device
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.estimate import Estimate, PartCosts, estimates
 from neaptide.planner.variants.price import Goal, Price
 from planner.variants.variant_search import choices_of_all
+from support.catalogue import graph_of
 from support.together import together
 
 GOAL = Goal(0, 1.1)  # the lowest peak within 1.1 seconds
@@ -76,8 +76,7 @@ def test_what_a_call_loses_is_what_it_takes_beyond_its_full_rate(name):
 
 def test_seconds_of_parts_are_estimated_as_they_are_priced():
     device = get_device("rtx3090")
-    step, batch = zoo.factory("mlp@tiny,batch=4096", device="meta")()
-    graph = capture_step(step, (batch,)).steady.graph
+    graph = graph_of(zoo.factory("mlp@tiny,batch=4096", device="meta"))
     pricing = Pricing(EstimatedCost(device, registry()), registry())
     choices = choices_of_all()
     begun = choices.begun(graph)

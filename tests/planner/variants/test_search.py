@@ -14,7 +14,7 @@ from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.price import Goal
 from neaptide.planner.variants.variant import Variant
-from neaptide.runtime.steps.capturing import capture
+from support.catalogue import graph_of
 from support.steps import rows_step
 
 LIMITS = {"time_limit_s": None, "work_limit": 400}
@@ -168,7 +168,6 @@ def test_one_image_runs_in_parts_that_overlap(tmp_path):
     ("factory", "words"), [(rows_step, "forward and backward along"), (convolutions, "the forward along")]
 )
 def test_all_of_a_program_is_called_what_it_is(factory, words):
-    step, batch = factory()
-    begun = Variant.captured(capture(step, (batch,)).steady.graph)
+    begun = Variant.captured(graph_of(factory))
     whole = SimpleNamespace(kind="step", origin=("x", 0))
     assert Choice(begun, (whole,)).described() == f"{words} dim 0 of x"

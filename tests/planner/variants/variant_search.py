@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
@@ -22,13 +19,6 @@ from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.search import plan_variants
 
 PRICING = Pricing(EstimatedCost(get_device("rtx3090"), registry()), registry())
-
-
-@cache
-def graph_of(factory: Callable[[], tuple[Any, Any]]) -> Graph:
-    """The usual program of a step, captured once."""
-    step, batch = factory()
-    return capture_step(step, (batch,)).steady.graph
 
 
 def choices_of_all() -> Choices:

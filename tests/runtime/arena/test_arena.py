@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -25,21 +24,16 @@ from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.zoo import factory as zoo_factory
+from support import catalogue
 from support.dispatch_modes import DiesAt
 from support.steps import deep_factory
 
 LIMITS = Limits(work=200)
 
 
-@functools.cache
-def prepared(factory, seed=0):
-    step, batch = contestants.build(factory, seed)
-    return prepare(step, (batch,))
-
-
 def variant_of(factory, budget=None, options=None, *, atomic=False, strategy="default"):
     """A plan inside its arenas; program order without a budget."""
-    made = prepared(factory)
+    made = catalogue.prepared(factory)
     if budget is None:
         return in_arenas(made, made.baseline_variant(), options)
     search = Ask(Budget(budget), strategy=strategy, limits=LIMITS, atomic=atomic)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
@@ -12,20 +11,18 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import PlanMismatch, ProgramError, UsageError
 from neaptide.outcome import Limits
-from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestant_worker, contestants
 from neaptide.runtime.comparing.contestant_process import SentVariant, Wanted, rivals
 from neaptide.runtime.steps.capturing import capture
 from runtime.comparing.steps_elsewhere import unruly_factory
+from support import catalogue
 from support.steps import deep_factory, dropout_factory
 
 CLOSE = Ask(Budget("min"), limits=Limits(work=50), numerics="close", workers=1)
 
 
-@cache
 def prepared(factory=deep_factory):
-    step, batch = contestants.build(factory, 0)
-    return prepare(step, (batch,), run_operations=False)
+    return catalogue.prepared(factory, run_operations=False)
 
 
 @pytest.fixture(scope="module")

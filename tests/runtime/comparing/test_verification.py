@@ -22,6 +22,7 @@ from neaptide.runtime.comparing.verification import (
 )
 from neaptide.runtime.measuring.tolerance import Tolerance
 from neaptide.runtime.steps.planned_step import PlannedStep
+from support import catalogue
 from support.step_checks import as_variant, needs_varying_dims, verify
 from support.together import together
 
@@ -33,7 +34,7 @@ def records(change=lambda _model: None):
     expected = record_eager(step, (batch,), steps=2, seed=1)
     torch.manual_seed(0)
     step, batch = steps.batch_norm()
-    captured = capture_step(step, (batch,))
+    captured = catalogue.captured_on(steps.batch_norm, step, batch)
     runner = PlannedStep(step, contestants.never_again, as_variant(captured))
     change(next(iter(captured.state.modules.values())))
     return record_planned(runner, captured.state, (batch,), steps=2, seed=1), expected

@@ -21,22 +21,16 @@ from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.processes.messages import packed, unpacked
 from neaptide.planner.variants.processes.pool import Lost, PricedTask, WorkerPool, started_pool
 from neaptide.planner.variants.search import plan_variants
-from neaptide.runtime.steps.capturing import capture
 from planner.variants.variant_search import PRICING, choices_of_all
+from support.catalogue import graph_of
 from support.steps import rows_step
 
 
 @pytest.fixture(scope="module")
-def captured():
-    step, batch = rows_step()
-    return capture(step, (batch,))
-
-
-@pytest.fixture(scope="module")
-def tasks(captured):
+def tasks():
     """The step as it is, and in parts."""
     choices = choices_of_all()
-    begun = choices.begun(captured.steady.graph)
+    begun = choices.begun(graph_of(rows_step))
     split = choices.taken(choices.after(begun)[0], 2).graph
     asked = GraphAsk(Budget("70%"), limits=Limits(work=100))
     return [PricedTask.of(graph, asked, PRICING) for graph in (begun.graph, split)]
@@ -98,8 +92,8 @@ def test_where_planning_is_short_or_operations_are_others_there_are_no_workers()
     assert started_pool(2, 3, others, 100.0) is None
 
 
-def test_the_search_finds_the_same_with_any_number_of_workers(captured):
-    graph = captured.steady.graph
+def test_the_search_finds_the_same_with_any_number_of_workers():
+    graph = graph_of(rows_step)
     budget, allowed = Budget(None, latency=3600.0), PRICING.problem(graph).resident_bytes
     found = []
     for workers in (1, 2):
