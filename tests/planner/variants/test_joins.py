@@ -81,20 +81,20 @@ def test_joins_are_made_after_all_where_their_time_is_worth_more():
     assert apart == (wide.name,)
 
 
-def test_what_was_decided_is_decided_again_for_the_same_graph(step):
+def test_what_was_decided_is_decided_again_for_the_same_graph():
     choices = choices_of_all()
-    begun = without_joins(choices.begun(step.steady.graph), choices)
+    begun = without_joins(choices.begun(graph_of(step_and_batch)), choices)
     for choice in choices.after(begun)[:6]:
         variant = choices.taken(choice, 2)
         if variant is not None:
-            again = followed(choices.begun(step.steady.graph), variant.decisions, choices)
+            again = followed(choices.begun(graph_of(step_and_batch)), variant.decisions, choices)
             assert again.decisions == variant.decisions
             assert again.graph == variant.graph
 
 
-def test_what_is_not_found_again_is_left_out(step):
+def test_what_is_not_found_again_is_left_out():
     choices = choices_of_all()
-    begun = choices.begun(step.steady.graph)
+    begun = choices.begun(graph_of(step_and_batch))
     unknown = Decision("what nobody has in 2 parts", 1)
     assert followed(begun, [unknown], choices) == begun
     both = followed(begun, [unknown, Decision("", names=("no such join",))], choices)
