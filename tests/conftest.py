@@ -85,7 +85,7 @@ def _catalogue(tmp_path_factory: pytest.TempPathFactory):
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "catalogue"
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEAPTIDE_TESTS_CATALOGUE", str(folder))
+        patch.setenv("CATALOGUE_OF_TESTS", str(folder))
         yield
     if "support.catalogue" in sys.modules:
         assert not sys.modules["support.catalogue"].damaged(), "a test has run a step that others share"

@@ -1,22 +1,16 @@
 """The command line in this process: what it prints and how it ends; and an api that answers at once."""
 
-import importlib.util
 import os
 import signal
 import sys
 import types
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import neaptide
 from neaptide.cli.main import main
-
-_path = Path(__file__).parent.parent / "report" / "samples.py"
-_spec = importlib.util.spec_from_file_location("report_samples_for_cli", _path)
-_samples = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_samples)
+from report import samples as report_samples
 
 FACTORY = """
 print("loading")
@@ -36,7 +30,7 @@ class Ending:
 
 @pytest.fixture
 def samples():
-    return _samples
+    return report_samples
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +78,9 @@ def call(capfd):
 @pytest.fixture
 def fake_api(monkeypatch):
     """Stands in for neaptide.api: records the calls and returns samples; set `.error` to have it raise."""
-    api = types.SimpleNamespace(calls=[], error=None, during=lambda: None, comparison=_samples.comparison())
+    api = types.SimpleNamespace(
+        calls=[], error=None, during=lambda: None, comparison=report_samples.comparison()
+    )
 
     def answer(name, result):
         def function(*args, **kwargs):
@@ -99,9 +95,9 @@ def fake_api(monkeypatch):
 
         return function
 
-    api.profile = answer("profile", _samples.profile)
-    api.plan = answer("plan", _samples.plan)
-    api.run = answer("run", _samples.run)
+    api.profile = answer("profile", report_samples.profile)
+    api.plan = answer("plan", report_samples.plan)
+    api.run = answer("run", report_samples.run)
     api.compare = answer("compare", lambda: api.comparison)
     monkeypatch.setitem(sys.modules, "neaptide.api", api)
     monkeypatch.setattr(neaptide, "api", api, raising=False)

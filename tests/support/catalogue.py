@@ -30,7 +30,7 @@ from neaptide.runtime.steps.planned_graph import StepPlan
 
 Factory = Callable[[], tuple[Callable[..., Any], Any]]
 
-_FOLDER: Final = "NEAPTIDE_TESTS_CATALOGUE"  # of this run, set by `conftest`
+_FOLDER: Final = "CATALOGUE_OF_TESTS"  # of this run, set by `conftest`
 _MADE: Final[dict[str, Any]] = {}
 _CAPTURED: Final[dict[str, tuple[CapturedStep, str]]] = {}  # with the fingerprint of their objects
 

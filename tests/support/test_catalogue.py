@@ -49,7 +49,7 @@ def test_another_process_of_this_run_has_the_graphs_from_a_file(monkeypatch):
         monkeypatch.setattr(catalogue, made, {})  # as in a process that has made nothing
     monkeypatch.setattr(catalogue, "capture_step", None)
     assert catalogue.programs_of(factory) == here
-    monkeypatch.delenv("NEAPTIDE_TESTS_CATALOGUE")
+    monkeypatch.delenv("CATALOGUE_OF_TESTS")
     monkeypatch.setattr(catalogue, "_MADE", {})
     with pytest.raises(TypeError):
         catalogue.programs_of(factory)
