@@ -32,7 +32,7 @@ from neaptide.outcome import Limits
 from neaptide.planner.model_plan import ModelAsk, ModelPlan, plan_model
 from neaptide.planner.passes.plan_passes import LEARNED
 from neaptide.settings import DEFAULT_TIME_LIMIT_S
-from neaptide.transform.passes import NAMED_ONLY, PASSES
+from neaptide.transform.passes import PASSES
 from neaptide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -212,8 +212,6 @@ def plan(
     budget = Budget(peak=peak)
     counted, note = _counted(source, target)
     rules = writable(PASSES, source.opsets.get("", 1))
-    if names == (LEARNED,):
-        rules = {name: rule for name, rule in rules.items() if name not in NAMED_ONLY}
     ask = ModelAsk(registry(), rules, counted, names, lambda base: 0 if budget.is_min else budget.limit(base))
     found = plan_model(source.graph, ask, _limits(limits), interrupt, progress)
     made = OnnxPlan(source, found, target, note)

@@ -45,6 +45,3 @@ PASSES: Final[Mapping[str, Rule]] = MappingProxyType(
     }
 )
 """Every pass, by name. `find` gives all places, those of alternatives too: whoever applies a pass chooses among these."""
-
-NAMED_ONLY: Final = frozenset({INTEGER_OPERATORS.name})
-"""Passes that no search takes by itself: kernels of whole numbers may round elsewhere, and those of some processors saturate."""
