@@ -254,6 +254,20 @@ OLD = [
     one("Squeeze", F(2, 1, 3), axes=[1]),
     one("Unsqueeze", F(2, 3), axes=[0]),
 ]
+RECURRENT = [
+    one("LSTM", F(5, 2, 3), W(1, 16, 3), W(1, 16, 4), outs=3, hidden_size=4),
+    one("LSTM", F(5, 2, 3), W(2, 16, 3), W(2, 16, 4), W(2, 32), np.array([5, 3], np.int32), F(2, 2, 4), F(2, 2, 4),
+        W(2, 12), outs=3, hidden_size=4, direction="bidirectional"),
+    one("LSTM", F(5, 1, 3), F(1, 16, 3), F(1, 16, 4), W(1, 32), "", "", F(1, 1, 4), hidden_size=4, direction="reverse",
+        activations=["Relu", "Tanh", "Sigmoid"]),
+    one("GRU", F(5, 2, 3), W(2, 12, 3), W(2, 12, 4), W(2, 24), "", F(2, 2, 4), outs=2, hidden_size=4,
+        direction="bidirectional"),
+    one("GRU", F(5, 2, 3), W(1, 12, 3), W(1, 12, 4), W(1, 24), np.array([1, 4], np.int32), outs=2, hidden_size=4,
+        linear_before_reset=1, direction="reverse"),
+    one("RNN", F(5, 2, 3), W(2, 4, 3), W(2, 4, 4), W(2, 8), outs=2, hidden_size=4, direction="bidirectional",
+        activations=["Relu", "Relu"]),
+    one("RNN", F(1, 2, 3), W(1, 4, 3), W(1, 4, 4), hidden_size=4),
+]  # fmt: skip
 NEW = [one("GroupNormalization", F(2, 6, 4), W(6), W(6), num_groups=3)]
 
 
@@ -286,6 +300,7 @@ _FAMILIES = {
     "movement": (MOVEMENT, 20),
     "layers": (LAYERS, 20),
     "quantized": (QUANTIZED, 20),
+    "recurrent": (RECURRENT, 20),
     "old": (OLD, 9),
 }
 

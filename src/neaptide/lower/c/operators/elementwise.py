@@ -10,7 +10,7 @@ from neaptide.lower.c.code import element_wise
 from neaptide.lower.c.operators.node_call import Emit, NodeCall, Row
 from neaptide.lower.c.views import View
 
-_UNARY: Final[dict[str, str]] = {
+UNARY: Final[dict[str, str]] = {
     "Abs": "a < 0 ? -a : a",
     "Neg": "-a",
     "Relu": "a < 0 ? 0 : a",
@@ -169,7 +169,7 @@ def fill(call: NodeCall, value: float, target: View) -> None:
 
 
 ROWS: Final[dict[str, Row]] = {
-    **{name: Row(_unary(text), (0,)) for name, text in _UNARY.items()},
+    **{name: Row(_unary(text), (0,)) for name, text in UNARY.items()},
     **{name: Row(_with_numbers(*row), (0,)) for name, row in _WITH_NUMBERS.items()},
     **{name: Row(_binary(text), (0, 1)) for name, text in _BINARY.items()},
     **{name: Row(_variadic, (0, 1)) for name in _VARIADIC},

@@ -8,7 +8,15 @@ from typing import Final
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.lower.c.operators import elementwise, indexing, layers, movement, quantized, reductions
+from neaptide.lower.c.operators import (
+    elementwise,
+    indexing,
+    layers,
+    movement,
+    quantized,
+    recurrent,
+    reductions,
+)
 from neaptide.lower.c.operators.node_call import Row
 
 OPERATORS: Final[Mapping[str, Row]] = {
@@ -18,6 +26,7 @@ OPERATORS: Final[Mapping[str, Row]] = {
     **reductions.ROWS,
     **indexing.ROWS,
     **quantized.ROWS,
+    **recurrent.ROWS,
 }
 _DOMAINS: Final = frozenset({"onnx", "com_microsoft"})
 
