@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 ORT: Final = "ort"
 """Peaks are what ONNX Runtime allocates: scratch of its kernels is measured, and in place is what they do in place."""
+C: Final = "c"
+"""Peaks are those of the program that `OnnxPlan.to_c` writes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +58,7 @@ class OnnxPlan:
     Attributes:
         source: the model as it was read.
         found: the graph after the passes, its order and layout, and the peaks.
-        target: `ort` where peaks are those of ONNX Runtime; None where they are footprints.
+        target: `ort` where peaks are those of ONNX Runtime, `c` where they are those of C; None where they are footprints.
         note: one sentence on what could not be counted; may be empty.
         own: where ONNX Runtime's own optimizers need less on the model as it is: the plan is then that.
     """
@@ -176,7 +178,7 @@ def plan(
     *,
     peak: str | int | None = "min",
     passes: str | Iterable[str] = LEARNED,
-    target: Literal["ort"] | None = None,
+    target: Literal["ort", "c"] | None = None,
     fuse: Literal["ort"] | None = None,
     dims: Mapping[str, int] | None = None,
     interrupt: threading.Event | None = None,
@@ -193,7 +195,8 @@ def plan(
         peak: highest footprint: a size such as `"256KiB"`, a number of bytes, a share of the file's own such as `"60%"`,
             or `"min"` for the lowest that is found. None: no higher than the file's own.
         passes: `"learned"`, `"none"`, or names in the order in which they are to run.
-        target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once.
+        target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once. `"c"`:
+            slices and joins take no bytes where `to_c` makes none for them.
         fuse: `"ort"`: ONNX Runtime fuses operators first, and its graph is planned; only it runs the result.
         dims: sizes of named dims of the inputs; all need one.
         interrupt: set it to end all searches with the best plan so far.
@@ -328,8 +331,14 @@ def _counted(source: OnnxModel, target: str | None) -> tuple[Callable[[Graph], O
         from neaptide.schedule.order.of_model import model_problem
 
         return lambda graph: model_problem(graph, registry()), ""
+    if target == C:
+        from neaptide.lower.c.order import MOST_NUMBERS as LISTED
+        from neaptide.lower.c.order import c_problem
+
+        listed = source.small_numbers(LISTED)
+        return lambda graph: c_problem(graph, registry(), listed), ""
     if target != ORT:
-        raise UsageError(f"there is no target {target!r}", next_step=f"choose {ORT!r}, or None")
+        raise UsageError(f"there is no target {target!r}", next_step=f"choose {ORT!r}, {C!r}, or None")
     from neaptide.cost.onnxruntime.calls import MOST_NUMBERS
     from neaptide.cost.onnxruntime.scratch import KernelMeter
     from neaptide.schedule.order.of_runtime import runtime_problem

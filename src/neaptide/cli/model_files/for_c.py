@@ -111,7 +111,9 @@ def _document(found: Mapping[str, Any]) -> Document:
         peaks_table(found),
         passes_table(found),
         Table(("memory", "size", "arena"), rows) if rows else None,
-        f"No order of the planned operators needs less than {exact(found['lower_bound_bytes'])}.",
+        f"No order of the planned operators needs less than {exact(found['lower_bound_bytes'])}."
+        if found["lower_bound_bytes"] <= found["arena_bytes"]
+        else None,
         f"arena: {exact(found['arena_bytes'])}"
         + (f"; constant weights: {exact(found['constant_bytes'])}" if "constant_bytes" in found else "")
         + (

@@ -59,7 +59,9 @@ def plan_of(request: Request, peak: str | int) -> OnnxPlan:
     from neaptide.planner.passes.plan_passes import LEARNED
 
     names = [name.strip() for name in (request.passes or LEARNED).split(",")]
-    target: Literal["ort"] | None = "ort" if request.runtime == onnx.ORT else None
+    target: Literal["ort", "c"] | None = (
+        "ort" if request.runtime == onnx.ORT else "c" if request.runtime == onnx.C else None
+    )
     with asking_before_aborting() as interrupt, located(request.target):
         try:
             return onnx.plan(

@@ -23,8 +23,11 @@ _NEEDS: Final = {
     "conv_transpose": ("ceil_div", "least"),
     "normalize": ("least",),
     "qconv": ("round_to",),
-    "qmatmul": ("round_to",),
+    "qmatmul": ("round_to", "walk"),
     "qmean": ("round_to",),
+    **dict.fromkeys(
+        ("gather_elements", "map1", "map2", "map3", "matmul", "reduce", "scatter_elements"), ("walk",)
+    ),
 }
 _MOST_INT: Final = 1 << 31
 _PER_LINE: Final = 24

@@ -3,11 +3,10 @@
 static void nt_matmul_@X@(const void *a_, const void *b_, const void *c_, void *y_, const int32_t *p, float alpha,
                           float beta) {
   const @T@ *c = c_;
-  const int32_t *q = p + 11, axes = q[0], *n = q + 1, *sa = n + axes, *sb = sa + axes, *sy = sb + axes;
-  int32_t at[NT_MAX_AXES] = {0}, oa = 0, ob = 0, oy = 0, axis;
+  int32_t at[NT_MAX_AXES] = {0}, o[3] = {0};
   do {
-    const @T@ *a = (const @T@ *)a_ + oa, *b = (const @T@ *)b_ + ob;
-    @T@ *y = (@T@ *)y_ + oy;
+    const @T@ *a = (const @T@ *)a_ + o[0], *b = (const @T@ *)b_ + o[1];
+    @T@ *y = (@T@ *)y_ + o[2];
     for (int32_t i = 0; i < p[0]; i++) {
       @T@ *row = y + i * p[9];
       for (int32_t j = 0; j < p[1]; j++) row[j * p[10]] = c ? (@T@)beta * c[i * p[7] + j * p[8]] : 0;
@@ -16,15 +15,5 @@ static void nt_matmul_@X@(const void *a_, const void *b_, const void *c_, void *
         for (int32_t j = 0; j < p[1]; j++) row[j * p[10]] += factor * b[k * p[5] + j * p[6]];
       }
     }
-    for (axis = axes - 1; axis >= 0; axis--) {
-      oa += sa[axis];
-      ob += sb[axis];
-      oy += sy[axis];
-      if (++at[axis] < n[axis]) break;
-      oa -= n[axis] * sa[axis];
-      ob -= n[axis] * sb[axis];
-      oy -= n[axis] * sy[axis];
-      at[axis] = 0;
-    }
-  } while (axis >= 0);
+  } while (nt_walk(p + 11, 0, at, o, 3));
 }

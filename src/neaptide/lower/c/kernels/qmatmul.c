@@ -5,30 +5,19 @@ static void nt_qmatmul_@X@_@W@_@Y@(const void *a_, const void *b_, const int32_t
                                    const float *b_scale, int32_t scale_step, const void *b_zero_,
                                    int32_t zero_step, float a_scale, float y_scale) {
   const @TW@ *b_zero = b_zero_;
-  const int32_t *q = p + 11, axes = q[0], *n = q + 1, *sa = n + axes, *sb = sa + axes, *sy = sb + axes;
-  const int32_t *z = sy + axes;
-  int32_t at[NT_MAX_AXES] = {0}, oa = 0, ob = 0, oy = 0, axis;
+  const int32_t *q = p + 11, *z = q + 1 + 4 * q[0];
+  int32_t at[NT_MAX_AXES] = {0}, o[3] = {0};
   do {
-    const @T@ *a = (const @T@ *)a_ + oa;
-    const @TW@ *b = (const @TW@ *)b_ + ob;
+    const @T@ *a = (const @T@ *)a_ + o[0];
+    const @TW@ *b = (const @TW@ *)b_ + o[1];
     for (int32_t i = 0; i < p[0]; i++)
       for (int32_t j = 0; j < p[1]; j++) {
         const int32_t bz = b_zero ? b_zero[j * zero_step] : 0;
         int32_t sum = c ? c[i * p[7] + j * p[8]] : 0;
         for (int32_t k = 0; k < p[2]; k++)
           sum += (a[i * p[3] + k * p[4]] - z[0]) * (b[k * p[5] + j * p[6]] - bz);
-        ((@TY@ *)y_)[oy + i * p[9] + j * p[10]] =
+        ((@TY@ *)y_)[o[2] + i * p[9] + j * p[10]] =
             (@TY@)nt_round_to((float)sum * (a_scale * b_scale[j * scale_step] / y_scale), z[1], z[2], z[3]);
       }
-    for (axis = axes - 1; axis >= 0; axis--) {
-      oa += sa[axis];
-      ob += sb[axis];
-      oy += sy[axis];
-      if (++at[axis] < n[axis]) break;
-      oa -= n[axis] * sa[axis];
-      ob -= n[axis] * sb[axis];
-      oy -= n[axis] * sy[axis];
-      at[axis] = 0;
-    }
-  } while (axis >= 0);
+  } while (nt_walk(q, 0, at, o, 3));
 }

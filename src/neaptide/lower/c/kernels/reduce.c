@@ -4,34 +4,19 @@
   static void NAME(const void *x_, void *y_, const int32_t *p) {                            \
     const T *px = x_;                                                                       \
     T *py = y_;                                                                             \
-    const int32_t axes = p[0], *n = p + 1, *sx = n + axes, *sy = sx + axes, *q = sy + axes; \
-    const int32_t inner = q[0], *m = q + 1, *tx = m + inner, last = inner - 1;              \
-    int32_t at[NT_MAX_AXES] = {0}, ox = 0, oy = 0, axis, size = 1;                          \
-    for (axis = 0; axis < inner; axis++) size *= m[axis];                                   \
+    const int32_t *q = p + 1 + 3 * p[0], axes = q[0], *last = q + 2 * axes;                 \
+    int32_t at[NT_MAX_AXES] = {0}, o[2] = {0}, size = 1;                                    \
+    for (int32_t axis = 1; axis <= axes; axis++) size *= q[axis];                           \
     do {                                                                                    \
-      int32_t in[NT_MAX_AXES] = {0}, o = ox;                                                \
+      int32_t in[NT_MAX_AXES] = {0}, here = o[0];                                           \
       ACC acc = INIT;                                                                       \
       do {                                                                                  \
-        for (int32_t k = 0; k < m[last]; k++) {                                             \
-          const ACC a = (ACC)px[o + k * tx[last]];                                          \
+        for (int32_t k = 0; k < q[axes]; k++) {                                             \
+          const ACC a = (ACC)px[here + k * last[0]];                                        \
           acc = STEP;                                                                       \
         }                                                                                   \
-        for (axis = last - 1; axis >= 0; axis--) {                                          \
-          o += tx[axis];                                                                    \
-          if (++in[axis] < m[axis]) break;                                                  \
-          o -= m[axis] * tx[axis];                                                          \
-          in[axis] = 0;                                                                     \
-        }                                                                                   \
-      } while (axis >= 0);                                                                  \
-      py[oy] = (T)(FINISH);                                                                 \
-      for (axis = axes - 1; axis >= 0; axis--) {                                            \
-        ox += sx[axis];                                                                     \
-        oy += sy[axis];                                                                     \
-        if (++at[axis] < n[axis]) break;                                                    \
-        ox -= n[axis] * sx[axis];                                                           \
-        oy -= n[axis] * sy[axis];                                                           \
-        at[axis] = 0;                                                                       \
-      }                                                                                     \
-    } while (axis >= 0);                                                                    \
+      } while (nt_walk(q, 1, in, &here, 1));                                                \
+      py[o[1]] = (T)(FINISH);                                                               \
+    } while (nt_walk(p, 0, at, o, 2));                                                      \
     (void)size;                                                                             \
   }

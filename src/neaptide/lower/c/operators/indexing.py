@@ -35,7 +35,7 @@ def _gather_elements(call: NodeCall) -> None:
     x, at, axis = call.x(), call.x(1), call.axis()
     tokens = _element_tokens(call, at)
     call.code.kernel("gather_elements", **tokens)
-    table = [len(x.dims), axis, x.dims[axis], *at.dims, *dense_strides(x.dims)]
+    table = [axis, x.dims[axis], len(x.dims), *at.dims, *dense_strides(x.dims)]
     pointers = x.place.text, typed(at), call.y().place.text
     name = f"nt_gather_elements_{tokens['X']}_{tokens['W']}"
     call.code.call(name, *pointers, call.code.table(table))
@@ -49,7 +49,7 @@ def _scatter_elements(call: NodeCall) -> None:
         return
     tokens = {**_element_tokens(call, at), "R": kind, "E": _COMBINED[kind]}
     call.code.kernel("scatter_elements", **tokens)
-    table = [len(x.dims), axis, x.dims[axis], *at.dims, *dense_strides(x.dims)]
+    table = [axis, x.dims[axis], len(x.dims), *at.dims, *dense_strides(x.dims)]
     pointers = typed(at), updates.place.text, call.y().place.text
     name = f"nt_scatter_elements_{kind}_{tokens['X']}_{tokens['W']}"
     call.code.call(name, *pointers, call.code.table(table))
