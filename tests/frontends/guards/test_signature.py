@@ -67,7 +67,7 @@ CHANGES = {
 @together("reason", CHANGES)
 def test_change_is_noticed_and_planned_again(reason):
     case, twin = Case(), Case()
-    run = planned(case.step, batch())
+    run = planned(case.step, batch(), key=Case)
     x = batch()
     assert torch.equal(run(x), twin.step(x))
     assert run.counts.replans == 0
@@ -89,7 +89,7 @@ def test_change_is_noticed_and_planned_again(reason):
 def test_global_number_is_a_guard(monkeypatch):
     case = Case()
     x = batch()
-    run = planned(case.step, x)
+    run = planned(case.step, x, key=Case)
     run(x)
     monkeypatch.setitem(globals(), "FACTOR", 3.0)
     run(x)
@@ -128,7 +128,7 @@ def test_closure_variable_is_a_guard():
 def test_other_batches_are_noticed(other, word):
     case = Case()
     x = batch()
-    run = planned(case.step, x, on_mismatch="error")
+    run = planned(case.step, x, key=Case, on_mismatch="error")
     run(x)
     with pytest.raises(StepMismatch) as caught:
         run(other(x))
@@ -142,7 +142,7 @@ def test_other_batches_are_noticed(other, word):
 def test_mismatch_can_run_eagerly_and_is_told_once(caplog):
     case, twin = Case(), Case()
     x = batch()
-    run = planned(case.step, x, on_mismatch="eager")
+    run = planned(case.step, x, key=Case, on_mismatch="eager")
     for n in (6, 3, 6, 3, 2):
         assert torch.equal(run(x[:n]), twin.step(x[:n]))
     assert (run.counts.planned, run.counts.eager, run.counts.replans) == (2, 3, 0)
@@ -158,7 +158,7 @@ def test_mismatch_can_run_eagerly_and_is_told_once(caplog):
 def test_plans_of_before_are_used_again():
     case = Case()
     x = batch()
-    run = planned(case.step, x)
+    run = planned(case.step, x, key=Case)
     for n in (6, 3, 6, 3):
         run(x[:n])
     assert run.counts.replans == 1
