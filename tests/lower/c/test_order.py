@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from onnx_cases import graph_of, model_of
 
 import neaptide.onnx
 from neaptide.lower.c.of_model import write_c
@@ -11,6 +10,7 @@ from neaptide.lower.c.order import MOST_NUMBERS, c_problem
 from neaptide.ops.onnx import registry
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.of_model import model_problem
+from support.onnx_cases import graph_of, model_of
 
 # By case the footprint in the order of the graph that counts copies, and the one of C, in floats.
 CASES = {
