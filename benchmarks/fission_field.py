@@ -16,7 +16,7 @@ from chosen_rounds import SEED, chosen_for, measured_beside, parted, rounds_of_b
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.cost.call_clock import Pace
+    from neaptide.cost.call_clock import ClockNormalisation
     from neaptide.plans import PlannedProgram
     from neaptide.runtime.comparing.contestants import Contestant, Measured
     from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
@@ -77,7 +77,7 @@ class Field:
         step, batch = contestants.build(self.factory, SEED)
         self.prepared = prepare(step, (batch,), name=spec)
         self.baseline_seconds = baseline(self.prepared.problem()).seconds
-        self.pace: Pace | None = None
+        self.normalisation: ClockNormalisation | None = None
         self.tried: list[str] = []
         searched_variant.logger.addHandler(Listener(self.tried))  # it says which variants were planned
         searched_variant.logger.setLevel(logging.INFO)
@@ -152,7 +152,7 @@ class Field:
 
         strategy, numerics = SEARCHES[kind]
         limits = Limits(time_s=SHARES[kind] * self.time_limit_s, seed=SEED)
-        # The limit of the plan that is asked for is a share: seconds would be held at the pace of the moment. Those of the
+        # The limit of the plan that is asked for is a share: seconds would be held at the speed of the moment. Those of the
         # others are not.
         asked, *others = FRONT
         budgets = [
@@ -230,7 +230,7 @@ class Field:
 
     def measure(self, rounds: int, latencies: list[int]) -> None:
         """Peaks and times of all programs, in turns; of plans those are reported that are chosen."""
-        from neaptide.cost.call_clock import Pace
+        from neaptide.cost.call_clock import ClockNormalisation
         from neaptide.runtime.comparing import contestants
 
         gc.collect()
@@ -238,10 +238,10 @@ class Field:
         assert clock is not None
         everything = spread(self.eager, [*self.runners, *self.plan_runners])
         found = contestants.measure(
-            everything, rounds_of_both(rounds), between=lambda: seen.append(clock.pace_now_s())
+            everything, rounds_of_both(rounds), between=lambda: seen.append(clock.reference_now_s())
         )
         found |= {EAGER[0]: middle([found[name] for name in EAGER])}
-        self.pace = Pace(clock.pace_s, statistics.median(seen)) if seen else None
+        self.normalisation = ClockNormalisation(clock.reference_s, statistics.median(seen)) if seen else None
         trial, reported = parted(found)
         self._choose(trial, latencies)
         for row in self.rows:
@@ -331,8 +331,8 @@ def measured(spec: str, rounds: int, time_limit_s: float, latencies: list[int]) 
         "rounds": rounds,
         "trial_rounds": rounds,
         "predicted_baseline_seconds": field.baseline_seconds,
-        # How many times as long the processor took as at the pace of predicted seconds.
-        "pace_factor": 1.0 if field.pace is None else field.pace.factor,
+        # How many times as long the processor took as at the speed of predicted seconds.
+        "clock_factor": 1.0 if field.normalisation is None else field.normalisation.factor,
         "fronts": field.fronts,
         "programs": field.rows,
     }

@@ -153,18 +153,18 @@ def missing(rows: list[dict[str, Any]], size: str) -> dict[str, list[int]]:
 def near(rows: list[dict[str, Any]]) -> tuple[int, int, int, int]:
     """How many predicted seconds are near the measured ones, of how many, baselines included; and ratios to eager.
 
-    Seconds are told at the pace of the processor while the programs ran, where it was seen.
+    Seconds are told at the speed of the processor while the programs ran, where it was seen.
     """
     seconds: list[float] = []
     ratios: list[float] = []
     for model in rows:
         ran = [row for row in model.get("programs", ()) if "cpu_ratio" in row]
-        pace = model.get("pace_factor", 1.0)
+        factor = model.get("clock_factor", 1.0)
         if "predicted_baseline_seconds" in model:
-            seconds.append(pace * model["predicted_baseline_seconds"] / ran[0]["cpu_seconds"])
+            seconds.append(factor * model["predicted_baseline_seconds"] / ran[0]["cpu_seconds"])
         plans = [row for row in ran if "predicted_ratio" in row and "same_as" not in row]
         seconds += [
-            pace * row["predicted_seconds"] / row["cpu_seconds"]
+            factor * row["predicted_seconds"] / row["cpu_seconds"]
             for row in plans
             if "predicted_seconds" in row
         ]

@@ -7,7 +7,7 @@ runs the programs in turns, so that a machine that is busy with other things is 
 Times are processor time of the process on one thread, since other programs do not add to it. The ratios are medians over rounds.
 
 `step` is the whole call of a planned step, with its guards and what hands over the inputs; `program` is the function that
-runs the operations, which is what is predicted. Predictions are told at the pace of the processor while the steps run. The
+runs the operations, which is what is predicted. Predictions are told at the speed of the processor while the steps run. The
 column `alone` times short calls alone in a loop.
 """
 
@@ -196,7 +196,7 @@ def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
     steps = max(3, min(MOST_STEPS, int(SECONDS_A_ROUND / min(program.predicted[-1] for program in programs))))
     seen: dict[str, list[tuple[float, float, int]]] = {program.name: [] for program in programs}
     clocks = {"predicted": costs.clock(), "alone": alone.clock()}
-    paces = []
+    speeds = []
     for _ in range(steps):
         for program in programs:
             pages, before = page_faults() or 0, time.process_time()
@@ -204,14 +204,14 @@ def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
             seen[program.name].append(
                 (inside[-1], time.process_time() - before, (page_faults() or 0) - pages)
             )
-            paces.append(clocks["predicted"].pace_now_s())
+            speeds.append(clocks["predicted"].reference_now_s())
     for program in programs:
         ran, stepped, pages = zip(*seen[program.name], strict=True)
         program.program_s.append(statistics.median(ran))
         program.step_s.append(statistics.median(stepped))
         program.fresh_pages.append(int(statistics.median(pages)))
-        for way, clock in clocks.items():  # as at the pace of the steps
-            getattr(program, way)[-1] *= statistics.fmean(paces) / clock.pace_s
+        for way, clock in clocks.items():  # as at the speed of the steps
+            getattr(program, way)[-1] *= statistics.fmean(speeds) / clock.reference_s
     return steps
 
 

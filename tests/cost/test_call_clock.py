@@ -41,7 +41,7 @@ def test_reading_the_clock_is_taken_off(world):
 
 
 class Processor:
-    """A processor whose pace is set: all that it computes takes `slowness` times as long; reading the clock takes none."""
+    """A processor whose speed is set: all that it computes takes `slowness` times as long; reading the clock takes none."""
 
     def __init__(self, monkeypatch):
         self.now, self.slowness = 0.0, 1.0
@@ -54,7 +54,7 @@ class Processor:
         self.now += seconds * self.slowness
 
 
-def test_a_call_takes_as_long_at_any_pace(monkeypatch):
+def test_a_call_takes_as_long_at_any_clock(monkeypatch):
     processor = Processor(monkeypatch)
     clock = CallClock()
     for slowness in (1.0, 2.0, 0.5):
@@ -63,15 +63,17 @@ def test_a_call_takes_as_long_at_any_pace(monkeypatch):
         assert clock.seconds(lambda: processor.compute(3e-3)) == pytest.approx(3e-3)
 
 
-def test_a_pace_of_more_than_twice_that_of_now_is_wrong(monkeypatch):
+def test_a_clock_of_more_than_twice_that_of_now_is_wrong(monkeypatch):
     processor = Processor(monkeypatch)
-    assert not CallClock(1.9e-5).is_at_wrong_pace()
-    assert CallClock(2.1e-5).is_at_wrong_pace()
-    processor.slowness = 3.0  # the pace of now is the slower one: a busy machine says nothing of what is kept
-    assert not CallClock(1e-5).is_at_wrong_pace()
+    assert not CallClock(1.9e-5).has_wrong_reference()
+    assert CallClock(2.1e-5).has_wrong_reference()
+    processor.slowness = (
+        3.0  # the speed of now is the slower one: a busy machine says nothing of what is kept
+    )
+    assert not CallClock(1e-5).has_wrong_reference()
 
 
-def test_a_long_call_is_told_at_the_mean_of_the_paces_before_and_behind(monkeypatch):
+def test_a_long_call_is_told_at_the_mean_of_the_clocks_before_and_behind(monkeypatch):
     processor = Processor(monkeypatch)
     clock = CallClock()
 
@@ -83,15 +85,15 @@ def test_a_long_call_is_told_at_the_mean_of_the_paces_before_and_behind(monkeypa
     assert clock.seconds(work) == pytest.approx(1.0)
 
 
-@together(("pace_s", "is_coarse"), [(1e-5, False), (None, True)])
-def test_a_clock_tells_times_at_the_pace_that_it_is_given_and_without_one_as_they_are(
-    monkeypatch, pace_s, is_coarse
+@together(("reference_s", "is_coarse"), [(1e-5, False), (None, True)])
+def test_a_clock_tells_times_at_the_clock_that_it_is_given_and_without_one_as_they_are(
+    monkeypatch, reference_s, is_coarse
 ):
     processor = Processor(monkeypatch)
     processor.slowness = 1.0 if is_coarse else 2.0
     if is_coarse:
         monkeypatch.setattr(call_clock.torch, "mm", lambda *_: None)
-    assert CallClock(pace_s).seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
+    assert CallClock(reference_s).seconds(lambda: processor.compute(4.0)) == pytest.approx(4.0)
 
 
 @together(
@@ -103,11 +105,11 @@ def test_a_clock_tells_times_at_the_pace_that_it_is_given_and_without_one_as_the
         ([8e-2] + [1e-5] * 29, 1e-5),  # others take the processor away now and then
     ],
 )
-def test_the_usual_pace_is_that_of_runs_which_nothing_disturbed(monkeypatch, runs_s, usual_s):
-    clock = CallClock(pace_s=1.0)
+def test_the_usual_clock_is_that_of_runs_which_nothing_disturbed(monkeypatch, runs_s, usual_s):
+    clock = CallClock(reference_s=1.0)
     runs = itertools.cycle(runs_s)
     monkeypatch.setattr(clock, "_plain_seconds", lambda _: next(runs))
-    assert clock.usual_pace_s() == usual_s
+    assert clock.usual_reference_s() == usual_s
 
 
 BLOCK_BYTES = 24 * 2**20

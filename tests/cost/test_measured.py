@@ -71,21 +71,21 @@ def live_tensors() -> int:
         (2e-5, 9e-5, 9e-5, False, 2e-5),  # a busy moment
     ],
 )
-def test_a_pace_that_was_wrong_is_renewed(cache, monkeypatch, kept_s, usual_s, now_s, refresh, expected):
-    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: kept_s)
+def test_a_clock_that_was_wrong_is_renewed(cache, monkeypatch, kept_s, usual_s, now_s, refresh, expected):
+    monkeypatch.setattr(measured.CallClock, "usual_reference_s", lambda _: kept_s)
     make(cache).clock()
-    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: usual_s)
-    monkeypatch.setattr(measured.CallClock, "pace_now_s", lambda _: now_s)
-    assert make(cache, refresh=refresh).clock().pace_s == make(cache).clock().pace_s == expected
+    monkeypatch.setattr(measured.CallClock, "usual_reference_s", lambda _: usual_s)
+    monkeypatch.setattr(measured.CallClock, "reference_now_s", lambda _: now_s)
+    assert make(cache, refresh=refresh).clock().reference_s == make(cache).clock().reference_s == expected
 
 
-def test_what_was_measured_at_a_wrong_pace_is_told_at_the_right_one(cache, monkeypatch):
-    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: 3e-1)
+def test_what_was_measured_at_a_wrong_clock_is_told_at_the_right_one(cache, monkeypatch):
+    monkeypatch.setattr(measured.CallClock, "usual_reference_s", lambda _: 3e-1)
     before = make(cache)
     before.prepare(small_step())
     slow = node_seconds(before, small_step())
-    monkeypatch.setattr(measured.CallClock, "usual_pace_s", lambda _: 3e-5)
-    monkeypatch.setattr(measured.CallClock, "pace_now_s", lambda _: 3e-5)
+    monkeypatch.setattr(measured.CallClock, "usual_reference_s", lambda _: 3e-5)
+    monkeypatch.setattr(measured.CallClock, "reference_now_s", lambda _: 3e-5)
     graph, cost = small_step(), make(cache)
     assert cost.prepare(graph) == 0
     told = node_seconds(cost, graph)
@@ -207,7 +207,7 @@ def test_no_clock_runs_its_own_work_within_the_recording(cache, monkeypatch):
         see(self)
 
     monkeypatch.setattr(CallClock, "_see", looked_at)
-    monkeypatch.setattr(call_clock, "_LATELY_S", 0.0)  # it looks at the pace beside every call
+    monkeypatch.setattr(call_clock, "_LATELY_S", 0.0)  # it looks at the speed beside every call
     b = GraphBuilder("long", registry())  # milliseconds in which four bytes are allocated
     b.output(*b.node("aten.sum.default", b.input("x", (5_000_000,)), outputs=["s: f32[]"]))
     cost, graph = make(cache), b.finish()

@@ -97,7 +97,7 @@ def random_instance(seed, count):
 
 
 def random_chain(seed, count):
-    """A forward chain and its backward, each node of which reads what its forward twin made."""
+    """A forward chain and its backward, each node of which reads what its forward counterpart made."""
     draw = random.Random(seed)
     nodes = [
         InstanceNode(f"f{i}", draw.randint(1, 9), [i - 1] if i else [], seconds=float(draw.randint(1, 9)))

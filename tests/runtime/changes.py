@@ -31,7 +31,7 @@ READ = {
     **{one.__name__: one for one in (Color, Knob, Names, Net, Settings)},
 }
 
-# Changes of one object, `case`: made on the planned case and on its eager twin.
+# Changes of one object, `case`: made on the planned case and on its eager reference.
 OF_OBJECTS = """
 # what runs: hooks, methods, functions, classes, closures
 forward_hook_added: case.model.act.register_forward_hook(doubled)

@@ -35,12 +35,12 @@ def run(call):
         return error
 
 
-def agree(case, twin, found, wanted):
+def agree(case, reference, found, wanted):
     """A call gave what eager gives, or failed where eager fails, or was refused with a reason."""
     if isinstance(wanted, Exception) or isinstance(found, CaptureError):
         return isinstance(found, Exception)
     assert not isinstance(found, Exception), found
-    then, now = twin.state(), case.state()
+    then, now = reference.state(), case.state()
     same = found.dtype == wanted.dtype and torch.equal(found, wanted) and then.keys() == now.keys()
     return same and all(
         torch.equal(now[key], then[key]) if isinstance(then[key], torch.Tensor) else now[key] == then[key]
@@ -75,7 +75,7 @@ QUICK = {
 @together("name", KINDS, quick=QUICK)
 def test_after_a_change_the_numbers_are_those_of_eager(name):
     change, is_global = KINDS[name]
-    case, twin, x = Case(), Case(), batch()
+    case, reference, x = Case(), Case(), batch()
 
     def again(args, kwargs, changing):
         return as_variant(capture_step(case.step, args, kwargs, changing=changing))
@@ -85,10 +85,10 @@ def test_after_a_change_the_numbers_are_those_of_eager(name):
         policy: PlannedStep(case.step, again, variant, on_mismatch=policy)
         for policy in ("error", "eager", "replan")
     }
-    assert all(agree(case, twin, runner(x), twin.step(x)) for runner in runners.values())
+    assert all(agree(case, reference, runner(x), reference.step(x)) for runner in runners.values())
     assert all(runner.counts.planned == 1 for runner in runners.values())
     with contextlib.ExitStack() as stack:
-        for target in [stack] if is_global else [case, twin]:
+        for target in [stack] if is_global else [case, reference]:
             torch.manual_seed(3)
             change(target)
         for policy, runner in runners.items():
@@ -98,8 +98,8 @@ def test_after_a_change_the_numbers_are_those_of_eager(name):
                 assert found.where
                 continue
             torch.manual_seed(4)
-            wanted = run(lambda: twin.step(x))
-            assert agree(case, twin, found, wanted), (policy, runner.counts.describe(), found, wanted)
+            wanted = run(lambda: reference.step(x))
+            assert agree(case, reference, found, wanted), (policy, runner.counts.describe(), found, wanted)
 
 
 def test_there_are_enough_kinds():
@@ -170,19 +170,19 @@ def weights_assigned(case):
     ],
 )
 def test_gradients_and_state_that_a_change_finds_are_as_eager_leaves_them(change):
-    case, twin = Stateful(), Stateful()
+    case, reference = Stateful(), Stateful()
     runner = planned(case.step, batch())
     for number in range(6):
         x = batch()
         if number == 3:
             change(case)
-            change(twin)
+            change(reference)
         x = x.to(case.model.last.weight.dtype)
-        assert agree(case, twin, runner(x), twin.step(x)), (number, runner.counts.describe())
+        assert agree(case, reference, runner(x), reference.step(x)), (number, runner.counts.describe())
     assert runner.counts.planned == 6
     views = [
         (p.grad._is_view(), q.grad._is_view())
-        for p, q in zip(*map(parameters, (case, twin)), strict=True)
+        for p, q in zip(*map(parameters, (case, reference)), strict=True)
         if q.grad is not None
     ]
     assert all(ours == eagers for ours, eagers in views)

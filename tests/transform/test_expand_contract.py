@@ -14,7 +14,7 @@ from neaptide.errors import RewriteError
 from neaptide.ops import registry
 from neaptide.planner.variants.variant import Variant
 from neaptide.runtime.steps.capturing import capture
-from neaptide.transform.fission.expand_contract import expand_contract, twins_apart
+from neaptide.transform.fission.expand_contract import backwards_recomputing, expand_contract
 from neaptide.transform.rewrite import Rewrite, replay
 from neaptide.transform.rules import RULES
 from neaptide.transform.rules.rematerialisation import Again, rematerialisation
@@ -285,6 +285,6 @@ def test_twins_made_apart_keep_every_bit():
     graph = captured("gated")
     (family,) = expand_contract(graph, 0.0)
     inputs = random_inputs(graph)
-    edited = replay(graph, registry(), [twins_apart(family)], RULES)
+    edited = replay(graph, registry(), [backwards_recomputing(family)], RULES)
     pairs = zip(run_measured(edited.graph, inputs), run_measured(graph, inputs), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)

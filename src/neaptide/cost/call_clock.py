@@ -1,7 +1,7 @@
-"""Times calls: without what other programs take, without the clock itself, at one pace of the processor, in used memory.
+"""Times calls: without what other programs take, without the clock itself, at one speed of the processor, in used memory.
 
 A processor that shares a core with another program, or changes its frequency, takes up to twice as long for all that it
-computes. Which pace it has is no property of a call, and it changes from one second to the next. So a piece of work that is
+computes. Which speed it has is no property of a call, and it changes from one second to the next. So a piece of work that is
 always the same, the clock reference, is timed again and again beside the calls.
 
 Fresh pages take longer than most of what is timed. The allocator of glibc takes blocks from the end of its heap, and gives
@@ -30,27 +30,27 @@ _CLOCK_REFERENCE_SIZE: Final = 96
 _CLOCK_REFERENCE_READINGS: Final = 9
 """After a convolution, beside five other programs on two cores, the median of 3 differed by 0.19 of itself from
 one to the next, that of 9 by 0.03, as what is timed does; the first readings find cold caches."""
-# What else runs comes and goes within milliseconds, so the usual pace is a median over 0.2 s, of runs in a row as calls are: after a
-# pause a worker thread of torch is woken late, by 4 to 80 ms beside other programs, and that is the pace of nothing. With more
+# What else runs comes and goes within milliseconds, so the usual speed is a median over 0.2 s, of runs in a row as calls are: after a
+# pause a worker thread of torch is woken late, by 4 to 80 ms beside other programs, and that is the speed of nothing. With more
 # threads than processors that are free it happens without a pause as well. So there are at least a hundred runs: those of one
 # millisecond in which all threads run outnumber the others.
 _USUAL_S: Final = 0.2
 _LEAST_RUNS: Final = 101
 _LONGEST_S: Final = 5.0
 _MOST_RUNS: Final = 30_000
-# A pace that was seen longer ago is seen to again; that takes less than a hundredth of the time.
+# A speed that was seen longer ago is seen to again; that takes less than a hundredth of the time.
 _LATELY_S: Final = 1e-2
-_WRONG_PACE: Final = 2.0
-"""A kept pace that is longer than that of now by this factor was no pace: one that shares its core takes up to twice as long."""
+_WRONG_REFERENCE: Final = 2.0
+"""A kept reference that is longer than that of now by this factor is wrong: a processor that shares its core takes up to twice as long."""
 
 
 class CallClock:
     """A clock for calls on the CPU; reading it is taken off.
 
-    `pace_s` are seconds of the clock reference at the pace that times are told for; by default at that of now, which takes 0.2 s.
+    `reference_s` are seconds of the clock reference at the speed that times are told for; by default at that of now, which takes 0.2 s.
     """
 
-    def __init__(self, pace_s: float | None = None) -> None:
+    def __init__(self, reference_s: float | None = None) -> None:
         # The thread's clock does not see what the threads of a kernel do.
         self._now: Callable[[], float] = (
             time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -60,22 +60,22 @@ class CallClock:
         self._clock_reference: Callable[[], object] = lambda: torch.mm(matrix, matrix)
         self._seen_at = float("-inf")
         self._seen_s = 0.0
-        self.pace_s = self.usual_pace_s() if pace_s is None else pace_s
+        self.reference_s = self.usual_reference_s() if reference_s is None else reference_s
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """Seconds of `work` at the clock's pace, what it returns being dropped within; at least zero."""
+        """Seconds of `work` at the clock's speed, what it returns being dropped within; at least zero."""
         if time.monotonic() - self._seen_at > _LATELY_S:
             self._see()
-        pace_s = self._seen_s
+        reference_s = self._seen_s
         spent_s = self._plain_seconds(work)
         if spent_s > _LATELY_S:
             self._see()
-            pace_s = (pace_s + self._seen_s) / 2
-        # A clock that is too coarse to time the clock reference tells no pace.
-        return spent_s * self.pace_s / pace_s if self.pace_s and pace_s else spent_s
+            reference_s = (reference_s + self._seen_s) / 2
+        # A clock that is too coarse to time the clock reference tells no speed.
+        return spent_s * self.reference_s / reference_s if self.reference_s and reference_s else spent_s
 
-    def usual_pace_s(self) -> float:
-        """Seconds of the clock reference at the pace of now, a median over 0.2 s in a row; the lowest tenth where most were disturbed."""
+    def usual_reference_s(self) -> float:
+        """Seconds of the clock reference at the speed of now, a median over 0.2 s in a row; the lowest tenth where most were disturbed."""
         began = time.monotonic()
         found: list[float] = []
         while len(found) < _MOST_RUNS:
@@ -86,20 +86,21 @@ class CallClock:
         if len(found) < _LEAST_RUNS:
             return min(found)  # so few runs were all disturbed, more or less
         usual, tenth = median(found), sorted(found)[len(found) // 10]
-        return tenth if usual > _WRONG_PACE * tenth else usual
+        return tenth if usual > _WRONG_REFERENCE * tenth else usual
 
-    def pace_now_s(self) -> float:
+    def reference_now_s(self) -> float:
         """Seconds of the clock reference at this moment; takes 0.2 ms."""
         return median(self._plain_seconds(self._clock_reference) for _ in range(_CLOCK_REFERENCE_READINGS))
 
-    def is_at_wrong_pace(self) -> bool:
-        """Whether the clock's pace is more than twice as long as that of now; takes 0.2 s more where it seems so."""
+    def has_wrong_reference(self) -> bool:
+        """Whether the kept reference takes more than twice as long as now; takes 0.2 s more where it seems so."""
         return (
-            self.pace_s > _WRONG_PACE * self.pace_now_s() and self.pace_s > _WRONG_PACE * self.usual_pace_s()
+            self.reference_s > _WRONG_REFERENCE * self.reference_now_s()
+            and self.reference_s > _WRONG_REFERENCE * self.usual_reference_s()
         )
 
     def _see(self) -> None:
-        self._seen_s = self.pace_now_s()
+        self._seen_s = self.reference_now_s()
         self._seen_at = time.monotonic()
 
     def _plain_seconds(self, work: Callable[[], object]) -> float:
@@ -109,20 +110,20 @@ class CallClock:
 
 
 _WORTH_TELLING: Final = 0.05
-"""Paces that differ by less are told as one: so much differs from one second to the next."""
+"""Speeds that differ by less are told as one: so much differs from one second to the next."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """The pace that costs are kept at and one that was seen, each in seconds of the clock reference."""
+class ClockNormalisation:
+    """The speed that costs are kept at and one that was seen, each in seconds of the clock reference."""
 
     kept_s: float
     seen_s: float
 
     @property
     def factor(self) -> float:
-        """How many times as long the processor takes as at the pace that costs are kept at."""
-        # A clock that is too coarse to time the clock reference tells no pace.
+        """How many times as long the processor takes as at the speed that costs are kept at."""
+        # A clock that is too coarse to time the clock reference tells no speed.
         return self.seen_s / self.kept_s if self.kept_s and self.seen_s else 1.0
 
     @property

@@ -159,18 +159,18 @@ class MeasuredCost(CostModel):
         return tuple((op, reason, count) for (op, reason), count in sorted(counts.items()))
 
     def clock(self) -> CallClock:
-        """Tells times at the pace that what is kept was measured at; the first to ask for it here sets that, in 0.2 s.
+        """Tells times at the speed that what is kept was measured at; the first to ask for it here sets that, in 0.2 s.
 
-        A pace that is wrong is measured again, as is any with `refresh`; what was measured at another pace is told at this one.
+        A speed that is wrong is measured again, as is any with `refresh`; what was measured at another speed is told at this one.
         """
         here = environment()
         if here not in self._clocks:
             key = f"{here}: pace"
-            kept = None if self._refresh else self._cache.get_many([key]).get(key, {}).get("pace_s")
+            kept = None if self._refresh else self._cache.get_many([key]).get(key, {}).get("reference_s")
             clock = CallClock(kept) if isinstance(kept, float) else None
-            if clock is None or clock.is_at_wrong_pace():
+            if clock is None or clock.has_wrong_reference():
                 clock = CallClock()
-                self._cache.put_many({key: {"pace_s": clock.pace_s}})
+                self._cache.put_many({key: {"reference_s": clock.reference_s}})
             self._clocks[here] = clock
         return self._clocks[here]
 
@@ -220,7 +220,7 @@ class MeasuredCost(CostModel):
         for key, plain in self._cache.get_many(keys).items():
             record = OpRecord.from_json(plain)
             if record is not None:
-                self._records[key] = record.at_pace(self.clock().pace_s)
+                self._records[key] = record.at_clock(self.clock().reference_s)
 
     def _run(self, calls: Mapping[str, OpCall], placed: Sequence[PlacedCall]) -> None:
         """Runs calls alone, then the short ones of them where they stand in the program, and keeps what was seen."""
@@ -229,7 +229,9 @@ class MeasuredCost(CostModel):
         clock = self.clock()
         seen = run_calls(calls, self.registry, clock)
         for key, record in seen.items():
-            self._records[key] = record if is_on_cuda(calls[key]) else replace(record, pace_s=clock.pace_s)
+            self._records[key] = (
+                record if is_on_cuda(calls[key]) else replace(record, reference_s=clock.reference_s)
+            )
         alone_s = {key: record.seconds for key, record in self._records.items() if not record.failure}
         with undisturbed([]):
             found = seconds_in_program(placed, alone_s, seen.keys(), clock)

@@ -315,12 +315,12 @@ class OutputFacts:
 
     Attributes:
         operand: slot of the operand whose storage it is in; None for bytes of its own.
-        twin: an earlier output whose storage it shares; None for none.
+        alias_of: an earlier output whose storage it shares; None for none.
     """
 
     nbytes: int
     operand: int | None
-    twin: int | None
+    alias_of: int | None
     dtype: str
     shape: tuple[int, ...]
 
@@ -334,7 +334,7 @@ class OpRecord:
         workspace_bytes: most bytes allocated beyond operands and results.
         outputs: by position in the node's outputs; None for host scalars.
         failure: why it could not be run; empty when it was. The numbers mean nothing then.
-        pace_s: of the processor, that the seconds are told at (`cost.call_clock`); 0 where they are told at none.
+        reference_s: of the processor, that the seconds are told at (`cost.call_clock`); 0 where they are told at none.
     """
 
     op: str
@@ -342,7 +342,7 @@ class OpRecord:
     workspace_bytes: int = 0
     outputs: tuple[OutputFacts | None, ...] = ()
     failure: str = ""
-    pace_s: float = 0.0
+    reference_s: float = 0.0
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self | None:
@@ -352,13 +352,15 @@ class OpRecord:
         except msgspec.ValidationError:
             return None
 
-    def at_pace(self, pace_s: float) -> Self:
-        """The same with its seconds at another pace of the processor."""
-        if not self.pace_s or not pace_s or self.pace_s == pace_s:
+    def at_clock(self, reference_s: float) -> Self:
+        """The same with its seconds at another speed of the processor."""
+        if not self.reference_s or not reference_s or self.reference_s == reference_s:
             return self
-        return replace(self, seconds=self.seconds * pace_s / self.pace_s, pace_s=pace_s)
+        return replace(self, seconds=self.seconds * reference_s / self.reference_s, reference_s=reference_s)
 
     @property
     def fresh_bytes(self) -> int:
         """Bytes of the storages that the call made, each once."""
-        return sum(f.nbytes for f in self.outputs if f is not None and f.operand is None and f.twin is None)
+        return sum(
+            f.nbytes for f in self.outputs if f is not None and f.operand is None and f.alias_of is None
+        )

@@ -124,7 +124,7 @@ class PreparedCall:
                 OutputFacts(
                     nbytes=storage.nbytes(),
                     operand=slot_of.get(identity),
-                    twin=seen.get(identity),
+                    alias_of=seen.get(identity),
                     dtype=str(tensor.dtype).removeprefix("torch."),
                     shape=tuple(tensor.shape),
                 )

@@ -47,8 +47,8 @@ class BudgetRecord:
     outside_bytes: Count = 0
     least_bytes: Count = 0  # allowed in any case, up to the baseline: those of an earlier plan
     host: str | Count | None = None
-    # How many times as long the processor took, when a limit in seconds was held, as at the pace of predictions.
-    pace: _Factor = 1.0
+    # How many times as long the processor took, when a limit in seconds was held, as at the speed that predictions are for.
+    clock_factor: _Factor = 1.0
     state_between_steps: bool = False
 
 

@@ -12,7 +12,7 @@ from neaptide.analysis.loops import NO_BODIES, Bodies
 from neaptide.budget import Budget
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.cost.calibrate import this_machine
-from neaptide.cost.call_clock import CallClock, Pace
+from neaptide.cost.call_clock import CallClock, ClockNormalisation
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost, surprises
 from neaptide.cost.model import EstimatedCost
@@ -124,21 +124,21 @@ class CostedStep:
 
     @property
     def clock(self) -> CallClock | None:
-        """What tells the times of operations at one pace; None where they are estimated, or do not run on the processor."""
+        """What tells the times of operations at one speed; None where they are estimated, or do not run on the processor."""
         return (
             self._cost.clock() if isinstance(self._cost, MeasuredCost) and self.captured_on == "cpu" else None
         )
 
-    def at_kept_pace(self, budget: Budget) -> tuple[Budget, float]:
-        """A budget whose limit in seconds is one at the pace that costs are kept at, and how much slower it is now.
+    def at_kept_clock(self, budget: Budget) -> tuple[Budget, float]:
+        """A budget whose limit in seconds is one at the speed that costs are kept at, and how much slower it is now.
 
-        A limit that is no number of seconds is as it was, and the pace of now is not looked at.
+        A limit that is no number of seconds is as it was, and the speed of now is not looked at.
         """
         longest = budget.seconds
         clock = None if longest is None else self.clock
         if longest is None or clock is None:
             return budget, 1.0
-        factor = Pace(clock.pace_s, clock.usual_pace_s()).factor
+        factor = ClockNormalisation(clock.reference_s, clock.usual_reference_s()).factor
         return replace(budget, latency=longest / factor), factor
 
     def time_again(self, *, are_too_long: bool) -> float | None:

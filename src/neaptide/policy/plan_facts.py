@@ -50,15 +50,17 @@ def plan_of(
     programs: tuple[PlannedProgram, ...] = (),
     all_shapes: ShapesRecord | None = None,
     *,
-    pace: float = 1.0,
+    clock_factor: float = 1.0,
 ) -> Plan:
-    """A plan as data: what was asked, what it was made for, and its entries; `pace` as in `BudgetRecord`."""
+    """A plan as data: what was asked, what it was made for, and its entries; `clock_factor` as in `BudgetRecord`."""
     asked = ask.budget
     bytes_of_budget = (asked.outside_bytes, ask.least_bytes, asked.host)
     return Plan(
         programs=programs,
         name=step.captured.steady.graph.name,
-        budget=BudgetRecord(asked.peak, asked.latency, *bytes_of_budget, pace, asked.state_between_steps),
+        budget=BudgetRecord(
+            asked.peak, asked.latency, *bytes_of_budget, clock_factor, asked.state_between_steps
+        ),
         seed=ask.limits.seed,
         device=step.device.name,
         versions=versions(),

@@ -80,7 +80,7 @@ class PreparedStep(CostedStep):
         graphs: list[PlannedGraph] = []
         limit: int | None = None
         guard = LimitGuard(ask.limits)
-        budget, pace = self.at_kept_pace(ask.budget)
+        budget, clock_factor = self.at_kept_clock(ask.budget)
         inside = replace(ask, budget=budget)
         for index in range(len(self.captured.programs)):
             # The usual program takes the longest; a search that is interrupted then is followed by the others'.
@@ -92,7 +92,7 @@ class PreparedStep(CostedStep):
             limit = allowed if limit is None else limit
             programs.append(program)
             graphs.append(planned)
-        plan = plan_of(self, ask, self.captured_on, tuple(programs), pace=pace)
+        plan = plan_of(self, ask, self.captured_on, tuple(programs), clock_factor=clock_factor)
         return StepPlan(plan, PlannedVariant(self.captured, tuple(graphs), plan, self.slow))
 
     def _part(self, limits: Limits, index: int, guard: LimitGuard) -> Limits:

@@ -124,7 +124,7 @@ def plans_for(
     asked = prepared.plan(replace(ask, limits=ask.limits.part(first * share)), met)
     wanted = replace(ask, limits=ask.limits.part(share))
     searched = [(asked.plan.programs[0], asked.variant.graphs[0])]
-    budgets = (_at_pace(ask.budget, asked.plan.budget.pace), *others)
+    budgets = (_at_kept_clock(ask.budget, asked.plan.budget.clock_factor), *others)
     for budget in (*others, *budgets[:turns]):
         inside = replace(wanted, budget=budget)
         searched.append(prepared.plan_program(0, inside, prepared.allowed(inside, 0, None), met=met))
@@ -162,9 +162,9 @@ def _divided_otherwise(
     return found
 
 
-def _at_pace(budget: Budget, pace: float) -> Budget:
-    """A budget whose limit in seconds is one at the pace that costs are kept at."""
-    return budget if budget.seconds is None else replace(budget, latency=budget.seconds / pace)
+def _at_kept_clock(budget: Budget, clock_factor: float) -> Budget:
+    """A budget whose limit in seconds is one at the speed that costs are kept at."""
+    return budget if budget.seconds is None else replace(budget, latency=budget.seconds / clock_factor)
 
 
 def _with_usual(asked: StepPlan, program: PlannedProgram, graph: PlannedGraph) -> StepPlan:
@@ -201,7 +201,7 @@ def plans_to_try(prepared: PreparedStep, ask: Ask) -> tuple[tuple[StepPlan, ...]
     """
     assert isinstance(ask.mode, ByTrials)
     seconds = baseline(prepared.problem()).seconds
-    budget, _ = prepared.at_kept_pace(ask.budget)
+    budget, _ = prepared.at_kept_clock(ask.budget)
     others = other_budgets(budget, ask.mode.count, seconds, prepared.allowed(ask, 0, None))
     words = [described_limit(budget, seconds) for budget in (budget, *others)]
     named = plans_for(prepared, ask, others, otherwise_for=1).named(words)

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from neaptide.cost.call_clock import CallClock, Pace
+from neaptide.cost.call_clock import CallClock, ClockNormalisation
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.host_bytes import bytes_after
@@ -76,14 +76,14 @@ def compare_programs(
         prepared.say("verifying: three steps of each program against eager")
         verified = _verified(factory, variants, how.seed)
     measured: dict[str, Measured] = {}
-    pace: Pace | None = None
+    normalisation: ClockNormalisation | None = None
     if how.runs:
         prepared.say("measuring memory and time")
         with rivals(factory, how.seed, own_processes=how.own_processes) as make:
             runs = [make("eager", None)] if how.eager else []
             runs += [make(name, variant) for name, variant in variants.items()]
-            measured, pace = _measured(runs, how.repeats, prepared.clock)
-    factor = 1.0 if pace is None else pace.factor
+            measured, normalisation = _measured(runs, how.repeats, prepared.clock)
+    factor = 1.0 if normalisation is None else normalisation.factor
     rows = [_row(name, measured, verified, how.repeats) for name in ("eager",) if name in measured]
     rows += [
         _predicted(_row(name, measured, verified, how.repeats), prepared, plans.get(name), variant, factor)
@@ -107,12 +107,12 @@ def compare_programs(
         plan_seconds=plan_seconds,
         capture_seconds=prepared.captured.seconds,
         high_water_mark_bytes=max(marks, default=None),
-        notes=tuple(_notes(prepared, variants, verified, rows, pace)),
+        notes=tuple(_notes(prepared, variants, verified, rows, normalisation)),
         versions=versions(),
         seed=how.seed,
         budget_missed="" if missed is None else "; ".join(filter(None, (missed.what, missed.where))),
-        pace_kept_s=None if pace is None else pace.kept_s,
-        pace_seen_s=None if pace is None else pace.seen_s,
+        reference_kept_s=None if normalisation is None else normalisation.kept_s,
+        reference_seen_s=None if normalisation is None else normalisation.seen_s,
     )
 
 
@@ -193,13 +193,13 @@ def _verified(factory: Factory, variants: Mapping[str, PlannedVariant], seed: in
 
 def _measured(
     runs: list[Rival], repeats: int, clock: CallClock | None
-) -> tuple[dict[str, Measured], Pace | None]:
-    """What was measured of some programs, and the pace meanwhile; None where no times are taken or predicted by a clock."""
+) -> tuple[dict[str, Measured], ClockNormalisation | None]:
+    """What was measured of some programs, and the speed of the processor meanwhile; None where no times are taken or predicted by a clock."""
     if clock is None:
         return contestants.measure(runs, repeats), None
     seen: list[float] = []
-    found = contestants.measure(runs, repeats, between=lambda: seen.append(clock.pace_now_s()))
-    return found, Pace(clock.pace_s, median(seen)) if seen else None
+    found = contestants.measure(runs, repeats, between=lambda: seen.append(clock.reference_now_s()))
+    return found, ClockNormalisation(clock.reference_s, median(seen)) if seen else None
 
 
 def _row(
@@ -231,7 +231,7 @@ def _predicted(
     prepared: PreparedStep,
     found: StepPlan | None,
     variant: PlannedVariant,
-    pace_factor: float,
+    clock_factor: float,
 ) -> ComparisonRow:
     """A row with what was predicted of its program: of a plan, else of program order."""
     step = prepared.problem()
@@ -246,7 +246,7 @@ def _predicted(
         predicted_peak_with_workspace_bytes=there.peak_with_workspace_bytes,
         resident_bytes=step.resident_bytes if row.resident_bytes is None else row.resident_bytes,
         predicted_step_seconds=(predictions.seconds + (0.0 if arena is None else arena.copy_seconds))
-        * pace_factor,
+        * clock_factor,
         arena=arena,
     )
     if program is None:
@@ -266,7 +266,7 @@ def _notes(
     variants: Mapping[str, PlannedVariant],
     verified: Mapping[str, _Verified],
     rows: Sequence[ComparisonRow],
-    pace: Pace | None,
+    normalisation: ClockNormalisation | None,
 ) -> Iterator[str]:
     """What a reader should know: causes of differences, rewrites, arenas, host code, and predictions that are off."""
     program = prepared.captured.steady
@@ -288,14 +288,16 @@ def _notes(
         if (arena := variant.graphs[0].arena) is not None:
             yield from arena_lines(arena.report)
     yield from _host_notes(prepared, rows)
-    if pace is None:
+    if normalisation is None:
         return
-    if pace.is_worth_telling:
+    if normalisation.is_worth_telling:
         yield (
-            f"predicted step times are {pace.factor:.2f} times those that plans are decided by: a piece of work that took "
-            f"{format_seconds(pace.kept_s)} when operations were timed took {format_seconds(pace.seen_s)} while the programs ran"
+            f"predicted step times are {normalisation.factor:.2f} times those that plans are decided by: a piece of work that took "
+            f"{format_seconds(normalisation.kept_s)} when operations were timed took {format_seconds(normalisation.seen_s)} while the programs ran"
         )
-    yield from cost_notes(rows, partial(_timed_again, prepared, pace.factor), clock_of(prepared.captured_on))
+    yield from cost_notes(
+        rows, partial(_timed_again, prepared, normalisation.factor), clock_of(prepared.captured_on)
+    )
 
 
 def _host_notes(prepared: PreparedStep, rows: Sequence[ComparisonRow]) -> Iterator[str]:
@@ -308,9 +310,9 @@ def _host_notes(prepared: PreparedStep, rows: Sequence[ComparisonRow]) -> Iterat
             yield f"host code after {row.name} makes its peak {format_bytes(measured - predicted)} higher: no plan holds what it makes"
 
 
-def _timed_again(prepared: PreparedStep, pace_factor: float, are_too_long: bool) -> float | None:
+def _timed_again(prepared: PreparedStep, clock_factor: float, are_too_long: bool) -> float | None:
     seconds = prepared.time_again(are_too_long=are_too_long)
-    return None if seconds is None else seconds * pace_factor
+    return None if seconds is None else seconds * clock_factor
 
 
 def cost_notes(

@@ -154,7 +154,7 @@ class ComparisonRow(MeasuredRow):
 
     predicted_peak_bytes: int | None = None
     predicted_peak_with_workspace_bytes: int | None = None
-    predicted_step_seconds: float | None = None  # at `Comparison.pace_seen_s` where that is known
+    predicted_step_seconds: float | None = None  # at `Comparison.reference_seen_s` where that is known
     recomputed: int = 0  # storages, with their bytes added up
     recomputed_bytes: int = 0
     moved_updates: int = 0  # parameter updates placed earlier than the program has them
@@ -184,10 +184,10 @@ class Comparison(CapturedReport):
     )  # of the largest process that measured; None where the system does not tell
     notes: tuple[str, ...]
     budget_missed: str = ""  # how the plan is beyond its bytes or time, and what is live at its peak
-    # Seconds of a piece of work, always the same: at the pace that plans are decided at, and at the one that was seen
+    # Seconds of a piece of work, always the same: at the speed that plans are decided at, and at the one that was seen
     # while the programs ran. None where nothing was timed, or costs are estimated.
-    pace_kept_s: float | None = None
-    pace_seen_s: float | None = None
+    reference_kept_s: float | None = None
+    reference_seen_s: float | None = None
 
     def row(self, name: str) -> ComparisonRow:
         """The row of a program; KeyError when there is none of that name."""

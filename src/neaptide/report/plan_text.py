@@ -145,8 +145,10 @@ def _budget_line(budget: BudgetRecord, program: PlannedProgram) -> str:
 
 def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
     made = program.predictions
-    seconds = made.seconds * budget.pace
-    limit_s = Budget(None, latency=budget.latency).resolve_latency(made.baseline_seconds * budget.pace)
+    seconds = made.seconds * budget.clock_factor
+    limit_s = Budget(None, latency=budget.latency).resolve_latency(
+        made.baseline_seconds * budget.clock_factor
+    )
     if limit_s is None:
         return ""
     if program.trials is not None:
@@ -154,8 +156,8 @@ def _latency_line(budget: BudgetRecord, program: PlannedProgram) -> str:
             f"Latency: limit {budget.latency}, held against what was measured: see the plans that were run."
         )
     text = f"Latency: limit {format_seconds(limit_s)}, predicted {format_seconds(seconds)}"
-    if budget.pace != 1:
-        text += f" at the pace of the processor then, {budget.pace:.2f} times those of this report"
+    if budget.clock_factor != 1:
+        text += f" at the speed of the processor then, {budget.clock_factor:.2f} times those of this report"
     return f"{text}; {'held' if seconds <= limit_s else 'NOT held'}."
 
 

@@ -103,7 +103,10 @@ def over_budget(prepared: PreparedStep, found: StepPlan) -> InfeasibleBudget | N
     if program.trials is not None:
         return _too_slow(prepared, found, program.trials)
     asked = found.plan.budget
-    seconds, baseline_seconds = predicted.seconds * asked.pace, predicted.baseline_seconds * asked.pace
+    seconds, baseline_seconds = (
+        predicted.seconds * asked.clock_factor,
+        predicted.baseline_seconds * asked.clock_factor,
+    )
     longest = Budget(peak=None, latency=asked.latency).resolve_latency(baseline_seconds)
     if longest is None or seconds <= longest:
         return None

@@ -99,12 +99,12 @@ class Evaluator:
 
     def copy(self) -> Evaluator:
         """The same sequence to change on its own, without what could be undone. O(steps), none of it per storage."""
-        twin = copy(self)
+        copied = copy(self)
         # What hangs in these lists is replaced, never changed in place.
         for name in _OWN:
-            setattr(twin, name, getattr(self, name).copy())
-        twin.forget_undo()
-        return twin
+            setattr(copied, name, getattr(self, name).copy())
+        copied.forget_undo()
+        return copied
 
     # What there is to ask.
 

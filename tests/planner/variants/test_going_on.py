@@ -61,7 +61,7 @@ def plan():
 @pytest.mark.slow
 def test_blocks_are_split_behind_the_logits(plan):
     rules = [rewrite.rule for rewrite in plan.programs[0].rewrites]
-    # The loss and its mean; two blocks, each with its twin; what costs nothing comes last, in the step and in every part.
+    # The loss and its mean; two blocks, each with its backward; what costs nothing comes last, in the step and in every part.
     chosen = ["mean_to_sum", "fission", "rematerialisation", *["fission"] * 4]
     assert rules[: len(chosen)] == chosen
     assert set(rules[len(chosen) :]) <= {"redundant_copies", "accumulate_in_gemm", "in_place"}

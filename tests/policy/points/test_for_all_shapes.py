@@ -26,7 +26,7 @@ from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
 from neaptide.zoo import factory as zoo_factory
-from policy.points.twin_steps import Twins
+from policy.points.paired_steps import PairedSteps
 from support.step_checks import needs_varying_dims
 from support.together import together
 
@@ -80,15 +80,15 @@ def batches(shapes=SHAPES):
     return [torch.randn(*shape, WIDTH) for shape in shapes]
 
 
-def twins_of(dropout, **options):
+def pair_of(dropout, **options):
     limits = {"time_limit_s": None, "work_limit": WORK}
-    return Twins(lambda: make(dropout), **{"budget": "80%", "dynamic": DYNAMIC, **limits, **options})
+    return PairedSteps(lambda: make(dropout), **{"budget": "80%", "dynamic": DYNAMIC, **limits, **options})
 
 
 @pytest.fixture(scope="module")
-def twins():
+def pair():
     """A tight limit; the first steps of the optimizer, which are another program, are over."""
-    found = twins_of(0.25)
+    found = pair_of(0.25)
     assert found.have_the_same_bits(batches([(3, 5)])) == 0
     return found
 
@@ -96,7 +96,7 @@ def twins():
 @pytest.fixture(scope="module")
 def in_arena():
     """In an arena; the first steps of the optimizer are over."""
-    found = twins_of(0.25, budget="90%", arena=True)
+    found = pair_of(0.25, budget="90%", arena=True)
     assert found.fast.arena is None
     assert not found.fast.arena_on_the_way()
     assert found.have_the_same_bits(batches([(3, 5)])) == 0
@@ -122,17 +122,17 @@ def variant(prepared):
     ("budget", "dropout", "strategy"), [("100%", 0.0, "default"), ("80%", 0.25, "by_shape")]
 )
 def test_other_budgets_and_strategies_have_the_bits_of_eager(budget, dropout, strategy):
-    twins = twins_of(dropout, budget=budget, strategy=strategy)
-    assert twins.have_the_same_bits(batches(SHAPES)) == 0
-    assert twins.counts.planned == len(SHAPES)
+    pair = pair_of(dropout, budget=budget, strategy=strategy)
+    assert pair.have_the_same_bits(batches(SHAPES)) == 0
+    assert pair.counts.planned == len(SHAPES)
 
 
-def test_every_shape_has_the_bits_of_eager_and_only_large_ones_evict(twins):
-    assert twins.have_the_same_bits(batches(SHAPES)) == 0
+def test_every_shape_has_the_bits_of_eager_and_only_large_ones_evict(pair):
+    assert pair.have_the_same_bits(batches(SHAPES)) == 0
     evicted = {}
     for x in batches([(6, 12), (2, 2), (2, 3), (6, 12)]):
-        assert twins.step(x) <= twins.fast.eviction.peak_bytes
-        evicted[tuple(x.shape[:2])] = twins.fast.eviction.evicted
+        assert pair.step(x) <= pair.fast.eviction.peak_bytes
+        evicted[tuple(x.shape[:2])] = pair.fast.eviction.evicted
     assert evicted[6, 12] > 0
     assert evicted[2, 2] == 0
 
@@ -169,14 +169,14 @@ def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own(in_arena):
     assert in_arena.have_the_same_bits(batches([(3, 5), (1, 5), (6, 12), (1, 5)])) == 1
 
 
-def test_gradients_can_be_watched(twins):
+def test_gradients_can_be_watched(pair):
     for x in batches([(6, 12), (6, 12)]):
-        before = [p.detach().clone() for p in twins.model.parameters()]
+        before = [p.detach().clone() for p in pair.model.parameters()]
         torch.manual_seed(2)
-        _, seen = twins.fast.run_watched(x)
+        _, seen = pair.fast.run_watched(x)
         torch.manual_seed(2)
-        twins.eager(x)
-        expected = copy.deepcopy(twins.model)
+        pair.eager(x)
+        expected = copy.deepcopy(pair.model)
         for own, old in zip(expected.parameters(), before, strict=True):
             own.data.copy_(old)
         torch.manual_seed(2)
@@ -188,8 +188,8 @@ def test_gradients_can_be_watched(twins):
             assert torch.equal(gradient, parameter.grad)
 
 
-def test_other_shapes_are_planned_by_themselves(twins):
-    assert twins.have_the_same_bits(batches([(3, 5), (1, 5), (4, 4), (1, 5)])) == 1
+def test_other_shapes_are_planned_by_themselves(pair):
+    assert pair.have_the_same_bits(batches([(3, 5), (1, 5), (4, 4), (1, 5)])) == 1
 
 
 def test_other_shapes_can_be_an_error_that_names_the_range(prepared, variant):
@@ -238,11 +238,11 @@ def test_a_range_needs_an_end():
 
 def test_a_step_that_fixes_its_sizes_is_planned_as_ever():
     step, model = linear(lambda model, x: sum(model(x[place]).sum() for place in range(x.shape[0])))
-    twin = copy.deepcopy(model)
+    beside = copy.deepcopy(model)
     fast = neaptide.compile_step(step, budget="100%", dynamic={"x": {0: (2, 6)}})
     fast(torch.ones(3, WIDTH))
     assert fast.eviction is None
-    assert not torch.equal(model.weight, twin.weight)
+    assert not torch.equal(model.weight, beside.weight)
 
 
 def test_a_step_for_all_shapes_is_verified_like_any_other(variant):
@@ -264,14 +264,14 @@ def test_language_models_with_any_batch_and_length(spec):
         return step, nn.Module()
 
     likes: list[dict[str, torch.Tensor]] = []
-    twins = Twins(made, budget="70%", dynamic={"batch": {0: (1, 64), 1: (2, 64)}})
+    pair = PairedSteps(made, budget="70%", dynamic={"batch": {0: (1, 64), 1: (2, 64)}})
     for rows, tokens in [(3, 9), (3, 9), (64, 64), (5, 20), (2, 33)]:
         batch = {
             name: torch.randint(0, 10, (rows, tokens), dtype=old.dtype) for name, old in likes[0].items()
         }
-        peak = twins.step(batch)
-        assert peak <= twins.fast.eviction.peak_bytes or twins.counts.planned == 1
-    assert twins.counts.replans == 0
+        peak = pair.step(batch)
+        assert peak <= pair.fast.eviction.peak_bytes or pair.counts.planned == 1
+    assert pair.counts.replans == 0
 
 
 @pytest.mark.slow
@@ -288,4 +288,4 @@ def test_every_order_for_the_range_has_the_bits_of_eager(dropout):
     _, best = orders_for_range(shaped, Limits())
     for_all_shapes(prepared, Ask(Budget("100%")))
     assert any(best.reason in line for line in said)
-    assert twins_of(dropout, budget="100%").have_the_same_bits(batches(SHAPES)) == 0
+    assert pair_of(dropout, budget="100%").have_the_same_bits(batches(SHAPES)) == 0

@@ -15,7 +15,7 @@ import neaptide
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.policy.points import for_all_shapes
 from neaptide.policy.points.seen_sizes import SeenSizes
-from policy.points.twin_steps import Twins
+from policy.points.paired_steps import PairedSteps
 from support.step_checks import needs_varying_dims
 from support.together import together
 
@@ -50,7 +50,7 @@ def largest_peak():
     return neaptide.profile(make()[0], batch(3, 60), audit=False).predicted_peak_with_workspace_bytes
 
 
-class Seen(Twins):
+class Seen(PairedSteps):
     """Steps at some rows and tokens."""
 
     def __init__(self, check=lambda x: None, **options):
@@ -62,16 +62,16 @@ class Seen(Twins):
 
 @needs_varying_dims
 def test_one_replan_is_enough_for_all_lengths():
-    twins = Seen(budget="95%")
-    twins.run((3, 9), (3, 9))
-    assert twins.counts.ranges == ()
-    twins.run((3, 20), (3, 132), (3, 2))
-    assert twins.counts.replans == 1
-    assert twins.counts.ranges == ("batch_x_1 in 2..1048576",)
-    twins.run((5, 40), (2, 300))
-    assert twins.counts.replans == 2
-    assert twins.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
-    assert twins.counts.eager == 0
+    pair = Seen(budget="95%")
+    pair.run((3, 9), (3, 9))
+    assert pair.counts.ranges == ()
+    pair.run((3, 20), (3, 132), (3, 2))
+    assert pair.counts.replans == 1
+    assert pair.counts.ranges == ("batch_x_1 in 2..1048576",)
+    pair.run((5, 40), (2, 300))
+    assert pair.counts.replans == 2
+    assert pair.counts.ranges == ("batch_x_0 in 2..1048576", "batch_x_1 in 2..1048576")
+    assert pair.counts.eager == 0
 
 
 @needs_varying_dims
@@ -79,53 +79,53 @@ def test_each_shape_gets_its_share_of_the_budget_without_another_order_where_tha
     monkeypatch,
 ):
     monkeypatch.setattr(for_all_shapes, "orders_for_range", None)
-    twins = Seen(budget="95%", time_limit_s=5.0, work_limit=None)  # only time is too dear to search
-    twins.run((3, 9), (3, 20), (3, 60))
-    assert twins.counts.replans == 1
-    assert twins.counts.ranges
-    assert twins.fast.eviction.repeated
-    assert 0 < twins.fast.eviction.peak_bytes <= 0.95 * largest_peak()
+    pair = Seen(budget="95%", time_limit_s=5.0, work_limit=None)  # only time is too dear to search
+    pair.run((3, 9), (3, 20), (3, 60))
+    assert pair.counts.replans == 1
+    assert pair.counts.ranges
+    assert pair.fast.eviction.repeated
+    assert 0 < pair.fast.eviction.peak_bytes <= 0.95 * largest_peak()
 
 
 @pytest.mark.slow
 def test_where_no_program_for_all_shapes_keeps_its_share_each_is_planned_by_itself(caplog):
-    twins = Seen(budget="80%")
+    pair = Seen(budget="80%")
     with caplog.at_level(logging.WARNING, "neaptide"):
-        twins.run((3, 40), (3, 50), (3, 45))
-    assert twins.counts.ranges == ()
+        pair.run((3, 40), (3, 50), (3, 45))
+    assert pair.counts.ranges == ()
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
 @pytest.mark.slow
 @needs_varying_dims
 def test_a_shape_that_does_not_stay_within_its_bytes_is_planned_alone():
-    twins = Seen(budget=largest_peak())
-    twins.run((3, 20))
+    pair = Seen(budget=largest_peak())
+    pair.run((3, 20))
     with pytest.raises(InfeasibleBudget):  # the others are as they were
-        twins.fast(batch(3, 900))
-    twins.run((3, 20), (3, 33), (3, 60), (3, 25))
+        pair.fast(batch(3, 900))
+    pair.run((3, 20), (3, 33), (3, 60), (3, 25))
     with pytest.raises(InfeasibleBudget):
-        twins.fast(batch(3, 900))
-    twins.run((3, 21))
-    assert twins.counts.eager == 0
+        pair.fast(batch(3, 900))
+    pair.run((3, 21))
+    assert pair.counts.eager == 0
 
 
 @together("options", [{"dynamic": False}, {"on_mismatch": "eager"}, {"arena": True}], quick=(0, 2))
 def test_dims_stay_as_they_are_where_they_are_told_to_or_something_excludes_it(options):
-    twins = Seen(**options)
-    twins.run((3, 9), (3, 20))
-    assert twins.counts.ranges == ()
-    assert twins.counts.replans + twins.counts.eager == 1
+    pair = Seen(**options)
+    pair.run((3, 9), (3, 20))
+    assert pair.counts.ranges == ()
+    assert pair.counts.replans + pair.counts.eager == 1
 
 
 def test_a_call_that_differs_otherwise_makes_no_dims():
-    twins = Seen()
-    twins.run((3, 9))
-    twins.model.eval()
-    twins.reference.eval()
-    twins.run((3, 9))
-    assert twins.counts.replans == 1
-    assert twins.counts.ranges == ()
+    pair = Seen()
+    pair.run((3, 9))
+    pair.model.eval()
+    pair.reference.eval()
+    pair.run((3, 9))
+    assert pair.counts.replans == 1
+    assert pair.counts.ranges == ()
 
 
 def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
@@ -133,21 +133,21 @@ def test_a_step_that_takes_no_symbols_is_planned_for_each_shape(caplog):
         if not isinstance(x.shape[1], int):
             raise TypeError("no symbols here")
 
-    twins = Seen(check)
+    pair = Seen(check)
     with caplog.at_level(logging.WARNING, "neaptide"):
-        twins.run((3, 9), (3, 10), (3, 11), (3, 10))
-    assert twins.counts.replans == 2
-    assert twins.counts.ranges == ()
+        pair.run((3, 9), (3, 10), (3, 11), (3, 10))
+    assert pair.counts.replans == 2
+    assert pair.counts.ranges == ()
     assert caplog.text.count("each shape is planned by itself") == 1
 
 
 @needs_varying_dims
 def test_a_size_that_the_code_fixes_is_named_once_with_its_line(caplog):
-    twins = Seen(by_position)
+    pair = Seen(by_position)
     with caplog.at_level(logging.WARNING, "neaptide"):
-        twins.run((3, 9), (4, 10), (5, 10), (6, 10))
-    assert twins.counts.ranges == ("batch_x_0 in 2..1048576",)
-    assert twins.counts.replans == 1
+        pair.run((3, 9), (4, 10), (5, 10), (6, 10))
+    assert pair.counts.ranges == ("batch_x_0 in 2..1048576",)
+    assert pair.counts.replans == 1
     (told,) = [record.getMessage() for record in caplog.records if "each shape" in record.getMessage()]
     assert "dim 1 of batch.x" in told
     assert "for position in range(x.shape[1])" in told
@@ -164,10 +164,10 @@ def by_position(x):
 @pytest.mark.slow
 @needs_varying_dims
 def test_a_single_row_is_planned_once_for_all_lengths():
-    twins = Seen()
-    twins.run((4, 9), (4, 12), (1, 30), (1, 12), (1, 7), (4, 11), (1, 200))
-    assert twins.counts.replans == 2
-    assert twins.counts.eager == 0
+    pair = Seen()
+    pair.run((4, 9), (4, 12), (1, 30), (1, 12), (1, 7), (4, 11), (1, 200))
+    assert pair.counts.replans == 2
+    assert pair.counts.eager == 0
 
 
 def dims_of(*calls, step=lambda a, b=None: None):

@@ -364,7 +364,7 @@ def test_a_gradient_that_nobody_knows_about_is_captured_again_rather_than_guesse
 
 
 def test_the_learning_rate_is_no_mismatch():
-    made, twin = plain(), plain()
+    made, reference = plain(), plain()
     runner = planned(made.step, made.batch, key=plain, on_mismatch="error")
     torch.manual_seed(1)
     for rate in (0.01, 0.5):
@@ -372,9 +372,9 @@ def test_the_learning_rate_is_no_mismatch():
         runner(made.batch)
     torch.manual_seed(1)
     for rate in (0.01, 0.5):
-        twin.optimizer.param_groups[0]["lr"] = rate
-        twin.step(twin.batch)
-    assert same(made.state(), twin.state())
+        reference.optimizer.param_groups[0]["lr"] = rate
+        reference.step(reference.batch)
+    assert same(made.state(), reference.state())
 
 
 def test_a_dropped_plan_lets_go_of_the_model_it_was_captured_with(monkeypatch):

@@ -32,12 +32,12 @@ class Trainer:
 
 
 def test_the_copy_trains_its_own_model():
-    trainer, twin, x = Trainer(), Trainer(), batch()
+    trainer, reference, x = Trainer(), Trainer(), batch()
     other = copy.deepcopy(trainer)
     assert other.fast is not trainer.fast
-    assert torch.equal(other.fast(x), twin.step(x))
-    assert torch.equal(other.model[0].weight, twin.model[0].weight)
-    assert not torch.equal(trainer.model[0].weight, twin.model[0].weight)
+    assert torch.equal(other.fast(x), reference.step(x))
+    assert torch.equal(other.model[0].weight, reference.model[0].weight)
+    assert not torch.equal(trainer.model[0].weight, reference.model[0].weight)
     assert trainer.fast.counts.planned == 0
 
 

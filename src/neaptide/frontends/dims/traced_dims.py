@@ -253,7 +253,7 @@ class TracedDims:
         """Whether a leaf of the arguments has a dim that may vary."""
         return position in self._of_leaf
 
-    def twin(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
+    def fake(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
         """A fake tensor for such a leaf."""
         names, axes = self._of_leaf[position], axes_inwards(tensor)
         shape = [

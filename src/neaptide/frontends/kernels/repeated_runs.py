@@ -177,10 +177,10 @@ class _Repetitions:
         first: dict[tuple[int, ...], int] = {}
         for node in graph.nodes:
             key = (self._contents.calls[node.id], *(home for home, _ in map(self._key, node.outputs)))
-            twin = first.setdefault(key, node.id)
+            original = first.setdefault(key, node.id)
             if node.id in self.again:
-                if self._can_go(node, is_new=twin == node.id):
-                    self.gone[node.id] = twin
+                if self._can_go(node, is_new=original == node.id):
+                    self.gone[node.id] = original
                     continue
                 for storage in self._touched(node):
                     self.merged.pop(storage, None)

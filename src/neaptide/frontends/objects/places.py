@@ -52,15 +52,15 @@ class ItemPlace(Place):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TensorKeyPlace(ItemPlace):
-    """An entry of a dict whose key is a tensor; while `twins` has another tensor for it, by `id`, that is the key."""
+    """An entry of a dict whose key is a tensor; while `fakes` has another tensor for it, by `id`, that is the key."""
 
-    twins: dict[int, Any] | None = None
+    fakes: dict[int, Any] | None = None
 
     def get(self) -> Any:
-        return entry(self.holder, (self.twins or {}).get(id(self.key), self.key))
+        return entry(self.holder, (self.fakes or {}).get(id(self.key), self.key))
 
     def set(self, content: Any) -> None:
-        put(self.holder, (self.twins or {}).get(id(self.key), self.key), content)
+        put(self.holder, (self.fakes or {}).get(id(self.key), self.key), content)
 
 
 class AttributePlace(Place):

@@ -151,11 +151,11 @@ class _Reader:
         undone = without_repetitions(graph, runs, seen)
         calls: dict[CheckpointRun, set[int]] = {}
         left = sorted(undone.edited.node_of)
-        for number, twin in undone.repeated.items():  # ascending
-            around = runs.get(twin, ())
+        for number, original in undone.repeated.items():  # ascending
+            around = runs.get(original, ())
             if around and around[0].first is None:
                 behind = left[bisect(left, number) :][:1]
-                calls.setdefault(around[0], set(behind)).add(twin)
+                calls.setdefault(around[0], set(behind)).add(original)
         checkpoints = tuple(sorted(tuple(sorted(nodes)) for nodes in calls.values()))
         made = _after(replace(program, checkpoints=checkpoints), undone.edited)
         notes = []

@@ -35,7 +35,7 @@ from neaptide.frontends.state.step_state import StepState, names_of_one
 from neaptide.frontends.state.traced import Trace
 from neaptide.frontends.trace.rehearsal import refuse_changes
 from neaptide.frontends.trace.step_trace import StepCall, trace_step
-from neaptide.frontends.watch.optimizer_twins import WrittenNumbersError
+from neaptide.frontends.watch.optimizer_copies import WrittenNumbersError
 from neaptide.frontends.watch.trace_watch import StateWrittenError, Write
 
 MAX_PROGRAMS = 4  # of one step: without optimizer state, and for the branches taken by step counts

@@ -301,7 +301,7 @@ class _Finder:
         self.state.sized.append((name, item))
         for key in keys_of(item) if isinstance(item, dict) else range(size_of(item)):
             if isinstance(key, torch.Tensor):
-                self._at(TensorKeyPlace(f"{name}[a tensor]", item, key, self.state.key_twins))
+                self._at(TensorKeyPlace(f"{name}[a tensor]", item, key, self.state.key_fakes))
             else:
                 self._at(ItemPlace(f"{name}[{key!r}]", item, key))
 

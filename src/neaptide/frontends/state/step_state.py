@@ -77,7 +77,7 @@ class StepState:
         counted: names of numbers among the plain values that the step itself writes: inputs and outputs of its programs.
         flagged: names of the tensors whose `requires_grad` the step leaves changed at some call; None before a capture.
         caches: functions that keep what they returned (`functools.lru_cache`), by name.
-        key_twins: what stands for tensors that are keys of dicts, by `id`, during a trace.
+        key_fakes: what stands for tensors that are keys of dicts, by `id`, during a trace.
         undoes_checkpoints: traces run functions that the user checkpoints once, as plain code.
     """
 
@@ -113,7 +113,7 @@ class StepState:
     counted: frozenset[str] = frozenset()
     flagged: frozenset[str] | None = None
     caches: list[tuple[str, Any]] = field(default_factory=list)
-    key_twins: dict[int, Any] = field(default_factory=dict)
+    key_fakes: dict[int, Any] = field(default_factory=dict)
     undoes_checkpoints: bool = False
 
     def kept_state(self) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from neaptide.frontends import _torch_private as private
 from neaptide.frontends.dispatch.recorder import Recorder
 from neaptide.frontends.recording.recording import Notes, Record
 from neaptide.frontends.state.step_state import StepState
-from neaptide.frontends.watch.optimizer_twins import OptimizerTwins
+from neaptide.frontends.watch.optimizer_copies import OptimizerCopies
 
 Key = tuple[Any, ...]
 
@@ -40,7 +40,7 @@ class ScaledUpdates:
     """
 
     def __init__(
-        self, state: StepState, optimizers: OptimizerTwins, recorder: Recorder, notes: Notes
+        self, state: StepState, optimizers: OptimizerCopies, recorder: Recorder, notes: Notes
     ) -> None:
         self._state, self._optimizers = state, optimizers
         self._recorder, self._notes = recorder, notes

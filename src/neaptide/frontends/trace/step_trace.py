@@ -1,6 +1,6 @@
 """Runs a training step once on fake tensors and records every operation below autograd.
 
-The user's parameters, buffers, gradients and optimizer state are replaced by fake twins for the duration of the
+The user's parameters, buffers, gradients and optimizer state are replaced by fakes for the duration of the
 trace and put back afterwards; nothing of model size is allocated and no user tensor is written.
 """
 
@@ -47,7 +47,7 @@ from neaptide.frontends.trace.trace_inputs import FakeInputs
 from neaptide.frontends.trace.trace_outputs import TraceOutputs
 from neaptide.frontends.watch.identity_keys import IdentityKeys, MissedState
 from neaptide.frontends.watch.object_watch import ObjectWatch, Watched, changed_error
-from neaptide.frontends.watch.optimizer_twins import OptimizerTwins, Twins
+from neaptide.frontends.watch.optimizer_copies import Fakes, OptimizerCopies
 from neaptide.frontends.watch.trace_watch import StateWatch, Write, rebound
 from neaptide.frontends.world.closed import cached_error, clear_caches, locked_arrays
 from neaptide.frontends.world.side_effects import (
@@ -75,7 +75,7 @@ def trace_step(
     """Trace a step with the given pattern of gradients and optimizer state.
 
     Args:
-        call: of the step; tensors among its arguments are replaced by fake twins.
+        call: of the step; tensors among its arguments are replaced by fakes.
         entry: gradients and optimizer state that exist when it begins.
         changing: names of Python numbers (arguments as `batch[3]`, or places of the state) that become inputs.
         plain: Python numbers of the optimizer's state and groups stay plain numbers, whatever the step writes.
@@ -101,10 +101,10 @@ class _Tracer:
         self.stand_ins = StandIns()
         self.leaves, self.spec = flatten((call.args, dict(call.kwargs)))
         self.originals = [(slot, slot.current()) for slot in state.tensors]
-        self.twins: dict[str, torch.Tensor] = {}  # by name of the slot, once they are in their places
+        self.fakes: dict[str, torch.Tensor] = {}  # by name of the slot, once they are in their places
         by_name = {slot.name: tensor for slot, tensor in self.originals}
         self.keys = IdentityKeys(state, by_name)
-        self.optimizers = OptimizerTwins(state, entry, self.changing, plain=plain)
+        self.optimizers = OptimizerCopies(state, entry, self.changing, plain=plain)
         self.notes = Notes()
         self.missed = MissedState(by_name.items(), self.notes)
         self.outputs = TraceOutputs(state, self.notes, self.stand_ins)
@@ -224,65 +224,65 @@ class _Tracer:
         yield recorder
 
     def _run(self, inputs: list[torch.Tensor]) -> list[Any]:
-        """Call the step on the twins; gives all that its program returns, in the order of the output slots."""
-        twins = dict(zip((slot.key for slot in self.inputs.slots), inputs, strict=True))
-        self.twins = {slot.name: twins["tensor", slot.name] for slot in self.state.tensors}
+        """Call the step on the fakes; gives all that its program returns, in the order of the output slots."""
+        fakes = dict(zip((slot.key for slot in self.inputs.slots), inputs, strict=True))
+        self.fakes = {slot.name: fakes["tensor", slot.name] for slot in self.state.tensors}
         for slot in self.state.tensors:
             for place in slot.places:
-                place.set(self.twins[slot.name])
-        self.keys.fill(self.twins)
+                place.set(self.fakes[slot.name])
+        self.keys.fill(self.fakes)
         for name in self.entry.gradients:
-            self.twins[name].grad = twins["gradient", name]
-        self.optimizers.fill(twins)
-        leaves = [self._leaf(position, twins) for position in range(len(self.leaves))]
+            self.fakes[name].grad = fakes["gradient", name]
+        self.optimizers.fill(fakes)
+        leaves = [self._leaf(position, fakes) for position in range(len(self.leaves))]
         for place, _ in self.numbers:
-            self._swap(place, twins["scalar", place.name].item())
+            self._swap(place, fakes["scalar", place.name].item())
         for place, _ in self.unread:
             self._swap(place, self.stand_ins.of_place(place.name))
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         watch = ArgumentWatch((args, kwargs), self.state)
-        storages = {name: twin.untyped_storage() for name, twin in self.twins.items()}
+        storages = {name: fake.untyped_storage() for name, fake in self.fakes.items()}
         self.result = self.call.step(*args, **kwargs)
         for name, storage in storages.items():
-            if private.storage_key(self.twins[name].untyped_storage()) != private.storage_key(storage):
+            if private.storage_key(self.fakes[name].untyped_storage()) != private.storage_key(storage):
                 raise CaptureError(
                     f"the step puts another tensor into {name}.data",
                     where=find_line("data", self.state.codes),
                     why="no operation does that, so the program would leave the tensor as it was",
                     next_step="write the numbers in place: .data.copy_(...), or copy_ under torch.no_grad()",
                 )
-        return self._collect(twins, watch)
+        return self._collect(fakes, watch)
 
-    def _leaf(self, position: int, twins: Twins) -> Any:
+    def _leaf(self, position: int, fakes: Fakes) -> Any:
         """What the step is given for a leaf of the arguments."""
         leaf = self.leaves[position]
         if position in self.state.unread_arguments or isinstance(leaf, Unseen):
             return self.stand_ins.of_argument(position)
-        if ("argument", position) in twins:
-            return twins["argument", position].item()
-        return twins.get(("batch", position), leaf)
+        if ("argument", position) in fakes:
+            return fakes["argument", position].item()
+        return fakes.get(("batch", position), leaf)
 
     def _swap(self, place: Place, stand_in: Any) -> None:
         self.swapped.append((place, stand_in))
         place.set(stand_in)
 
-    def _collect(self, twins: Twins, watch: ArgumentWatch) -> list[Any]:
+    def _collect(self, fakes: Fakes, watch: ArgumentWatch) -> list[Any]:
         outputs, state = self.outputs, self.state
-        outputs.add_result(self.result, watch, self.twins)
+        outputs.add_result(self.result, watch, self.fakes)
         outputs.changes.check((self.call.args, self.call.kwargs), state)
         refuse_factory(outputs.constants.values(), self.call.step)
-        gradients = outputs.add_gradients(self.originals, twins)
+        gradients = outputs.add_gradients(self.originals, fakes)
         found = self.optimizers.collect(outputs.write)
         self.scaled.check_writes()
         for label, flag in self.scaled.skipped.items():
             outputs.write(OutputSlot("skipped", f"{label} is skipped", (label,)), flag)
         flags = {**self.entry.flags, **outputs.flags}
         self.exit = EntryPattern(gradients, found, self._numbers_after(), flags)
-        for twin in self.twins.values():
-            twin.grad = None
-        outputs.add_arguments(self.leaves, twins)
+        for fake in self.fakes.values():
+            fake.grad = None
+        outputs.add_arguments(self.leaves, fakes)
         outputs.add_numbers(self.swapped[: len(self.numbers)])
-        outputs.add_left(twins)
+        outputs.add_left(fakes)
         return outputs.values
 
     def _numbers_after(self) -> dict[tuple[Any, ...], Any]:
@@ -308,10 +308,10 @@ class _Tracer:
         """Puts the user's things back; returns what the step had written to their places, by identity of the place."""
         found: list[tuple[Any, Write]] = [*self.keys.put_back()]
         for slot, tensor in self.originals:
-            twin = self.twins.get(slot.name)
+            fake = self.fakes.get(slot.name)
             for place in slot.places:
                 content = read(place)
-                if content is not tensor and content is not twin:
+                if content is not tensor and content is not fake:
                     found.append((place.identity, rebound(place, tensor, self.state)))
                 with contextlib.suppress(LookupError):  # a list that was shortened; it is put back whole
                     place.set(tensor)

@@ -31,7 +31,7 @@ _NUMBERS: dict[type, TensorSpec] = {
 
 
 class FakeInputs:
-    """A fake twin of everything that a step reads, beside the slot that it fills."""
+    """A fake tensor of everything that a step reads, beside the slot that it fills."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FakeInputs:
         leaves: Sequence[Any],
         dims: Sequence[DynamicDim],
     ) -> None:
-        """Twins of all inputs: `leaves` are those of the arguments, `numbers` the places among what changes, with contents."""
+        """Fakes of all inputs: `leaves` are those of the arguments, `numbers` the places among what changes, with contents."""
         self.mode = private.new_fake_mode()
         self.sizes = TracedDims(self.mode, dims)
         self.slots: list[InputSlot] = []
@@ -58,7 +58,7 @@ class FakeInputs:
             self._add_number(place.name, ("scalar", place.name), number)
         for position, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor):
-                fake = self.sizes.twin(position, leaf) if self.sizes.has(position) else self._fake(leaf)
+                fake = self.sizes.fake(position, leaf) if self.sizes.has(position) else self._fake(leaf)
                 self._add(InputSlot("batch", f"batch_{position}", ("batch", position)), fake)
             elif argument_name(position) in changing:
                 self._add_number(argument_name(position), ("argument", position), leaf)
@@ -108,10 +108,10 @@ class FakeInputs:
             )
         if tensor.device.type == "meta":
             # A model built without bytes stands for one on the CPU: ops must choose real kernels.
-            twin = self._new(TensorSpec.of(tensor))
+            fake = self._new(TensorSpec.of(tensor))
             if isinstance(tensor, torch.nn.Parameter):
-                return torch.nn.Parameter(twin, requires_grad=tensor.requires_grad)
-            return twin.requires_grad_(tensor.requires_grad)
+                return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+            return fake.requires_grad_(tensor.requires_grad)
         if not tensor.is_leaf:  # what it was computed from is no part of the step
             return self._fake(tensor.detach()).requires_grad_(tensor.requires_grad)
         try:

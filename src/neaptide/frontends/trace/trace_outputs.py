@@ -17,7 +17,7 @@ from neaptide.frontends.state.argument_changes import NO_CHANGES, ArgumentChange
 from neaptide.frontends.state.step_slots import NUMBER_TYPES, OutputSlot, TensorSpec, argument_name
 from neaptide.frontends.state.step_state import StepState, TensorSlot
 from neaptide.frontends.state.traced import Returned
-from neaptide.frontends.watch.optimizer_twins import Twins
+from neaptide.frontends.watch.optimizer_copies import Fakes
 
 _LEAF_GRADIENT = "AccumulateGrad"
 
@@ -126,11 +126,11 @@ class TraceOutputs:
         else:
             self.written[slot] = content
 
-    def add_result(self, result: Any, watch: ArgumentWatch, twins: Mapping[str, torch.Tensor]) -> None:
-        """Note what the step returned, and what it left in containers among its arguments; `twins` go by name."""
+    def add_result(self, result: Any, watch: ArgumentWatch, fakes: Mapping[str, torch.Tensor]) -> None:
+        """Note what the step returned, and what it left in containers among its arguments; `fakes` go by name."""
         own: Own = {id(p.get()): ("object", p.name) for p in self._state.objects if read(p) is not MISSING}
         own |= self._stand_ins.keys
-        own |= {id(twin): ("tensor", name) for name, twin in twins.items()}
+        own |= {id(fake): ("tensor", name) for name, fake in fakes.items()}
         leaves, self._spec = flatten(result, lambda part: id(part) in own or _is_fixed(part))
         self._add_leaves(leaves, own)
         changed = watch.changed()
@@ -159,13 +159,13 @@ class TraceOutputs:
                 self.constants[position] = leaf
 
     def add_gradients(
-        self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], twins: Twins
+        self, originals: Sequence[tuple[TensorSlot, torch.Tensor]], fakes: Fakes
     ) -> dict[str, TensorSpec]:
         """Note the gradients and flags that the step leaves; returns the gradients by name of the tensor."""
         gradients: dict[str, TensorSpec] = {}
         kept = set()
         for slot, original in originals:
-            fake = twins["tensor", slot.name]
+            fake = fakes["tensor", slot.name]
             if original.is_leaf and fake.is_leaf:
                 self.flags[slot.name] = fake.requires_grad
             if not fake.is_leaf or fake.grad is None:
@@ -176,23 +176,23 @@ class TraceOutputs:
                     next_step="compute it inside the step, or detach it",
                 )
             gradients[slot.name] = TensorSpec.of(fake.grad)
-            if fake.grad is twins.get(("gradient", slot.name)):
+            if fake.grad is fakes.get(("gradient", slot.name)):
                 kept.add(slot.name)
                 continue
             self._add(OutputSlot("gradient", f"{slot.name}.grad", (slot.name,)), fake.grad)
         self.kept_gradients = frozenset(kept)
         return gradients
 
-    def add_arguments(self, leaves: Sequence[Any], twins: Twins) -> None:
+    def add_arguments(self, leaves: Sequence[Any], fakes: Fakes) -> None:
         """Note the arguments whose `requires_grad` the step leaves changed."""
         for position, leaf in enumerate(leaves):
-            twin = twins.get(("batch", position))
-            if twin is None:
+            fake = fakes.get(("batch", position))
+            if fake is None:
                 continue
-            if twin.is_leaf and twin.requires_grad != leaf.requires_grad:
-                self._argument_flags[position] = twin.requires_grad
-            if twin.grad is not None:
-                name, line = argument_name(position), self._notes.flag_lines.get(id(twin))
+            if fake.is_leaf and fake.requires_grad != leaf.requires_grad:
+                self._argument_flags[position] = fake.requires_grad
+            if fake.grad is not None:
+                name, line = argument_name(position), self._notes.flag_lines.get(id(fake))
                 raise CaptureError(
                     f"the step computes a gradient for {name}",
                     where=f"{name}, which was passed in with requires_grad"
@@ -217,11 +217,11 @@ class TraceOutputs:
                 )
             self.write(OutputSlot("number", place.name, (place.name,)), content)
 
-    def add_left(self, twins: Twins) -> None:
+    def add_left(self, fakes: Fakes) -> None:
         """Note the tensors that the step leaves in places of the user's."""
         for position, place in enumerate(self._state.left):
             content = read(place)
-            if not isinstance(content, torch.Tensor) or content is twins.get(("tensor", place.name)):
+            if not isinstance(content, torch.Tensor) or content is fakes.get(("tensor", place.name)):
                 raise LeftOnceError(place)
             self._add(OutputSlot("left", place.name, (position,)), content.detach())
 

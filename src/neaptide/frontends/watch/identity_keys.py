@@ -1,7 +1,7 @@
-"""What a step asks of tensors by themselves while twins stand for them: membership, `id` and `hash`, gradients and flags.
+"""What a step asks of tensors by themselves while fakes stand for them: membership, `id` and `hash`, gradients and flags.
 
-`p in decayed` and `masks[id(p)]` ask by identity. A twin is another object, and would not be found, without a word.
-Operations on a tensor without a twin raise by themselves; its gradient and its flags can be read and set without an
+`p in decayed` and `masks[id(p)]` ask by identity. A fake is another object, and would not be found, without a word.
+Operations on a tensor without a fake raise by themselves; its gradient and its flags can be read and set without an
 operation: an update that finds no gradient would be left out without a word.
 """
 
@@ -31,7 +31,7 @@ _BY_ADDRESS: dict[str, tuple[Callable[[Any], int], Callable[[Any], bool]]] = {
 
 
 class IdentityKeys:
-    """Lets collections, `id` and `hash` take the twins for the tensors themselves, the user's by name of their slot."""
+    """Lets collections, `id` and `hash` take the fakes for the tensors themselves, the user's by name of their slot."""
 
     def __init__(self, state: StepState, originals: Mapping[str, torch.Tensor]) -> None:
         self._names = {id(tensor): name for name, tensor in originals.items()}
@@ -47,23 +47,23 @@ class IdentityKeys:
         self._tuples = [(root, root.get()) for root in roots.values()]
         self._filled: list[Any] = []
         self._asking = [(namespace, key) for namespace, key in state.lacking if key in _BY_ADDRESS]
-        self._twins: dict[int, torch.Tensor] = {}
-        self._key_twins = state.key_twins
+        self._fakes: dict[int, torch.Tensor] = {}
+        self._key_fakes = state.key_fakes
         self._known: dict[int, torch.Tensor] = {}
 
     def _knows(self, collection: Any) -> bool:
         return any(id(key) in self._names for key in keys_of(collection))
 
-    def fill(self, twins: Mapping[str, torch.Tensor]) -> None:
-        """Put the twins, by name of the slot, in the places of the tensors."""
-        self._twins = {key: twins[name] for key, name in self._names.items()}
-        self._known = {id(twins[name]): tensor for name, tensor in self._originals.items()}
+    def fill(self, fakes: Mapping[str, torch.Tensor]) -> None:
+        """Put the fakes, by name of the slot, in the places of the tensors."""
+        self._fakes = {key: fakes[name] for key, name in self._names.items()}
+        self._known = {id(fakes[name]): tensor for name, tensor in self._originals.items()}
         for table in self._dicts:
-            _exchange(table, self._twins)
-        self._key_twins.update(self._twins)
+            _exchange(table, self._fakes)
+        self._key_fakes.update(self._fakes)
         for place, members in self._sets:
             kind = _InOrder if isinstance(members, set) else _FrozenInOrder
-            self._stand_ins.append(kind([self._twins.get(id(member), member) for member in keys_of(members)]))
+            self._stand_ins.append(kind([self._fakes.get(id(member), member) for member in keys_of(members)]))
             place.set(self._stand_ins[-1])
         self._filled = [root.get() for root, _ in self._tuples]
         for namespace, key in self._asking:
@@ -77,7 +77,7 @@ class IdentityKeys:
         written = []
         for table in self._dicts if self._known else ():
             _exchange(table, self._known)
-        self._key_twins.clear()
+        self._key_fakes.clear()
         for (place, members), stand_in in zip(self._sets, self._stand_ins, strict=False):
             if stand_in.has_changed():
                 written.append((place.identity, Write(place.name)))
@@ -142,7 +142,7 @@ _METHODS: Final = ("requires_grad_", "register_hook", "register_post_accumulate_
 
 
 class MissedState:
-    """The tensors of the user's objects that have a twin, with their names; notes where `requires_grad` of any is set."""
+    """The tensors of the user's objects that have a fake, with their names; notes where `requires_grad` of any is set."""
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], notes: Notes) -> None:
         self._names: Mapping[int, str] = {id(tensor): name for name, tensor in tensors}
@@ -177,7 +177,7 @@ class MissedState:
         return checked
 
     def _check(self, tensor: torch.Tensor) -> None:
-        """Refuse what is asked of a tensor that has a twin, but by neaptide itself."""
+        """Refuse what is asked of a tensor that has a fake, but by neaptide itself."""
         if is_ours(2):
             return
         name, line = self._names[id(tensor)], calling_line(2)

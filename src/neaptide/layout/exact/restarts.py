@@ -86,7 +86,7 @@ def _keys(strip: Strip) -> dict[str, list[float]]:
 
 
 def order_by(strip: Strip, limits: list[int], key: list[float]) -> list[int]:
-    """Rectangles by falling key, twins together: each group counts with its first. O(n log n)."""
+    """Rectangles by falling key, identical together: each group counts with its first. O(n log n)."""
     value: dict[tuple[int, int, int, int], float] = {}
     kinds = list(zip(strip.firsts, strip.lasts, strip.sizes, limits, strict=True))
     for kind, number in zip(kinds, key, strict=True):

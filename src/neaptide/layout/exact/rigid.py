@@ -69,7 +69,7 @@ class RigidSearch:
         self.grid = math.gcd(*numbers) or 1
         self._steps = [math.lcm(alignment, self.grid) for alignment in problem.alignments.tolist()]
         self._meets = self._neighbours()
-        self._twin_of = self._twins(problem)
+        self._identical_to = self._identical(problem)
 
     def _neighbours(self) -> list[list[tuple[int, Part, Part]]]:
         """By buffer, the others that it meets, with a part of its own and the other's part."""
@@ -81,15 +81,15 @@ class RigidSearch:
                         meets[buffer][other, part, other_part] = None
         return [list(found) for found in meets]
 
-    def _twins(self, problem: LayoutProblem) -> list[int | None]:
+    def _identical(self, problem: LayoutProblem) -> list[int | None]:
         """By buffer, the one before it that is the same in everything; the later one is tried after it only."""
         last: dict[tuple[object, ...], int] = {}
-        twins: list[int | None] = []
+        identical: list[int | None] = []
         for index, buffer in enumerate(problem.buffers):
             kind = (tuple(self._parts[index]), buffer.nbytes, buffer.alignment, buffer.offset)
-            twins.append(last.get(kind) if buffer.offset is None else None)
+            identical.append(last.get(kind) if buffer.offset is None else None)
             last[kind] = index
-        return twins
+        return identical
 
     def decide(
         self,
@@ -190,8 +190,8 @@ class RigidSearch:
         here = [buffer for buffer, _ in self._over[section] if undecided >> buffer & 1]
         moves: list[tuple[int, int] | None] = [None]
         for buffer in sorted(here, key=position.__getitem__):
-            twin = self._twin_of[buffer]
-            if twin is None or not undecided >> twin & 1:
+            before = self._identical_to[buffer]
+            if before is None or not undecided >> before & 1:
                 moves.append((buffer, self._lowest(buffer, floors)))
         return _Node(floors, undecided, waiting, placed, moves, section)
 

@@ -43,7 +43,7 @@ class _Branching:
 
     score: tuple[float, float, int]
     section: int
-    candidates: int  # what can rest there, twins once
+    candidates: int  # what can rest there, identical once
     may_stay_empty: bool  # whether there is slack at that section
 
 
@@ -84,7 +84,7 @@ class ValleySearch:
 
     Args:
         limits: by rectangle, the highest top.
-        order: rectangles, the one to be tried first first; twins (same sections, size and limit) are neighbours.
+        order: rectangles, the one to be tried first first; identical (same sections, size and limit) are neighbours.
         failures: by section, how often a search failed there; goes up while this one runs.
     """
 
@@ -110,14 +110,14 @@ class ValleySearch:
     def _compile_masks(self) -> None:
         sections = self._sections
         begin, end = [0] * (sections + 1), [0] * (sections + 1)
-        twins = 0
+        identical = 0
         spans = list(zip(self._firsts, self._lasts, self._sizes, self._limits, strict=True))
         for i, (first, last, _, _) in enumerate(spans):
             bit = 1 << i
             begin[first] |= bit
             end[last] |= bit
             if i and spans[i] == spans[i - 1]:
-                twins |= bit
+                identical |= bit
         for section in range(sections - 1, -1, -1):
             begin[section] |= begin[section + 1]
         for section in range(1, sections + 1):
@@ -132,7 +132,7 @@ class ValleySearch:
         self._cap = self._caps()
         self._grades = sorted(set(self._sizes))
         self._smaller = self._masks_below()
-        self._twins = twins
+        self._identical = identical
         self._cross = [everything & ~(b | e) for b, e in zip(begin, end, strict=True)]
         """By section, what is live there and at the section before."""
 
@@ -379,13 +379,13 @@ class ValleySearch:
         resting = [candidates & cover for cover in self._cover[first:last]]
         if not all(resting):
             return [section for section, here in enumerate(resting, first) if not here], None
-        twins, rule = self._twins, self._rule
+        identical, rule = self._identical, self._rule
         columns = (resting, self._cap[first:last], left[first:last], self._failures[first:last])
         best: tuple[float, float, int] | None = None
         where = chosen = 0
         section = first
         for all_here, cap, waiting, failures in zip(*columns, strict=True):
-            here = all_here & ~(twins & all_here << 1)
+            here = all_here & ~(identical & all_here << 1)
             slack = cap - floor - waiting
             options = here.bit_count() + (slack > 0)
             score: tuple[float, float, int]

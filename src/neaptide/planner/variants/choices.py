@@ -19,7 +19,12 @@ from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions
-from neaptide.transform.fission.expand_contract import ExpandContract, amplified, expand_contract, twins_apart
+from neaptide.transform.fission.expand_contract import (
+    ExpandContract,
+    amplified,
+    backwards_recomputing,
+    expand_contract,
+)
 from neaptide.transform.fission.spans import has_backward
 from neaptide.transform.fission.window_candidates import window_candidates, window_means
 from neaptide.transform.rewrite import STATIC, Sizes, replay, sizes_within
@@ -269,7 +274,7 @@ class Choices:
         self, variant: Variant, level: Level, family: Sequence[ExpandContract]
     ) -> tuple[Variant, Callable[[int], Sequence[tuple[Candidate, ...] | None]]] | None:
         """A variant in which the backwards of some expand-contract blocks recompute what they need, and their regions by dim."""
-        apart = twins_apart(family)
+        apart = backwards_recomputing(family)
         first = () if apart is None else (replace(apart, within=level.within),)
         try:
             later = replay(variant.graph, self.registry, first, RULES)

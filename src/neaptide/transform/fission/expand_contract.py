@@ -2,7 +2,7 @@
 
 The up-projection of an MLP is one, and so is what a convolution to many channels feeds. What lies between is wide, and
 both sides are narrow, so the region between frees bytes in parts wherever it lies in the step. Its backward needs what is
-wide in between as well. In parts that is made again there, part by part: the region and its *twin* in the backward are two
+wide in between as well. In parts that is made again there, part by part: the region and its *backward* are two
 loops, and nothing wide is ever whole. Networks repeat their blocks: regions that are alike are found as one family.
 """
 
@@ -34,19 +34,19 @@ _MOST_NODES: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class ExpandContract:
-    """A wide stretch of the forward, and its twin.
+    """A wide stretch of the forward, and its backward.
 
     Attributes:
-        narrow: the value that is made wider; what is handed to `forward` and `twin` may be a view of it.
+        narrow: the value that is made wider; what is handed to `forward` and `backward` may be a view of it.
         forward: nodes from the one that makes it wider to those that make little of it, ascending.
-        twin: nodes of the backward that need what is wide in between, or are as wide, ascending.
-        views: of what other nodes make, that are handed to `forward` or `twin`.
-        again: nodes of `forward` that make what the twin needs of it, and their users in the twin.
+        backward: nodes of the backward that need what is wide in between, or are as wide, ascending.
+        views: of what other nodes make, that are handed to `forward` or `backward`.
+        again: nodes of `forward` that make what the backward needs of it, and their users in the backward.
     """
 
     narrow: int
     forward: tuple[int, ...]
-    twin: tuple[int, ...]
+    backward: tuple[int, ...]
     views: tuple[int, ...]
     again: Again | None
     nbytes: int
@@ -99,7 +99,7 @@ class _Search:
 
     def kind(self, made: ExpandContract) -> object:
         """Equal for blocks that are alike: the same operations on values of the same shapes."""
-        nodes = (self.graph.nodes[n] for n in (*made.forward, *made.twin))
+        nodes = (self.graph.nodes[n] for n in (*made.forward, *made.backward))
         calls = tuple(
             (node.op, tuple((self.graph.values[v].dtype, self.graph.values[v].shape) for v in node.outputs))
             for node in nodes
@@ -118,21 +118,23 @@ class _Search:
             return None
         inside = {s for n in forward for s in self._created(n, least)}
         users = {n for s in inside for n in self.users[s] if self.phase[n] == BACKWARD}
-        twin = self._grown(users, least, BACKWARD) if users else set()
-        if twin is None:
+        backward = self._grown(users, least, BACKWARD) if users else set()
+        if backward is None:
             return None
-        for region in (forward, twin):
+        for region in (forward, backward):
             region.update(self._views_for(region))
         nbytes = sum(self.sizes[s] for s in inside)
-        again = self._again(forward, twin, inside)
-        views = self._handed_views(forward) | self._handed_views(twin | again)
-        group = self._group(again, twin)
+        again = self._again(forward, backward, inside)
+        views = self._handed_views(forward) | self._handed_views(backward | again)
+        group = self._group(again, backward)
         forward |= self._views_after(forward)
-        twin |= self._views_after(twin)
+        backward |= self._views_after(backward)
         producer = self.graph.producer(narrow)
         if producer is not None and producer in views:
             narrow = alias_operand(self.graph, self.graph.nodes[producer], *self._storages([narrow]))
-        return ExpandContract(narrow, _ascending(forward), _ascending(twin), _ascending(views), group, nbytes)
+        return ExpandContract(
+            narrow, _ascending(forward), _ascending(backward), _ascending(views), group, nbytes
+        )
 
     def _grown(self, begun: Collection[int], least: int, phase: str) -> set[int] | None:
         """Nodes of a phase that wide storages tie to some of it; None where they are many."""
@@ -180,11 +182,13 @@ class _Search:
                         made += sum(self.sizes[s] for s in self.made[other])
         return made > nbytes
 
-    def _again(self, forward: Collection[int], twin: Collection[int], inside: Collection[int]) -> set[int]:
-        """Nodes of the forward that make what is wide and needed by the twin, with what they need of the forward."""
+    def _again(
+        self, forward: Collection[int], backward: Collection[int], inside: Collection[int]
+    ) -> set[int]:
+        """Nodes of the forward that make what is wide and needed by the backward, with what they need of the forward."""
         wanted = [
             maker
-            for n in twin
+            for n in backward
             for v in self.needed[n]
             if self.graph.values[v].storage in inside and (maker := self.graph.producer(v)) is not None
         ]
@@ -268,8 +272,8 @@ def _ascending(nodes: Iterable[int]) -> tuple[int, ...]:
 _MOST_OF_IT = 0.9
 
 
-def twins_apart(family: Sequence[ExpandContract]) -> Rewrite | None:
-    """The rewrite that has each twin recompute what it needs of its block; None where they need nothing."""
+def backwards_recomputing(family: Sequence[ExpandContract]) -> Rewrite | None:
+    """The rewrite that has each backward recompute what it needs of its block; None where they need nothing."""
     groups = [made.again for made in family if made.again is not None]
     return rematerialisation(groups) if groups else None
 
@@ -277,9 +281,9 @@ def twins_apart(family: Sequence[ExpandContract]) -> Rewrite | None:
 def amplified(
     finder: RegionFinder, edited: Edited, family: Sequence[ExpandContract], dim: int
 ) -> tuple[tuple[Candidate, ...] | None, ...]:
-    """By block of a family, its region and that of its twin along a dim of what is made wider; None where there are none.
+    """By block of a family, its region and that of its backward along a dim of what is made wider; None where there are none.
 
-    `edited` is the graph in which the twins recompute what they need. O(size of the graph, by region).
+    `edited` is the graph in which the backwards recompute what they need. O(size of the graph, by region).
     """
     now = {old: new for new, old in enumerate(edited.node_of) if old >= 0}
     values = {old: new for new, old in enumerate(edited.value_of) if old >= 0}
@@ -289,7 +293,7 @@ def amplified(
 def _regions(
     finder: RegionFinder, made: ExpandContract, now: Mapping[int, int], narrow: int, dim: int
 ) -> tuple[Candidate, ...] | None:
-    """The region of one block and that of its twin along a dim; None where what is wide has no parts."""
+    """The region of one block and that of its backward along a dim; None where what is wide has no parts."""
 
     def found(nodes: Collection[int], again: Collection[int] = ()) -> Candidate | None:
         there = [*again, *(now[number] for number in nodes)]
@@ -304,10 +308,12 @@ def _regions(
     # What runs again stands right in front of its first user.
     first = now[made.again.users[0]]
     again = range(first - len(made.again.nodes), first)
-    twin = found(made.twin, again)
-    if twin is None or not all(n in twin.members or _is_whole(finder.graph, n, twin.members) for n in again):
+    backward = found(made.backward, again)
+    if backward is None or not all(
+        n in backward.members or _is_whole(finder.graph, n, backward.members) for n in again
+    ):
         return None
-    return forward, twin
+    return forward, backward
 
 
 def _is_whole(graph: Graph, number: int, members: AbstractSet[int]) -> bool:

@@ -12,8 +12,8 @@ import neaptide
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 
 
-class Twins:
-    """A compiled step and its twin; `make` gives a step and its model, and `options` are of `compile_step`."""
+class PairedSteps:
+    """A compiled step and the same step beside it; `make` gives a step and its model, and `options` are of `compile_step`."""
 
     def __init__(self, make: Callable[[], tuple[Callable[..., Any], Any]], **options: Any) -> None:
         step, self.model = make()

@@ -1,4 +1,4 @@
-"""Optimizers during a trace: groups and state made of fake twins, the user's own put back afterwards."""
+"""Optimizers during a trace: groups and state made of fakes, the user's own put back afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from neaptide.frontends.state.step_slots import (
 )
 from neaptide.frontends.state.step_state import StepState
 
-Twins = Mapping[tuple[Any, ...], torch.Tensor]
+Fakes = Mapping[tuple[Any, ...], torch.Tensor]
 
 # Their updates give the same bits with `foreach` and without; those of others do not, or nobody knows.
 _SAME_WITHOUT_FOREACH = frozenset(
@@ -40,7 +40,7 @@ _SAME_WITHOUT_FOREACH = frozenset(
 )
 
 
-class OptimizerTwins:
+class OptimizerCopies:
     """The optimizers of a step while it is traced; hyper-parameters called `changing` are inputs of the program.
 
     With `plain`, Python numbers that the step itself writes are plain numbers in the trace, not symbols. `entry_contents` is
@@ -66,7 +66,7 @@ class OptimizerTwins:
             for optimizer in (*state.optimizers.values(), *state.wrappers)
         ]
         self._groups: dict[str, list[dict[str, Any]]] = {}
-        self._twin_names: dict[int, str] = {}
+        self._fake_names: dict[int, str] = {}
         self._content: dict[StateKey, Any] = {}
         self._replaced: dict[int, dict[str, Any]] = {}  # by key of the state, entries of a layer that is gone
         self.entry_contents: dict[tuple[Any, ...], Any] = {}
@@ -104,13 +104,13 @@ class OptimizerTwins:
         for table, before in self._kept:
             refill(table, before)
 
-    def fill(self, twins: Twins) -> None:
-        """Write the twins into groups and state: whoever else holds one of these lists and dicts has them, too."""
-        self._twin_names = {id(twins["tensor", slot.name]): slot.name for slot in self._state.tensors}
+    def fill(self, fakes: Fakes) -> None:
+        """Write the fakes into groups and state: whoever else holds one of these lists and dicts has them, too."""
+        self._fake_names = {id(fakes["tensor", slot.name]): slot.name for slot in self._state.tensors}
         for label, optimizer in self._state.optimizers.items():
             for group, original in zip(optimizer.param_groups, self._original[label], strict=True):
-                self._fill_group(optimizer, group, original["params"], twins)
-            self._put_inputs(label, optimizer, optimizer.param_groups, twins)
+                self._fill_group(optimizer, group, original["params"], fakes)
+            self._put_inputs(label, optimizer, optimizer.param_groups, fakes)
         for label, table in self._state.kept_state():
             known = {self._names[id(p)]: entries for p, entries in table.items() if id(p) in self._names}
             others = {key: entries for key, entries in table.items() if id(key) not in self._names}
@@ -121,38 +121,38 @@ class OptimizerTwins:
             self._replaced |= {id(k): dict(e) for k, e in others.items() if isinstance(k, torch.Tensor)}
             for (owner, name, key), spec in self._entry.optimizer_state.items():
                 if owner == label:
-                    content = self._entry_content((label, name, key), spec, twins)
-                    entries = table.setdefault(twins["tensor", name], known.get(name, {}))
+                    content = self._entry_content((label, name, key), spec, fakes)
+                    entries = table.setdefault(fakes["tensor", name], known.get(name, {}))
                     self._content[label, name, key] = entries[key] = content
         optimizers = self._state.optimizers.items()
         self._groups = {label: [dict(group) for group in o.param_groups] for label, o in optimizers}
         self.entry_contents = dict(self.contents())
 
-    def _entry_content(self, key: StateKey, spec: TensorSpec | PlainSpec, twins: Twins) -> Any:
+    def _entry_content(self, key: StateKey, spec: TensorSpec | PlainSpec, fakes: Fakes) -> Any:
         if key in self._elsewhere:
-            return twins["tensor", self._elsewhere[key]]
+            return fakes["tensor", self._elsewhere[key]]
         if isinstance(spec, TensorSpec):
-            return twins["state", *key]
+            return fakes["state", *key]
         if spec.kind in NUMBER_TYPES:
-            return self._number(("state", *key), spec.kind(1), twins)
+            return self._number(("state", *key), spec.kind(1), fakes)
         if spec.content is None and spec.kind is not type(None):
             raise _odd_entry(key[0], key, spec.kind, self._state)
         return spec.content
 
-    def _number(self, slot_key: tuple[Any, ...], number: float, twins: Twins) -> Any:
+    def _number(self, slot_key: tuple[Any, ...], number: float, fakes: Fakes) -> Any:
         """The symbol of a Python number; where all are to stay plain, the number as the host knows it."""
         if self._plain:
             return self._entry.numbers.get(slot_key, number)
-        return twins[slot_key].item()
+        return fakes[slot_key].item()
 
     def _fill_group(
         self,
         optimizer: torch.optim.Optimizer,
         group: dict[str, Any],
         parameters: Sequence[torch.Tensor],
-        twins: Twins,
+        fakes: Fakes,
     ) -> None:
-        filled = [self._twin_of(p, twins) for p in group["params"]]
+        filled = [self._fake_of(p, fakes) for p in group["params"]]
         if isinstance(group["params"], list):
             group["params"][:] = filled
         else:
@@ -160,32 +160,32 @@ class OptimizerTwins:
         if "foreach" in group and not group.get("fused"):
             if type(optimizer) in _SAME_WITHOUT_FOREACH:
                 group["foreach"] = False  # one op over all gradients would keep them all alive at once
-            elif group["foreach"] is None:  # torch's choice; it does not know the twins for parameters
+            elif group["foreach"] is None:  # torch's choice; it does not know the fakes for parameters
                 differentiable = bool(group.get("differentiable"))
                 group["foreach"] = private.chooses_foreach([*parameters], differentiable=differentiable)
 
     def _put_inputs(
-        self, label: str, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], twins: Twins
+        self, label: str, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], fakes: Fakes
     ) -> None:
         """Make hyper-parameters that are inputs of the program tensors and numbers of the trace."""
         for entry in hyper_parameters(label, optimizer):
-            twin: Any = twins.get(entry.slot_key(label))
-            if twin is None:
+            fake: Any = fakes.get(entry.slot_key(label))
+            if fake is None:
                 continue
             group = groups[entry.group]
             # Fused kernels take a plain float or a tensor, but no number known only at run time.
             as_tensor = isinstance(entry.content, torch.Tensor) or group.get("fused")
-            content = twin if as_tensor else self._number(entry.slot_key(label), entry.content, twins)
+            content = fake if as_tensor else self._number(entry.slot_key(label), entry.content, fakes)
             if entry.position is not None:
                 items = [*group[entry.key]]
                 items[entry.position] = content
                 content = type(group[entry.key])(items)
             group[entry.key] = content
 
-    def _twin_of(self, parameter: torch.Tensor, twins: Twins) -> torch.Tensor:
+    def _fake_of(self, parameter: torch.Tensor, fakes: Fakes) -> torch.Tensor:
         name = self._names.get(id(parameter))
-        # A place inside param_groups holds its twin already when the parameter is found only there.
-        return twins["tensor", name] if name is not None else parameter
+        # A place inside param_groups holds its fake already when the parameter is found only there.
+        return fakes["tensor", name] if name is not None else parameter
 
     def collect(self, written: Callable[[OutputSlot, Any], None]) -> dict[StateKey, TensorSpec | PlainSpec]:
         """The state that exists now; `written` is called for what the step made or replaced."""
@@ -213,7 +213,7 @@ class OptimizerTwins:
     def _entries(self, label: str, table: Mapping[Any, Any]) -> Iterator[tuple[StateKey, Any]]:
         """What stands in the state of an optimizer now."""
         for parameter, entries in table.items():
-            name = self._twin_names.get(id(parameter))
+            name = self._fake_names.get(id(parameter))
             if name is None and _is_same(entries, self._replaced.get(id(parameter))):
                 continue
             if name is None:
