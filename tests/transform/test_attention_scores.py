@@ -53,7 +53,7 @@ def graph_of(heads, *batch):
         pytest.param(2, (2,), marks=pytest.mark.slow),
     ],
 )
-def test_scores_and_their_twins_in_the_backward_run_in_parts_along_the_queries(heads, batch):
+def test_scores_and_their_backward_run_in_parts_along_the_queries(heads, batch):
     graph = graph_of(heads, *batch)
     (family,) = expand_contract(graph, 0.0)
     assert len(family) == BLOCKS

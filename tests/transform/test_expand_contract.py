@@ -1,4 +1,4 @@
-"""Wide stretches and their twins: found once for all blocks that repeat, and the numbers of the whole in any number of parts."""
+"""Wide stretches and their backwards: found once for all blocks that repeat, and the numbers of the whole in any number of parts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_blocks_that_repeat_are_one_family(name):
     (family,) = expand_contract(captured(name), 0.0)
     assert len(family) == BLOCKS
     assert len({made.nbytes for made in family}) == 1
-    nodes = [n for made in family for n in (*made.forward, *made.twin)]
+    nodes = [n for made in family for n in (*made.forward, *made.backward)]
     assert len(nodes) == len(set(nodes))
 
 
@@ -281,7 +281,7 @@ def test_the_rest_of_the_step_can_be_split_beside_them_in_either_order():
         assert again.graph == variant.graph
 
 
-def test_twins_made_apart_keep_every_bit():
+def test_backwards_that_recompute_keep_every_bit():
     graph = captured("gated")
     (family,) = expand_contract(graph, 0.0)
     inputs = random_inputs(graph)

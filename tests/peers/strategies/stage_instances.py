@@ -9,7 +9,7 @@ from neaptide.schedule.recompute_form import InstanceNode, from_nodes
 
 
 def chain(seed, count):
-    """A forward chain, here and there with a skip, and its backward; each node reads what its forward twin made."""
+    """A forward chain, here and there with a skip, and its backward; each node reads what its forward node made."""
     draw = random.Random(seed)
     nodes = [
         InstanceNode(
