@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 from torch.nn import functional as F
 
@@ -235,6 +236,32 @@ def test_graphs_of_one_model_share_a_budget_and_breaks_are_told() -> None:
     first, second = the_ledger().pieces.values()
     assert first.outside_bytes == 0
     assert second.outside_bytes == first.saved_bytes > 0
+
+
+def test_models_that_share_options_have_ledgers_of_their_own() -> None:
+    given = {"time_limit": 1}
+    for name in ("mlp", "attention"):
+        model, batch = made(name)
+        backend = lambda module, inputs: neaptide(module, inputs, options=given)  # noqa: E731
+        torch.compile(model, backend=backend)(batch).backward()
+    assert [len(ledger.pieces) for ledger in ledgers()] == [1, 1]
+    assert all(piece.outside_bytes == 0 for ledger in ledgers() for piece in ledger.pieces.values())
+
+
+class Checkpointed(Mlp):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.utils.checkpoint.checkpoint(lambda y, f=layer: F.gelu(f(y)), x, use_reentrant=False)
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layers[0](x).float().square().mean()
+
+
+def test_checkpoints_and_autocast_of_the_user_are_planned_anew() -> None:
+    torch.manual_seed(0)
+    model, batch = Checkpointed(), torch.randn(16, 32)
+    eager = copy.deepcopy(model)
+    step = compiled(model, peak="min")
+    assert_equal(state_after(model, step, batch, 1), state_after(eager, eager, batch, 1))
 
 
 class Several(nn.Module):

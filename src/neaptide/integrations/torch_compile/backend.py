@@ -38,9 +38,10 @@ def neaptide(
     """Compile a graph of Dynamo. What is wrong with the request, or does not fit, is raised by the call that compiles it."""
     try:
         asked = read_options(options, mode)
-        ledger = ledger_of(options, asked)
-        ledger.warn_of_break(module)
-        partition = Partition(asked, ledger, private.frame_id(), input_names(module))
+        frame = private.frame_id()
+        ledger = ledger_of(options, asked, frame)
+        ledger.look_for_break(module)
+        partition = Partition(asked, ledger, frame, input_names(module))
         backend = private.aot_backend(
             fw_compiler=_compiled,
             bw_compiler=_compiled,

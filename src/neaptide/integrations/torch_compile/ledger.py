@@ -80,11 +80,17 @@ class Piece:
 
 @dataclass
 class Ledger:
-    """The graphs of one call of `torch.compile`, by the frame that each was compiled for."""
+    """The graphs of one model, by the frame that each was compiled for.
+
+    Attributes:
+        given: the options as they were handed over; kept, since ledgers go by its identity.
+        is_open: the last graph ended with a break, so the next frame belongs to the same model.
+    """
 
     options: Options
-    given: Mapping[str, Any] | None = None  # kept, since ledgers go by its identity
+    given: Mapping[str, Any] | None = None
     pieces: dict[str, Piece] = field(default_factory=dict)
+    is_open: bool = True
     _told: set[str] = field(default_factory=set)
 
     def outside_bytes(self, frame: str) -> int:
@@ -101,9 +107,10 @@ class Ledger:
         logger.info("%s", piece)
         return piece
 
-    def warn_of_break(self, module: fx.GraphModule) -> None:
-        """Tell the line where a graph breaks, once."""
+    def look_for_break(self, module: fx.GraphModule) -> None:
+        """See whether more graphs of the model are to come, and tell the line where this one breaks, once."""
         broken = private.graph_break(module)
+        self.is_open = broken is not None
         if broken is None or broken in self._told or self.options.peak is None:
             return
         self._told.add(broken)
@@ -117,15 +124,21 @@ class Ledger:
 _ledgers: list[Ledger] = []
 
 
-def ledger_of(given: Mapping[str, Any] | None, options: Options) -> Ledger:
-    """The ledger of a call of `torch.compile`, which hands over the same object of options each time."""
-    for ledger in _ledgers:
-        if ledger.given is given and ledger.options == options:
+def ledger_of(given: Mapping[str, Any] | None, options: Options, frame: str) -> Ledger:
+    """The ledger of a frame: that of an earlier graph for it, or of the model whose graphs are not all there; else a new one.
+
+    A call of `torch.compile` hands over the same object of options each time.
+    """
+    alike = [ledger for ledger in reversed(_ledgers) if ledger.given is given and ledger.options == options]
+    for ledger in alike:
+        if frame in ledger.pieces:
             return ledger
+    if alike and alike[0].is_open:
+        return alike[0]
     _ledgers.append(Ledger(options, given))
     return _ledgers[-1]
 
 
 def ledgers() -> tuple[Ledger, ...]:
-    """Of all calls of `torch.compile` with this backend in this process, oldest first."""
+    """Of all models that were compiled with this backend in this process, oldest first."""
     return tuple(_ledgers)

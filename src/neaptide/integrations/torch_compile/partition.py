@@ -18,7 +18,7 @@ from neaptide.integrations.torch_compile.joint_graph import JointGraph, Sides
 def sides_of(module: fx.GraphModule, num_fwd_outputs: int) -> Sides:
     """What a joint graph of AOTAutograd takes and gives."""
     taken = [node for node in module.graph.nodes if node.op == "placeholder"]
-    tangents = tuple(node for node in taken if "tangents" in str(node.target))
+    tangents = tuple(node for node in taken if str(node.target).startswith("tangents"))
     primals = tuple(node for node in taken if node not in tangents)
     output = next(iter(reversed(module.graph.nodes)))
     given, told = tuple(output.args[0]), output.meta.get("desc") or ()

@@ -1,0 +1,166 @@
+"""Does the `torch.compile` backend run what people train: `python benchmarks/backend_breadth.py [NAME ...]`.
+
+24 architectures of transformers, tiny, in training (no budget, and the lowest peak) and in inference, static and with a dynamic
+batch. Losses, gradients and buffers are compared with eager's, bit by bit, and so are those of `backend="aot_eager"`: where
+these are equal, ours must be. Each architecture has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+from bench_record import recorded, save
+
+NAME: Final = "backend_breadth"
+SEED: Final = 0
+TIME_LIMIT_S: Final = 3.0
+
+
+def measure(name: str) -> dict[str, Any]:
+    """One architecture, in this process."""
+    import torch
+
+    from backend_cases import case
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    row: dict[str, Any] = {"name": name}
+    torch.manual_seed(SEED)
+    model, batch = case(name).build()
+    for program, options in (
+        ("aot_eager", None),
+        ("neaptide", {"time_limit": TIME_LIMIT_S}),
+        ("neaptide min", {"peak": "min", "time_limit": TIME_LIMIT_S}),
+    ):
+        for is_dynamic in (False, True):
+            key = f"{program}{' dynamic' if is_dynamic else ''}"
+            row[f"{key} train"] = _tried(_compared, model.train(), batch, program, options, is_dynamic)
+            if program != "neaptide min":
+                row[f"{key} eval"] = _tried(_inferred, model.eval(), batch, program, options, is_dynamic)
+    return row
+
+
+def _tried(run: Any, *args: Any) -> str:
+    try:
+        return run(*args)
+    except Exception as error:  # noqa: BLE001 - a row says what failed
+        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:300]
+
+
+def _compiled(model: Any, program: str, options: Any, is_dynamic: bool) -> Any:
+    import torch
+
+    from neaptide.integrations.torch_compile import neaptide
+
+    torch._dynamo.reset()  # noqa: SLF001
+    if program == "aot_eager":
+        return torch.compile(model, backend=program, dynamic=None if is_dynamic else False)
+    return torch.compile(
+        model,
+        backend=lambda module, inputs: neaptide(module, inputs, options=options),
+        dynamic=None if is_dynamic else False,
+    )
+
+
+def _batches(batch: Any, is_dynamic: bool) -> list[Any]:
+    """Of the size itself, and of a batch with one more sample where that dim is dynamic."""
+    import torch
+
+    if not is_dynamic:
+        return [batch, batch]
+    larger = tuple(torch.cat([one, one[:1]]) for one in batch)
+    for one in (*batch, *larger):
+        torch._dynamo.mark_dynamic(one, 0)  # noqa: SLF001
+    return [batch, larger]
+
+
+def _compared(model: Any, batch: Any, program: str, options: Any, is_dynamic: bool) -> str:
+    """`equal`, or the largest difference of losses, gradients and buffers, of the largest magnitude there."""
+    import torch
+
+    eager, ours = copy.deepcopy(model), copy.deepcopy(model)
+    step = _compiled(ours, program, options, is_dynamic)
+    found = []
+    for one, call in ((ours, step), (eager, eager)):
+        torch.manual_seed(SEED)
+        losses = []
+        for given in _batches(batch, is_dynamic):
+            loss = call(*given)
+            loss.backward()
+            losses.append(loss.detach())
+        gradients = [p.grad for p in one.parameters() if p.grad is not None]
+        found.append([*losses, *gradients, *one.buffers()])
+    return _difference(*found)
+
+
+def _inferred(model: Any, batch: Any, program: str, options: Any, is_dynamic: bool) -> str:
+    import torch
+
+    call = _compiled(model, program, options, is_dynamic)
+    with torch.no_grad():
+        given = _batches(batch, is_dynamic)
+        return _difference([call(*one) for one in given], [model(*one) for one in given])
+
+
+def _difference(ours: list[Any], eagers: list[Any]) -> str:
+    import torch
+
+    if len(ours) != len(eagers):
+        return f"{len(ours)} results of {len(eagers)}"
+    pairs = list(zip(ours, eagers, strict=True))
+    if all(torch.equal(mine, other) for mine, other in pairs):
+        return "equal"
+    worst = max(float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel())
+    return f"differs by {worst:.1e}"
+
+
+def is_held(row: dict[str, Any]) -> bool:
+    """Whether all runs, and has eager's bits where `aot_eager` has them."""
+    for key, found in row.items():
+        if not key.startswith("neaptide"):
+            continue
+        beside = row[key.replace("neaptide min", "neaptide").replace("neaptide", "aot_eager")]
+        if found != "equal" and not (found.startswith("differs") and beside.startswith("differs")):
+            return False
+    return True
+
+
+def main() -> int:
+    """Measure, and write the record where all architectures ran."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--part", action="store_true", help="measure one architecture here, as JSON")
+    asked = parser.parse_args()
+    if asked.part:
+        print(json.dumps(measure(asked.names[0])))
+        return 0
+    from backend_cases import CASES
+
+    rows = []
+    for name in asked.names or [one.name for one in CASES]:
+        command = [sys.executable, str(Path(__file__).resolve()), "--part", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = done.stdout.strip().splitlines()
+        row = (
+            json.loads(lines[-1])
+            if done.returncode == 0 and lines
+            else {"name": name, "neaptide": done.stderr[-300:]}
+        )
+        row["held"] = is_held(row) if len(row) > 2 else False
+        rows.append(row)
+        print(name, "held" if row["held"] else row, flush=True)
+    print(f"{sum(row['held'] for row in rows)} of {len(rows)} held")
+    if not asked.names:
+        save(NAME, recorded(rows, seed=SEED, repeats=1, time_limit_s=TIME_LIMIT_S))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
