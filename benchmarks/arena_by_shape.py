@@ -147,7 +147,7 @@ def runs(model: str, plain: PlannedVariant, inside: PlannedVariant, shapes: list
         given = _batch(sizes)
         dims = inside.graphs[0].graph.dims
         shape = {dim.name: size for dim, size in zip(dims, sizes, strict=True)}
-        with LiveBytesMeter([*given.values(), *within.resident()]) as meter:
+        with LiveBytesMeter([*given.values(), *within.persistent()]) as meter:
             within(given)
         made = within.arena
         assert made is not None

@@ -80,7 +80,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
         made = contestants.planned_contestant(name, factory, SEED, contestants.rebind(variant))
         made.run()
         growth[name] = high_water_growth(made.run)
-        memory[name] = contestants.measure_step(made.run, made.resident)
+        memory[name] = contestants.measure_step(made.run, made.persistent)
         runners[name] = made.run
     times = interleaved(runners, pairs)
     ratio = median_ratio(times["arena"].cpu_s, times["plain"].cpu_s, seed=SEED)
@@ -103,7 +103,7 @@ def measure(spec: str, pairs: int, budget: str | None, copies: Copies, *, in_pla
         "copied": report.copied,
         "copied_bytes": report.copied_bytes,
         "copy_seconds": report.copy_seconds,
-        "resident_bytes": report.resident_bytes,
+        "persistent_bytes": report.persistent_bytes,
         "predicted_peak_bytes": report.peak_bytes,
         "measured_peak_bytes": memory["arena"].measured_peak_bytes,
         "predicted_peak_with_workspace_bytes": report.peak_with_workspace_bytes,

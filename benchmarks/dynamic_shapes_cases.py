@@ -294,7 +294,7 @@ def _measured_peaks(ours: _Program, widths: Sequence[int], loader: Loader) -> Ro
     for number in chosen:
         batch = loader.batch(number)
         found = measure_step(
-            lambda batch=batch: runner(batch), lambda batch=batch: [*runner.resident(), *batch.values()]
+            lambda batch=batch: runner(batch), lambda batch=batch: [*runner.persistent(), *batch.values()]
         )
         same += found.measured_peak_bytes == ours.peaks[number]
     return {"same": same, "of": len(chosen)}

@@ -56,16 +56,16 @@ def measure(spec: str, rounds: int, work: int) -> dict[str, Any]:
     field = Field(spec, work)
     eager = contestants.eager_contestant(factory, SEED)
     eager.run()
-    field.run("eager", eager.run, eager.resident, budget_bytes=None, bitwise_equal=True)
+    field.run("eager", eager.run, eager.persistent, budget_bytes=None, bitwise_equal=True)
     field.add_peer("by block", Peer(factory, by_block, losses))
     assert compiled.run is not None, compiled.note
     field.run(
-        "inductor", compiled.run, compiled.resident, budget_bytes=None, bitwise_equal=compiled.same_losses
+        "inductor", compiled.run, compiled.persistent, budget_bytes=None, bitwise_equal=compiled.same_losses
     )
     field.time(rounds)
     curves = {}
     if spec.startswith(DRAWN):
-        curves = {name: curve(field.runners[name], field.residents[name]) for name in DRAWN_PROGRAMS}
+        curves = {name: curve(field.runners[name], field.persistents[name]) for name in DRAWN_PROGRAMS}
     return {"spec": spec, "programs": field.rows, "curves": curves}
 
 
@@ -79,13 +79,13 @@ def compile_models(step: Callable[..., Any]) -> int:
     return len(models)
 
 
-def curve(run: Callable[[], Any], resident: Callable[[], Iterable[Any]]) -> list[int]:
+def curve(run: Callable[[], Any], persistent: Callable[[], Iterable[Any]]) -> list[int]:
     """The most bytes in each of some equal stretches of the time of one step."""
     from neaptide.cost import allocator_events
     from neaptide.runtime.measuring.meter import storage_bytes
 
-    live = storage_bytes(resident())
-    events = allocator_events.record(run, resident=resident()).events
+    live = storage_bytes(persistent())
+    events = allocator_events.record(run, persistent=persistent()).events
     first, last = events[0].time_ns, events[-1].time_ns
     most = [0] * _MOMENTS
     at = 0

@@ -153,7 +153,7 @@ def runs(model: str, limit: int) -> dict[tuple[int, ...], Row]:
     found = {}
     for sizes in RUN:
         given = _batch(sizes)
-        with LiveBytesMeter([*given.values(), *fast.resident()]) as meter:
+        with LiveBytesMeter([*given.values(), *fast.persistent()]) as meter:
             loss = float(fast(given))
         shape = {dim.name: size for dim, size in zip(variant.graphs[0].graph.dims, sizes, strict=True)}
         predicted, with_workspace = predicted_at(variant.graphs[0], shape)

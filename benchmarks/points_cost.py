@@ -3,7 +3,7 @@
 For each model one capture with dims for batch and length. Printed are the time of a decision for a shape that is new and
 for one that was seen, the points that are left of all, what a run that fits pays beside the same program without points
 (processor time, in turns), and what is recomputed at budgets between 90 % and 50 % of what a shape needs above its
-residents: by `least_cost_cover`, by the policies that decide on the fly, and by DTR with its whole neighbourhoods, run on
+persistent storages: by `least_cost_cover`, by the policies that decide on the fly, and by DTR with its whole neighbourhoods, run on
 paper with the same sizes, seconds and order. Shapes are drawn evenly from the ranges. One thread.
 """
 
@@ -86,10 +86,10 @@ def measure(spec: str, repeats: int) -> dict[str, Any]:
 
 
 def budgets(plan: Any, shape: dict[str, int]) -> list[int]:
-    """Residents and a share of what a run needs beside them."""
+    """Persistent storages and a share of what a run needs beside them."""
     sizes = plan.shaped.at(shape)
-    resident = plan.shaped.resident_size.evaluate(shape)
-    return [resident + (sizes.peak_bytes - resident) * share // 100 for share in SHARES]
+    persistent = plan.shaped.persistent_size.evaluate(shape)
+    return [persistent + (sizes.peak_bytes - persistent) * share // 100 for share in SHARES]
 
 
 def decisions(plan: Any, shapes: list[dict[str, int]], repeats: int) -> dict[str, float]:

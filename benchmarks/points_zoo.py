@@ -1,7 +1,7 @@
 """What is recomputed beside DTR on the whole zoo: `python benchmarks/points_zoo.py [--models mlp lstm]`.
 
 Each model is captured once at size tiny (`mlp` with twelve layers: in three, nothing lies idle at the peak), with a batch that varies, and a length where there is one. At shapes that are drawn
-from the ranges, and budgets between 95 % and 50 % of what a shape needs above its residents, `least_cost_cover` decides in
+from the ranges, and budgets between 95 % and 50 % of what a shape needs above its persistent storages, `least_cost_cover` decides in
 the program with points, and DTR with its whole neighbourhoods evicts on the fly (Kirisame et al. 2021), on paper, in the same
 order, with the same bytes. Both are told what an execution costs: in one comparison its floating-point operations, in the
 other its estimated seconds, which are what programs with points count. Compared are cases in which both keep the budget.
@@ -95,8 +95,8 @@ def measured(name: str) -> Row:
 def case(plan: Any, shape: dict[str, int], share: int) -> Row:
     """One shape and one budget: what each recomputes, under each cost."""
     sizes = plan.shaped.at(shape)
-    resident = plan.shaped.resident_size.evaluate(shape)
-    budget = resident + (sizes.peak_bytes - resident) * share // 100
+    persistent = plan.shaped.persistent_size.evaluate(shape)
+    budget = persistent + (sizes.peak_bytes - persistent) * share // 100
     work, seconds = plan.shaped.flops(shape).tolist(), sizes.repeat_seconds
     found: Row = {"shape": shape, "share": share, "budget_bytes": budget}
     for name, costs in zip(COSTS, (list(map(float, work)), seconds), strict=True):

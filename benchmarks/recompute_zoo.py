@@ -71,7 +71,7 @@ class Field:
         self.rows: list[dict[str, Any]] = []
         self.memory: dict[str, StepMeasurement] = {}
         self.runners: dict[str, Callable[[], Any]] = {}
-        self.residents: dict[str, Callable[[], Any]] = {}
+        self.persistents: dict[str, Callable[[], Any]] = {}
         self._same: dict[tuple[Any, ...], str] = {}
         with self.spend("capturing and timing operations"):
             step, batch = contestants.build(self.factory, SEED)
@@ -96,13 +96,13 @@ class Field:
         with self.spend("planning"):
             return self.prepared.plan(Ask(Budget(budget_bytes), limits=self.limits))
 
-    def run(self, name: str, run: Callable[[], Any], resident: Callable[[], Any], **row: Any) -> None:
+    def run(self, name: str, run: Callable[[], Any], persistent: Callable[[], Any], **row: Any) -> None:
         """Measure the memory of a program that has run before, and keep it for the timing."""
         from neaptide.runtime.comparing import contestants
 
-        self.memory[name] = contestants.measure_step(run, resident)
+        self.memory[name] = contestants.measure_step(run, persistent)
         self.runners[name] = run
-        self.residents[name] = resident
+        self.persistents[name] = persistent
         self.rows.append({"program": name} | row)
 
     def add_plan(self, name: str, budget_bytes: int) -> None:
@@ -129,16 +129,16 @@ class Field:
             made.run()
             verify = contestants.rebind(found.variant)
             outcome, _ = verify_planned(self.factory, SEED, verify, self.expected)
-            self.run(name, made.run, made.resident, bitwise_equal=outcome.bitwise_equal, **row)
+            self.run(name, made.run, made.persistent, bitwise_equal=outcome.bitwise_equal, **row)
 
     def add_peer(self, name: str, found: Peer) -> None:
         """A peer, and a plan of ours for the peak that it has; none where it does not compute what eager does."""
         row = {"budget_bytes": None, "note": found.note, "bitwise_equal": found.same_losses}
-        if found.run is None or found.resident is None:
+        if found.run is None or found.persistent is None:
             self.rows.append({"program": name} | row)
             return
         with self.spend("running and verifying"):
-            self.run(name, found.run, found.resident, **row)
+            self.run(name, found.run, found.persistent, **row)
         if found.same_losses:
             self.add_plan(f"plan as {name}", self.memory[name].measured_allocator_peak_bytes)
 
@@ -187,7 +187,7 @@ def measure(spec: str, rounds: int, work: int) -> dict[str, Any]:
     lowest = least.predictions.peak_with_workspace_bytes
     eager = contestants.eager_contestant(field.factory, SEED)
     eager.run()
-    field.run("eager", eager.run, eager.resident, budget_bytes=None, bitwise_equal=True)
+    field.run("eager", eager.run, eager.persistent, budget_bytes=None, bitwise_equal=True)
     highest = field.memory["eager"].measured_allocator_peak_bytes
     for share in SHARES:
         field.add_plan(f"plan {share} %", lowest + (highest - lowest) * share // 100)
@@ -209,7 +209,7 @@ class Peer:
 
     Attributes:
         run: one step; None where it cannot be run.
-        resident: tensors that live before a step.
+        persistent: tensors that live before a step.
         same_losses: its losses are eager's, to the bit.
         note: number of blocks or segments, or what went wrong.
     """
@@ -220,7 +220,7 @@ class Peer:
         from neaptide.runtime.comparing import contestants
 
         self.run: Callable[[], Any] | None = None
-        self.resident: Callable[[], Any] | None = None
+        self.persistent: Callable[[], Any] | None = None
         self.same_losses = False
         self.note = ""
         step, batch = contestants.build(factory, SEED)
@@ -238,7 +238,7 @@ class Peer:
         if not self.same_losses:
             self.note += "; other losses than eager"
         state = find_state(step)
-        self.resident = lambda: [*state_tensors(state), *batch.values()]
+        self.persistent = lambda: [*state_tensors(state), *batch.values()]
         self.run = lambda: step(batch)
 
 

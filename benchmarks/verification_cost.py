@@ -35,9 +35,9 @@ def part(spec: str) -> dict[str, Any]:
     from neaptide.runtime.comparing import contestants
     from neaptide.runtime.measuring.meter import storage_bytes
 
-    def recorded_call(run: Callable[[], Any], resident: list[torch.Tensor]) -> tuple[float, int]:
-        before, began = storage_bytes(resident), time.perf_counter()
-        peak = allocator_events.record(run, resident=resident).peak_bytes(before)
+    def recorded_call(run: Callable[[], Any], persistent: list[torch.Tensor]) -> tuple[float, int]:
+        before, began = storage_bytes(persistent), time.perf_counter()
+        peak = allocator_events.record(run, persistent=persistent).peak_bytes(before)
         return time.perf_counter() - began, peak
 
     torch.set_num_threads(1)
@@ -51,7 +51,7 @@ def part(spec: str) -> dict[str, Any]:
         program = fast._select((batch,), {})[1]  # noqa: SLF001 (plans before the recording begins)
         verified = fast.counts.verified
         calls_before, seconds_before = verified.calls, verified.seconds
-        _, peak = recorded_call(lambda: fast(batch), [*fast.resident(), *tensors])
+        _, peak = recorded_call(lambda: fast(batch), [*fast.persistent(), *tensors])
         if verified.calls > calls_before:
             calls.append(
                 {

@@ -93,7 +93,7 @@ def examine(spec: str, peak: str, repeats: int, time_limit_s: float) -> dict[str
         "spec": spec,
         "programs": programs,
         "eager_peak_bytes": eager.measured_peak_bytes,
-        "resident_bytes": baseline.resident_bytes,
+        "persistent_bytes": baseline.persistent_bytes,
         "lower_bound_bytes": compared.lower_bound_bytes,
         "budget_bytes": compared.budget_bytes,
         "budget_is_reached": predicted.peak_with_workspace_bytes <= (compared.budget_bytes or 0),

@@ -76,14 +76,14 @@ def measure(name: str, size: str) -> dict[str, Any]:
         **configuration(parameters),
         "optimizer": type(optimizer).__name__,
         "parameters": sum(p.numel() for p in network.parameters()),
-        "resident_bytes": None,
+        "persistent_bytes": None,
         "peak_bytes": None,
         "step_s": None,
     }
     if not on_paper:
         measured = contestants.measure([contestants.eager_contestant(factory, 0)], repeats=2)["eager"]
         row |= {
-            "resident_bytes": measured.memory.resident_bytes,
+            "persistent_bytes": measured.memory.persistent_bytes,
             "peak_bytes": measured.memory.measured_peak_bytes,
             "step_s": round(min(measured.times.wall_s), 4),
         }

@@ -276,7 +276,7 @@ def test_an_interrupt_while_planning_gives_the_best_so_far():
 def test_a_profile_names_what_is_alive_and_where_it_comes_from():
     _, optimizer, step, batch = deep()
     report = neaptide.profile(step, batch, name="deep")
-    assert report.predicted_peak_bytes >= report.lower_bound_bytes >= report.resident_bytes
+    assert report.predicted_peak_bytes >= report.lower_bound_bytes >= report.persistent_bytes
     assert report.live_at_peak
     assert any(row.made_at for row in report.live_at_peak)
     sizes = [row.nbytes for row in report.live_at_peak]
@@ -285,7 +285,7 @@ def test_a_profile_names_what_is_alive_and_where_it_comes_from():
     assert report.capacity_bytes is None
     assert report.workspace_is_known
     written = json.loads(to_json(report))
-    assert {"predicted_peak_bytes", "resident_bytes", "lower_bound_bytes", "live_at_peak"} <= written.keys()
+    assert {"predicted_peak_bytes", "persistent_bytes", "lower_bound_bytes", "live_at_peak"} <= written.keys()
     assert not optimizer.state
 
 
@@ -312,7 +312,7 @@ def test_a_profile_for_another_device_of_a_model_without_bytes_allocates_nothing
 
 ROW_FIELDS = {
     "name", "predicted_peak_bytes", "measured_peak_bytes", "predicted_peak_with_workspace_bytes",
-    "measured_allocator_peak_bytes", "resident_bytes", "step_seconds", "repeats", "loss", "max_abs_diff",
+    "measured_allocator_peak_bytes", "persistent_bytes", "step_seconds", "repeats", "loss", "max_abs_diff",
     "bitwise_equal",
 }  # fmt: skip
 FIELDS = {

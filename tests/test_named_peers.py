@@ -32,7 +32,7 @@ from neaptide.schedule.problem import compile_problem
 made = transformer_step(layers=2)
 step = compile_problem(made.graph, made.registry)
 before = baseline(step).peak_with_workspace_bytes
-tight = step.resident_bytes + (before - step.resident_bytes) // 3
+tight = step.persistent_bytes + (before - step.persistent_bytes) // 3
 assert len(plan_sequence(step, tight, Limits(work=300)).require().sequence) > step.node_count
 assert best_order(step_order_problem(step), Limits(work=300)).require().order
 # No layout without a gap above the bytes live at once: all methods have their turn.

@@ -99,7 +99,7 @@ def test_the_predicted_peak_of_each_shape_is_measured_and_within_the_limit(plan)
     graph = fast._variants[-1].planned.graphs[0]  # what runs
     for rows in (2, 13, LARGEST):
         x = batch(rows)
-        found = measure_step(lambda x=x: fast(x), lambda x=x: [x, *fast.resident()])
+        found = measure_step(lambda x=x: fast(x), lambda x=x: [x, *fast.persistent()])
         alone, with_workspace = predicted_at(graph, {"x_0": rows})
         assert found.measured_peak_bytes == alone
         assert alone <= with_workspace <= steady(plan).budget_bytes

@@ -51,7 +51,7 @@ def test_it_takes_fewer_bytes_than_the_captured_graph(plan):
     assert made.predictions.peak_bytes < plain.predictions.peak_bytes
     assert made.node_count < plain.node_count == made.captured.node_count
     assert made.captured_fingerprint == plain.fingerprint == plain.captured_fingerprint
-    for name in ("baseline_peak_bytes", "baseline_peak_with_workspace_bytes", "resident_bytes"):
+    for name in ("baseline_peak_bytes", "baseline_peak_with_workspace_bytes", "persistent_bytes"):
         assert getattr(made.predictions, name) == getattr(plain.predictions, name)
 
 

@@ -47,7 +47,7 @@ def random_graph(
     in_place: bool = True,
     multi_output: bool = True,
     shape_only: bool = True,
-    resident: bool = True,
+    persistent: bool = True,
     rng: bool = True,
     effects: bool = False,
 ) -> Graph:
@@ -57,10 +57,10 @@ def random_graph(
         seed: of all choices.
         n_nodes: number of nodes, at least 0.
         views: with nodes that hand on part of an operand's storage.
-        in_place: with nodes that overwrite an operand; of the caller's storages only with `resident`.
+        in_place: with nodes that overwrite an operand; of the caller's storages only with `persistent`.
         multi_output: with nodes of two or three outputs.
         shape_only: with operands of which only the shape is used.
-        resident: with parameters, some of them updated in place; else one input alone.
+        persistent: with parameters, some of them updated in place; else one input alone.
         rng: with nodes that draw random numbers.
         effects: with nodes that take part in a collective, that print, and that no op table knows.
     """
@@ -68,7 +68,7 @@ def random_graph(
     builder = GraphBuilder(f"random_{seed}")
     growing = _Growing(builder, choices, [], set())
     sources = [("batch", Kind.INPUT)]
-    if resident:
+    if persistent:
         sources += [(f"weight{i}", Kind.PARAMETER) for i in range(choices.randint(1, 3))]
     for name, kind in sources:
         elements = growing.elements()

@@ -34,7 +34,7 @@ class _Forward:
 
 
 class RecomputeTape:
-    """A training step in the making. Parameters and inputs are resident and are not part of it.
+    """A training step in the making. Parameters and inputs are persistent and are not part of it.
 
     >>> tape = RecomputeTape()
     >>> x = tape.op("embedding", 64, weight=32)
@@ -115,7 +115,7 @@ class RecomputeTape:
                 # An addition hands its gradient on as it is.
                 self._forward[read].gradients.append(gradient)
                 continue
-            # With a weight the input's gradient needs the weight alone, which is resident.
+            # With a weight the input's gradient needs the weight alone, which is persistent.
             needed = [gradient] if made.weight and made.flops else [gradient, *saved]
             self._forward[read].gradients.append(
                 self._add(

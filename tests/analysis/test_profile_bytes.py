@@ -32,7 +32,7 @@ def test_operands_and_outputs_are_together_during_a_step():
     assert profile.bytes_at == (48, 48, 68, 32)
     assert (profile.peak_step, profile.peak_bytes) == (2, 68)
     assert (profile.peak_with_workspace_step, profile.peak_with_workspace_bytes) == (3, 82)
-    assert profile.resident_bytes == 8
+    assert profile.persistent_bytes == 8
     assert [(row.name, row.nbytes, row.kind) for row in profile.live_at_peak] == [
         ("a", 40, Kind.TEMPORARY),
         ("c", 20, Kind.TEMPORARY),
@@ -124,6 +124,6 @@ def test_no_legal_order_changes_what_one_node_needs(data):
     graph = data.draw(graphs(min_nodes=1))
     first = memory_profile(graph, Schedule.program_order(graph))
     other = memory_profile(graph, data.draw(schedules(graph)))
-    assert first.resident_bytes == other.resident_bytes
-    assert min(first.bytes_at) >= first.resident_bytes
+    assert first.persistent_bytes == other.persistent_bytes
+    assert min(first.bytes_at) >= first.persistent_bytes
     assert sum(row.nbytes for row in other.live_at_peak) == other.peak_bytes

@@ -31,7 +31,7 @@ def factory():
 def test_profile_plan_explain_and_run(call, tmp_path):
     (tmp_path / "train.py").write_text(USERS_FILE)
     profile = json.loads(call("profile", "train.py:factory", "--json").out)
-    assert profile["predicted_peak_bytes"] > profile["resident_bytes"] > 0
+    assert profile["predicted_peak_bytes"] > profile["persistent_bytes"] > 0
     assert any("train.py:" in row["made_at"] for row in profile["live_at_peak"])
 
     planned = call("plan", "train.py:factory", "--peak", "85%", "--work-limit", "300", "-o", "plan.json")

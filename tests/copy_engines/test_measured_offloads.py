@@ -34,7 +34,7 @@ def net_bytes(trace):
     return sum(event.signed_bytes for event in trace.events)
 
 
-def test_a_resident_tensor_that_goes_and_comes_back_is_counted_once(pool):
+def test_a_persistent_tensor_that_goes_and_comes_back_is_counted_once(pool):
     owned = torch.ones(5000)
 
     def program():
@@ -42,7 +42,7 @@ def test_a_resident_tensor_that_goes_and_comes_back_is_counted_once(pool):
             back(away(pool, owned))
         (owned + owned).sum()
 
-    trace = record(program, resident=[owned])
+    trace = record(program, persistent=[owned])
     assert net_bytes(trace) == 0
     assert trace.peak_bytes(NBYTES) == pytest.approx(2 * NBYTES, abs=8)
     assert bool((owned == 1).all())
@@ -56,7 +56,7 @@ def test_its_bytes_are_others_while_it_is_away(pool):
         torch.empty(5000)
         back(copy)
 
-    assert record(program, resident=[owned]).peak_bytes(NBYTES) == NBYTES
+    assert record(program, persistent=[owned]).peak_bytes(NBYTES) == NBYTES
 
 
 def test_what_the_program_made_itself_leaves_once(pool):
@@ -75,7 +75,7 @@ def test_what_the_program_made_itself_leaves_once(pool):
 def test_a_tensor_that_leaves_and_stays_away_has_left(pool):
     owned = torch.ones(5000)
     kept = []
-    trace = record(lambda: kept.append(away(pool, owned)), resident=[owned])
+    trace = record(lambda: kept.append(away(pool, owned)), persistent=[owned])
     assert net_bytes(trace) == -NBYTES
     back(kept.pop())
     assert bool((owned == 1).all())

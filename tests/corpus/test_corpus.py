@@ -138,7 +138,7 @@ def test_recompute_instances_are_problems_of_the_size_asked_for(family, nodes):
 @together("seed", range(10))
 def test_graphs_are_legal_and_have_the_features_asked_for(seed):
     verify(random_graph(seed, 15))
-    off = dict.fromkeys(("views", "in_place", "multi_output", "shape_only", "resident", "rng"), False)
+    off = dict.fromkeys(("views", "in_place", "multi_output", "shape_only", "persistent", "rng"), False)
     plain = random_graph(seed, 20, **off)
     assert len(plain.nodes) == 20
     assert not any(n.effects.writes or n.effects.rng or len(n.outputs) > 1 for n in plain.nodes)

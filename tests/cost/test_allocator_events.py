@@ -79,16 +79,16 @@ def test_workspace_inside_operators_is_seen():
     assert peaks["backward"] > weight.nbytes + 2 * 4 * 14 * 14 * 4
 
 
-def test_death_of_a_resident_storage_is_an_event_and_that_of_another_older_one_is_not():
-    resident, before = [torch.empty(1000), torch.empty(500)], [torch.empty(1000)]
+def test_death_of_a_persistent_storage_is_an_event_and_that_of_another_older_one_is_not():
+    persistent, before = [torch.empty(1000), torch.empty(500)], [torch.empty(1000)]
 
     def program():
         before.clear()
         torch.empty(100)
-        resident.pop(0)
+        persistent.pop(0)
         torch.empty(1000)
 
-    trace = record(program, resident=list(resident))
+    trace = record(program, persistent=list(persistent))
     assert [event.signed_bytes for event in trace.events] == [400, -400, -KB, KB, -KB]
     assert trace.peak_bytes(start_live=6000) == 6400
 

@@ -56,7 +56,7 @@ def test_prediction_meets_the_allocator(cost):
         kept.append(torch.ops.aten.mse_loss.default(h, target))
 
     program()
-    seen = record(program).peak_bytes(profile.resident_bytes)
+    seen = record(program).peak_bytes(profile.persistent_bytes)
     assert profile.peak_with_workspace_bytes == seen
 
 

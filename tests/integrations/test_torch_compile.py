@@ -131,9 +131,9 @@ def test_a_model_in_training_has_eagers_bits_at_the_predicted_peak(name: str, pe
         model.zero_grad()
 
     model.zero_grad()
-    resident = [*model.parameters(), *model.buffers(), batch]
+    persistent = [*model.parameters(), *model.buffers(), batch]
     (piece,) = the_ledger().pieces.values()
-    measured = record(run, resident=resident).peak_bytes(storage_bytes(resident))
+    measured = record(run, persistent=persistent).peak_bytes(storage_bytes(persistent))
     # A batch norm that runs again makes no statistics, whose scratch is predicted for it, too.
     assert piece.predicted_peak_bytes - (64 if name == "norms" and peak else 0) <= measured
     assert measured <= piece.predicted_peak_bytes

@@ -12,7 +12,7 @@ from neaptide.errors import LayoutProblemError
 from neaptide.ir.schedule import Offload, Schedule
 from neaptide.layout.bounds import bytes_live_at, live_bytes
 from neaptide.layout.from_order import order_buffers
-from neaptide.layout.from_schedule import OUTSIDE, RESIDENT, RESULTS, schedule_buffers
+from neaptide.layout.from_schedule import OUTSIDE, PERSISTENT, RESULTS, schedule_buffers
 from neaptide.layout.lower_arena import lower_arena
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
@@ -32,10 +32,10 @@ def test_with_everything_inside_live_bytes_are_the_peak_of_the_reference(seed, n
     rng = random.Random(seed)
     workspace = {node.id: rng.randint(1, 300) for node in graph.nodes if rng.random() < 0.3}
     schedule = Schedule.program_order(graph)
-    placed = schedule_buffers(graph, schedule, workspace=workspace, alignment=1, inside=(RESIDENT, RESULTS))
+    placed = schedule_buffers(graph, schedule, workspace=workspace, alignment=1, inside=(PERSISTENT, RESULTS))
     profile = memory_profile(graph, schedule, workspace=workspace)
     assert live_bytes(placed.problem) == profile.peak_with_workspace_bytes
-    assert placed.resident_bytes == placed.handed_back_bytes == 0
+    assert placed.persistent_bytes == placed.handed_back_bytes == 0
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))
@@ -56,7 +56,7 @@ def test_what_is_outside_makes_up_the_rest(seed, n):
             for i in placed.liveness.instances
             if i.storage in handed_back and i.start <= position < i.end
         )
-        assert now + placed.resident_bytes + kept == expected
+        assert now + placed.persistent_bytes + kept == expected
 
 
 def test_every_instance_has_a_buffer_or_is_outside():

@@ -22,7 +22,7 @@ from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind
 from neaptide.layout.bounds import live_bytes
-from neaptide.layout.from_schedule import OUTSIDE, RESIDENT, RESULTS, schedule_buffers
+from neaptide.layout.from_schedule import OUTSIDE, PERSISTENT, RESULTS, schedule_buffers
 from neaptide.layout.in_place import check_in_place, choose_in_place, share
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
@@ -121,7 +121,7 @@ def test_a_shared_buffer_lives_as_long_as_all_in_it():
 
 def peaks(graph, schedule, rows):
     """Bytes live at once with every operand kept, and with operands overwritten."""
-    buffers = schedule_buffers(graph, schedule, alignment=1, inside=(RESIDENT, RESULTS))
+    buffers = schedule_buffers(graph, schedule, alignment=1, inside=(PERSISTENT, RESULTS))
     return live_bytes(buffers.problem), live_bytes(
         share(buffers, choose_in_place(graph, schedule, rows)).problem
     )

@@ -77,7 +77,7 @@ def test_parts_are_joined_and_summed_in_the_bytes_of_the_body_on_top(length, ste
     assert ("min(" in program.source) == bool(length % step)
     assert meter.peak_bytes == profile.peak_with_workspace_bytes
     assert meter.timeline[-1] == ("aten.add.Scalar", profile.bytes_at[-1])
-    assert live_bytes == profile.resident_bytes + z.nbytes + g.nbytes
+    assert live_bytes == profile.persistent_bytes + z.nbytes + g.nbytes
 
 
 def nested_graph():

@@ -165,7 +165,7 @@ def test_state_of_the_caller_is_away_while_nothing_needs_it():
     gone = [before - now for before, now in zip(alone.bytes_at, profile.bytes_at, strict=True)]
     assert gone == [0, 200, 0, 200, 0]
     assert profile.host_bytes_at == (200, 200, 200, 200, 200)
-    assert profile.resident_bytes == alone.resident_bytes == 600
+    assert profile.persistent_bytes == alone.persistent_bytes == 600
 
 
 @together("broken_op", ["exp", "sum.default", "add_", "relu"])

@@ -43,7 +43,7 @@ def least_seconds(step, budget, most=2, *, in_stages=False):
     ]
     size = [step.storage_bytes[step.created[n][0]] for n in range(count)]
     goal = {c for v in step.outputs if (c := step.creator[step.value_storage[v]]) >= 0}
-    room = budget - step.resident_bytes
+    room = budget - step.persistent_bytes
     start = (0, frozenset(), (0,) * count, -1)
     best = {start: 0.0}
     heap = [(0.0, 0, start)]

@@ -67,7 +67,7 @@ def test_updates_run_last_and_what_is_written_earlier_is_saved(factory, name, co
     assert atomic.saved_bytes == nbytes
     place = {node: i for i, node in enumerate(atomic.order)}
     assert all(place[b] < place[n] for n in atomic.order for b in problem.predecessors[n])
-    writes = {n for n in range(problem.node_count) if problem.writes_resident(n)}
+    writes = {n for n in range(problem.node_count) if problem.writes_persistent(n)}
     assert writes <= atomic.updates or count
     check_atomic(atomic, atomic.order)
     before, after = (PlannedSequence.evaluate(p, atomic.order, "").peak_bytes for p in (problem, atomic.step))

@@ -103,7 +103,7 @@ def test_an_atomic_plan_says_what_it_saves_and_what_that_costs(graph):
     assert len(atomic.program.saved) == 4
     assert predicted.saved_bytes == 96
     assert predicted.atomic_extra_bytes >= 96
-    assert predicted.resident_bytes == usual.program.predictions.resident_bytes
+    assert predicted.persistent_bytes == usual.program.predictions.persistent_bytes
     assert predicted.baseline_peak_bytes == usual.program.predictions.baseline_peak_bytes
     assert predicted.lower_bound_bytes == usual.program.predictions.lower_bound_bytes + 96
 

@@ -37,7 +37,7 @@ def peak_of(step):
 @together("seed", range(12), quick=(0, 4, 5, 7))
 def test_tiny_instances_come_close_to_brute_force(seed):
     draw, size = random.Random(seed), 5 + seed % 3
-    plain = ("views", "in_place", "multi_output", "shape_only", "resident", "rng")
+    plain = ("views", "in_place", "multi_output", "shape_only", "persistent", "rng")
     graph = random_graph(seed, size, **dict.fromkeys(plain, False))
     workspace = {n: draw.choice([0, 0, 4, 20]) for n in range(size)}
     seconds = [draw.randint(1, 9) for _ in range(size)]
@@ -61,7 +61,7 @@ def test_tighter_budgets_cost_more_and_are_met(made):
     step = compiled(made)
     seconds = []
     for share in (1.0, 0.7, 0.5):
-        budget = step.resident_bytes + int(share * (peak_of(step) - step.resident_bytes))
+        budget = step.persistent_bytes + int(share * (peak_of(step) - step.persistent_bytes))
         outcome = plan_sequence(step, budget, Limits(work=1000))
         found = outcome.require()
         check_sequence(made.graph, found, None, made.registry)
@@ -89,7 +89,7 @@ def test_a_budget_below_the_bound_is_infeasible_and_one_that_is_not_found_is_not
 def half(made):
     """A problem, and a budget that takes recomputation."""
     step = compiled(made)
-    return step, (step.resident_bytes + peak_of(step)) // 2
+    return step, (step.persistent_bytes + peak_of(step)) // 2
 
 
 @together("seconds", [3.5, math.inf])

@@ -27,7 +27,7 @@ from planner.planner_problems import check_sequence
 from planner.value_play import play
 from support.drawn import examples
 
-FEATURES = ("views", "in_place", "multi_output", "shape_only", "resident", "rng", "effects")
+FEATURES = ("views", "in_place", "multi_output", "shape_only", "persistent", "rng", "effects")
 SEEDS = st.integers(0, 2**48)
 LIMITS = Limits(work=300)
 # A process of its own for every problem, and a MILP with a row for each pair of nodes.
@@ -72,8 +72,8 @@ def check(seed: int, names) -> None:
     workspace = {node.id: rng.choice((0, 0, 0, 7, 40)) for node in graph.nodes}
     step = compile_problem(graph, registry, workspace=workspace, seconds=seconds)
     before = baseline(step)
-    movable = before.peak_with_workspace_bytes - step.resident_bytes
-    budget = step.resident_bytes + int(rng.uniform(0.2, 1.0) * movable)
+    movable = before.peak_with_workspace_bytes - step.persistent_bytes
+    budget = step.persistent_bytes + int(rng.uniform(0.2, 1.0) * movable)
     expected = play(graph, range(len(graph.nodes)), registry, workspace)
     plans, start = [], None
     if rng.random() < 0.5:  # the others are given its plan, since some only improve one

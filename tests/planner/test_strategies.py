@@ -35,9 +35,9 @@ DEEP = {"transformer": transformer_step(layers=8), "conv": conv_step(blocks=8, b
 
 
 def problem_of(step, share, start=None):
-    """A budget that is a share of what program order has beyond the resident bytes."""
+    """A budget that is a share of what program order has beyond the persistent bytes."""
     peak = program_order.baseline(step).peak_with_workspace_bytes
-    return PlanningProblem(step, step.resident_bytes + int(share * (peak - step.resident_bytes)), start)
+    return PlanningProblem(step, step.persistent_bytes + int(share * (peak - step.persistent_bytes)), start)
 
 
 # -- greedy_recompute and block_dp

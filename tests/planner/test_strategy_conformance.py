@@ -34,7 +34,7 @@ STEPS = {
     "dropout": transformer_step(layers=1, dropout=True, clip=True),
     "conv": conv_step(blocks=2, batch=16),
 }
-FEATURES = ("views", "in_place", "multi_output", "shape_only", "resident", "rng")
+FEATURES = ("views", "in_place", "multi_output", "shape_only", "persistent", "rng")
 
 
 def solver(name):
@@ -48,7 +48,7 @@ def solver(name):
 def half(step, start=None):
     """A budget half way between what is always there and the peak of program order."""
     peak = program_order.baseline(step).peak_with_workspace_bytes
-    return PlanningProblem(step, (step.resident_bytes + peak) // 2, start)
+    return PlanningProblem(step, (step.persistent_bytes + peak) // 2, start)
 
 
 def check(name, outcome, problem, graph, workspace=None, registry=None):

@@ -82,7 +82,7 @@ def hoisted(made, workspace=None):
 
 def test_a_step_whose_gradients_pile_up_gets_lower():
     step, before, after = hoisted(transformer_step(**PILED_UP))
-    transient = [p.peak_bytes - step.resident_bytes for p in (before, after)]
+    transient = [p.peak_bytes - step.persistent_bytes for p in (before, after)]
     assert transient[1] < 0.5 * transient[0]
     assert after.seconds == pytest.approx(before.seconds)
     assert sorted(after.sequence) == list(range(step.node_count))
@@ -166,7 +166,7 @@ def test_late_overwrites_keep_the_peak_of_any_legal_order(n, data):
     check_sequence(graph, after)
     assert sorted(late) == list(range(n))
     assert after.peak_with_workspace_bytes == before.peak_with_workspace_bytes
-    kept = [[node for node in found if not step.writes_resident(node)] for found in (order, late)]
+    kept = [[node for node in found if not step.writes_persistent(node)] for found in (order, late)]
     assert kept[0] == kept[1]
 
 

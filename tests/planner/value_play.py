@@ -58,7 +58,7 @@ class _Machine:
         self.workspace = workspace
         self.played = Played()
         self.blocks = {s: Block(s, hash(("owned", s))) for s in graph.input_storages()}
-        self.resident = {id(block) for block in self.blocks.values()}
+        self.persistent = {id(block) for block in self.blocks.values()}
         self.names = {}
         for value in graph.inputs:
             storage = graph.values[value].storage
@@ -66,7 +66,7 @@ class _Machine:
         self.noted = {}
         self.ran = set()
         self.size = [storage.nbytes.constant_value() for storage in graph.storages]
-        self.resident_bytes = sum(self.size[s] for s in self.blocks)
+        self.persistent_bytes = sum(self.size[s] for s in self.blocks)
 
     def run(self, sequence):
         last = self._last_uses(sequence)
@@ -146,8 +146,8 @@ class _Machine:
         return self.noted[node.id]
 
     def _count(self, held, scratch):
-        blocks = {id(b): b for b in held if isinstance(b, Block) and id(b) not in self.resident}
-        here = self.resident_bytes + sum(self.size[b.storage] for b in blocks.values())
+        blocks = {id(b): b for b in held if isinstance(b, Block) and id(b) not in self.persistent}
+        here = self.persistent_bytes + sum(self.size[b.storage] for b in blocks.values())
         self.played.peak_bytes = max(self.played.peak_bytes, here)
         self.played.peak_with_workspace_bytes = max(self.played.peak_with_workspace_bytes, here + scratch)
 

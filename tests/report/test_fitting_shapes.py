@@ -130,7 +130,7 @@ def test_the_step_stays_within_the_limit_at_the_largest_shape(fit):
     )
     x = torch.ones(row.beside["x_0"], row.with_points, WIDTH)
     for _ in range(3):
-        with LiveBytesMeter([x, *fast.resident()]) as meter:
+        with LiveBytesMeter([x, *fast.persistent()]) as meter:
             fast(x)
     assert meter.peak_bytes <= LIMIT
     assert fast.eviction.peak_bytes <= LIMIT

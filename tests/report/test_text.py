@@ -247,7 +247,7 @@ ARENA = ArenaReport(
         OutsideStorage("aten.sum.default", "loss", 4, 4, 5, "it is handed back"),
     ),
     outside_peak_bytes=3 * MIB,
-    resident_bytes=MIB,
+    persistent_bytes=MIB,
     peak_bytes=14 * MIB,
     peak_with_workspace_bytes=15 * MIB,
     plain_peak_bytes=13 * MIB,

@@ -126,8 +126,8 @@ def searched(graph, budget, binding):
     """The order that the inner search finds for a body, whose sizes are those of a full part."""
     pricing = Pricing(EstimatedCost(DEVICE, registry(), binding), registry(), binding=binding)
     step = pricing.problem(graph)
-    whole = baseline(step).peak_with_workspace_bytes - step.resident_bytes
-    allowed = step.resident_bytes + int(budget * whole)
+    whole = baseline(step).peak_with_workspace_bytes - step.persistent_bytes
+    allowed = step.persistent_bytes + int(budget * whole)
     search = GraphSearch(
         step,
         None,

@@ -60,15 +60,15 @@ def test_state_waits_on_the_host_within_a_step(spec, is_low):
         for offload in program.offloads
     }
     predicted = program.predictions
-    assert problem.resident_bytes <= predicted.lower_bound_bytes <= predicted.peak_with_workspace_bytes
+    assert problem.persistent_bytes <= predicted.lower_bound_bytes <= predicted.peak_with_workspace_bytes
     assert predicted.peak_with_workspace_bytes < least or not is_low
     verify = contestants.rebind(found.variant)
     outcome, _ = verify_planned(factory, 0, verify, verify_eager(factory, 0))
     assert outcome.bitwise_equal
     made = contestants.planned_contestant("planned", factory, 0, verify)
     made.run()
-    assert all(tensor.untyped_storage().nbytes() >= tensor.nbytes for tensor in made.resident())
-    measured = contestants.measure_step(made.run, made.resident)
+    assert all(tensor.untyped_storage().nbytes() >= tensor.nbytes for tensor in made.persistent())
+    measured = contestants.measure_step(made.run, made.persistent)
     assert measured.measured_peak_bytes == predicted.peak_bytes
 
 

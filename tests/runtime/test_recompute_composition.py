@@ -147,7 +147,7 @@ def test_a_share_is_of_what_the_users_own_checkpoints_take():
     eager = contestants.eager_contestant(factory, 0)
     eager.run()
     eager.run()
-    measured = contestants.measure_step(eager.run, eager.resident).measured_peak_bytes
+    measured = contestants.measure_step(eager.run, eager.persistent).measured_peak_bytes
     as_written = prepared.as_written()
     assert as_written.peak_bytes == pytest.approx(measured, rel=0.05)
     steady = found.plan.programs[0]
@@ -242,7 +242,7 @@ def test_dropout_is_recomputed_in_an_arena_within_the_predicted_bytes():
     runner = contestants.planned_contestant("plan", dropped, 0, contestants.rebind(found.variant))
     runner.run()
     runner.run()
-    memory = contestants.measure_step(runner.run, runner.resident)
+    memory = contestants.measure_step(runner.run, runner.persistent)
     assert memory.measured_peak_bytes == found.plan.programs[0].predictions.peak_bytes
 
 

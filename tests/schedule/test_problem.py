@@ -26,8 +26,8 @@ def test_arrays_say_who_creates_writes_and_views(small):
     graph, storage = small
     step = compile_problem(graph, toy_registry(), workspace={4: 7}, seconds=[1, 2, 3, 4, 5, 6])
     assert step.creator[storage["w"]] == -1
-    assert step.is_resident[storage["w"]]
-    assert (step.storage_bytes[storage["w"]], step.resident_bytes) == (0, 8)
+    assert step.is_persistent[storage["w"]]
+    assert (step.storage_bytes[storage["w"]], step.persistent_bytes) == (0, 8)
     assert (step.creator[storage["a"]], step.views[storage["a"]], step.writers[storage["a"]]) == (
         0,
         (1,),
@@ -36,8 +36,8 @@ def test_arrays_say_who_creates_writes_and_views(small):
     assert step.roles[storage["a"]][2] == Role(needs=(2,), makes=(3,), creates=False)
     assert step.workspace == (0, 0, 0, 0, 7, 0)
     assert (step.baseline_seconds, step.sequence_seconds([0, 0, 5])) == (21.0, 8.0)
-    assert step.writes_resident(5)
-    assert not step.writes_resident(2)
+    assert step.writes_persistent(5)
+    assert not step.writes_persistent(2)
     assert step.predecessors[2] == (0, 1)
     assert 2 in step.successors[0]
 
@@ -50,7 +50,7 @@ def test_other_devices_have_no_bytes_in_the_problem():
     b.output(a, x)
     graph = b.finish()
     step = compile_problem(graph, toy_registry(), workspace={0: 5})
-    assert (step.device, step.resident_bytes, sum(step.storage_bytes), step.workspace) == (
+    assert (step.device, step.persistent_bytes, sum(step.storage_bytes), step.workspace) == (
         "cuda:0",
         400,
         0,

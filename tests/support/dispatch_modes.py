@@ -10,8 +10,8 @@ from neaptide.runtime.measuring.meter import LiveBytesMeter
 class TimelineMeter(LiveBytesMeter):
     """`timeline` has (operator, bytes live once its outputs exist) in order of execution."""
 
-    def __init__(self, resident=()):
-        super().__init__(resident)
+    def __init__(self, persistent=()):
+        super().__init__(persistent)
         self.timeline = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -43,7 +43,7 @@ def bindings(dims: Sequence[str] = DIMS, low: int = 0, high: int = 40) -> st.Sea
 @st.composite
 def graphs(draw: st.DrawFn, min_nodes: int = 0, max_nodes: int = 20, **features: bool) -> Graph:
     """Random valid graphs; features as in `random_graph`, drawn where they are not given."""
-    names = ("views", "in_place", "multi_output", "shape_only", "resident", "rng")
+    names = ("views", "in_place", "multi_output", "shape_only", "persistent", "rng")
     flags = {name: features[name] if name in features else draw(st.booleans()) for name in names}
     return random_graph(draw(st.integers(0, 2**32)), draw(st.integers(min_nodes, max_nodes)), **flags)
 

@@ -198,7 +198,7 @@ def assert_runs_as_predicted(factory: Factory, found: StepPlan) -> Verification:
     assert outcome.agrees
     made = contestants.planned_contestant("planned", factory, 0, variant)
     made.run()
-    measured = contestants.measure_step(made.run, made.resident)
+    measured = contestants.measure_step(made.run, made.persistent)
     assert measured.measured_peak_bytes == found.plan.programs[0].predictions.peak_bytes
     return outcome
 

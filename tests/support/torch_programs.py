@@ -198,10 +198,10 @@ def check_run(recorder: Recorder, graph: Graph, schedule: Schedule, executable: 
     assert meter.peak_bytes <= profile.peak_bytes, source
     if (pool := executable.program.names.get("host")) is not None:
         assert (pool.peak_bytes, pool.live_bytes) == (profile.peak_host_bytes, 0), source
-    assert meter.resident_bytes == profile.resident_bytes
+    assert meter.persistent_bytes == profile.persistent_bytes
     held = {graph.values[v].storage for v in graph.outputs} - set(graph.input_storages()) - {None}
     sizes = [graph.storages[s].nbytes.constant_value() for s in held]
-    assert meter.live_bytes == profile.resident_bytes + sum(sizes), source
+    assert meter.live_bytes == profile.persistent_bytes + sum(sizes), source
 
 
 # -- random programs
@@ -370,7 +370,7 @@ def with_offloads(graph: Graph, schedule: Schedule, chance: Random, *, tries: in
     made = [
         i
         for i in compute_liveness(graph, schedule).instances
-        if (not i.is_resident or i.storage in state) and i.end > i.start + 2
+        if (not i.is_persistent or i.storage in state) and i.end > i.start + 2
     ]
     offloads: list[Offload] = []
     for _ in range(tries if made else 0):

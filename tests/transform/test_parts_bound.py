@@ -33,7 +33,7 @@ from support.catalogue import graph_of
 ROWS = 12
 
 
-def resident_bytes(graph):
+def persistent_bytes(graph):
     return sum(graph.storages[s].nbytes.constant_value() for s in graph.input_storages())
 
 
@@ -54,7 +54,7 @@ def chain():
 
 def test_of_pointwise_work_an_operand_and_a_result_of_one_part_are_left():
     graph, axis = chain()
-    assert parts_lower_bound_bytes(graph, [axis]) == resident_bytes(graph) + 2 * 64 * 4
+    assert parts_lower_bound_bytes(graph, [axis]) == persistent_bytes(graph) + 2 * 64 * 4
 
 
 def test_what_needs_the_whole_axis_is_counted_whole():
@@ -67,7 +67,7 @@ def test_what_needs_the_whole_axis_is_counted_whole():
     value = next(v for v in graph.inputs if [e.constant_value() for e in graph.values[v].shape] == [ROWS, 64])
     axis = follow(graph, registry(), {value: Along(0)}, ROWS)
     assert axis.barriers
-    assert parts_lower_bound_bytes(graph, [axis]) >= resident_bytes(graph) + 2 * ROWS * 64 * 4
+    assert parts_lower_bound_bytes(graph, [axis]) >= persistent_bytes(graph) + 2 * ROWS * 64 * 4
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_no_region_in_any_number_of_parts_goes_below_it(name):
     of_rewritten = parts_lower_bound_bytes(
         apart.graph, axes_of(apart, found, registry()), rewritten=registry()
     )
-    assert resident_bytes(graph) <= bound <= lower_bound_bytes(begun.graph)
-    assert resident_bytes(graph) <= of_rewritten <= lower_bound_bytes(merged(begun, choices).graph)
+    assert persistent_bytes(graph) <= bound <= lower_bound_bytes(begun.graph)
+    assert persistent_bytes(graph) <= of_rewritten <= lower_bound_bytes(merged(begun, choices).graph)
     made = 0
     for choice in found:
         for parts in itertools.islice(ladder(choice.length), 0, None, 3):

@@ -136,7 +136,7 @@ def test_the_bytes_of_a_part_are_those_that_the_library_takes(graph, cost):
         cost.prepare(made)
         problem = Pricing(cost, registry()).problem(made)
         peaks.append(baseline(problem).peak_with_workspace_bytes)
-        assert peak_of_a_run(made, problem.resident_bytes) == peaks[-1]
+        assert peak_of_a_run(made, problem.persistent_bytes) == peaks[-1]
         # The same is told to a process that knows no kernel.
         assert Pricing(KnownCost.of(cost, made, {}), registry()).problem(made) == problem
     assert peaks[0] > peaks[1]

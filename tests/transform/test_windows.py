@@ -233,8 +233,8 @@ def test_the_peak_is_lower():
         memory_profile(g, Schedule.program_order(g)).peak_with_workspace_bytes
         for g in (graph, in_parts(graph, image, 8), in_parts(graph, image, 32))
     ]
-    resident = graph.total_bytes(graph.input_storages()).constant_value()
-    assert peaks[0] - resident > 2 * (peaks[1] - resident) > 2 * (peaks[2] - resident)
+    persistent = graph.total_bytes(graph.input_storages()).constant_value()
+    assert peaks[0] - persistent > 2 * (peaks[1] - persistent) > 2 * (peaks[2] - persistent)
 
 
 @together(

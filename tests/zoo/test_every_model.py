@@ -70,7 +70,7 @@ def check_peak(spec: str, variant, predicted_bytes: int) -> None:
     """A second step holds the bytes that were predicted; the first makes the optimizer state."""
     contestant = contestants.planned_contestant("", zoo.factory(spec), SEED, contestants.rebind(variant))
     contestant.run()
-    with LiveBytesMeter(contestant.resident()) as meter:
+    with LiveBytesMeter(contestant.persistent()) as meter:
         contestant.run()
     assert meter.unregistered == ()
     assert meter.peak_bytes == predicted_bytes

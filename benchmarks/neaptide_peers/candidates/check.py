@@ -111,7 +111,7 @@ class _Check:
             most = max(most, int(before[gap]) + made + scratch)
             before[gap:] += made - dropped
         held = before[:-1] + allocated + workspace
-        return max(most, int(held.max(initial=0))) + self.standing.problem.resident_bytes
+        return max(most, int(held.max(initial=0))) + self.standing.problem.persistent_bytes
 
     def seconds(self) -> float:
         """Of all executions: those before, with what is no more taken back and what is new added, rounded once."""

@@ -82,7 +82,7 @@ class EvictionRun:
         ]
         self._lingering: dict[int, None] = {}
         self._spare: list[int] = []
-        self._peak = units.problem.resident_bytes
+        self._peak = units.problem.persistent_bytes
         self._evicted = 0
         self._most_executions = SETTINGS.most_executions * units.problem.node_count
         self._gave_up = False

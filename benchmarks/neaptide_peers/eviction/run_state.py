@@ -27,7 +27,7 @@ class RunState:
         self.units = units
         self.position = 0
         self.clock = 0.0
-        self.used_bytes = problem.resident_bytes
+        self.used_bytes = problem.persistent_bytes
         self.present = [False] * len(problem.storage_bytes)
         self.cost = [0.0] * count
         self.last_access = [0.0] * count

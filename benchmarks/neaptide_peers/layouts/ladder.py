@@ -119,7 +119,7 @@ def schedule_tags(graph: Graph, buffers: ScheduleBuffers, choices: Collection[In
             i
             for i in here
             if buffers.liveness.instances[i].start == position
-            and not buffers.liveness.instances[i].is_resident
+            and not buffers.liveness.instances[i].is_persistent
         )
         reads = tuple(i for i in here if i not in makes)
         overwrites = tuple(pair for made in makes for pair in passed.get(made, ()))

@@ -92,7 +92,7 @@ def captured_flat_step(
     return FlatStep(
         inputs=(),
         kept=frozenset(s for v in problem.outputs if (s := problem.value_storage[v]) >= 0),
-        resident_bytes=problem.resident_bytes,
+        persistent_bytes=problem.persistent_bytes,
         nbytes=problem.storage_bytes,
         tensor_of=problem.value_storage,
         operands=tuple(map(tuple, operands)),

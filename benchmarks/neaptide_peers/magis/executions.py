@@ -47,10 +47,10 @@ class _Executions:
             ops.append(OrderOp("", tuple(reads), tuple(writes), step.workspace[node], (), after))
         kept = {self.held_by[value] for value in step.outputs if value in self.held_by}
         storages = [
-            OrderStorage("", step.storage_bytes[s], resident=step.is_resident[s], output=instance in kept)
+            OrderStorage("", step.storage_bytes[s], resident=step.is_persistent[s], output=instance in kept)
             for instance, s in enumerate(self.storage_of)
         ]
-        storages.append(OrderStorage("what the caller owns", step.resident_bytes, resident=True))
+        storages.append(OrderStorage("what the caller owns", step.persistent_bytes, resident=True))
         return OrderProblem(tuple(storages), tuple(ops))
 
     def _accesses(self, node: int) -> tuple[list[int], list[int]]:

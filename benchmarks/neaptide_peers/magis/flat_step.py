@@ -74,7 +74,7 @@ class FlatStep:
     Attributes:
         inputs: tensors that are there at first, and go after their last use.
         kept: tensors that stay to the end.
-        resident_bytes: that are there all the time, beside the tensors.
+        persistent_bytes: that are there all the time, beside the tensors.
         nbytes: by tensor.
         tensor_of: by value of the graph; -1 for one without bytes.
         operands: by node, tensors that it needs and does not make.
@@ -92,7 +92,7 @@ class FlatStep:
 
     inputs: tuple[int, ...]
     kept: frozenset[int]
-    resident_bytes: int
+    persistent_bytes: int
     nbytes: tuple[int, ...]
     tensor_of: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]

@@ -82,7 +82,7 @@ def recorded_flat_step(step: RecordedStep) -> FlatStep:
     return FlatStep(
         inputs=graph.inputs,
         kept=frozenset(graph.outputs),
-        resident_bytes=0,
+        persistent_bytes=0,
         nbytes=nbytes,
         tensor_of=tuple(range(len(graph.values))),
         operands=tuple(node.inputs for node in graph.nodes),

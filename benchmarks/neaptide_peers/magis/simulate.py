@@ -294,7 +294,7 @@ class _Level:
             changes[begin] += nbytes
             changes[end + 1] -= nbytes
         most, at = -1, 0
-        total = self.flat.resident_bytes if self.level == ROOT else 0
+        total = self.flat.persistent_bytes if self.level == ROOT else 0
         for position, needed in enumerate(scratch):
             total += changes[position]
             here = total + needed

@@ -63,7 +63,7 @@ def solve(
         why = f"too large: {choices} units and stages that they may run again in, above {MOST_CHOICES}"
         return handed_back(problem, guard, start, why)
     fits = warm.peak_with_workspace_bytes <= problem.budget_bytes
-    if step.resident_bytes > problem.budget_bytes:
+    if step.persistent_bytes > problem.budget_bytes:
         return handed_back(problem, guard, start, "what the caller owns is above the budget")
     model = IntervalModel(
         units,

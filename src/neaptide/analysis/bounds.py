@@ -69,7 +69,7 @@ class Held:
     outputs: Collection[int]
     before: Sequence[Iterable[int]]
     sizes: Sequence[int]
-    resident_bytes: int
+    persistent_bytes: int
 
     @staticmethod
     def of(graph: Graph, sizes: tuple[int, ...], device: str) -> Held:
@@ -95,7 +95,7 @@ class Held:
         for node, storages in enumerate(self.touched):
             there = (min(sizes[s], in_parts.get((node, s), sizes[s])) for s in storages)
             most = max(most, sum(there) + scratch[node])
-        return self.resident_bytes + most
+        return self.persistent_bytes + most
 
     def in_order(self, scratch: Sequence[int]) -> int:
         """Bytes that no schedule without recomputation has a lower peak than; see `order_lower_bound_bytes`."""
@@ -110,7 +110,7 @@ class Held:
                 needed[other] |= needed[node]
         weights = np.array(self.sizes, dtype=np.int64)
         forced = (_weight(m & n, weights) + s for m, n, s in zip(made, needed, scratch, strict=True))
-        return self.resident_bytes + max(_weight(kept, weights), *forced, 0)
+        return self.persistent_bytes + max(_weight(kept, weights), *forced, 0)
 
 
 def _held(
@@ -144,7 +144,7 @@ def least_loop_bytes(
             for _, sizes in trips(graph, node, loop, binding):
                 nbytes = evaluate_storage_bytes(loop.body, sizes, None)
                 device = main_device(loop.body, nbytes)
-                resident = sum(nbytes[s] for s in owned if loop.body.storages[s].device == device)
+                persistent = sum(nbytes[s] for s in owned if loop.body.storages[s].device == device)
                 found = bound(
                     loop.body,
                     binding=sizes,
@@ -152,7 +152,7 @@ def least_loop_bytes(
                     storage_bytes=known.own_storages,
                     in_bodies=known,
                 )
-                least[node.id] = max(least.get(node.id, 0), found - resident)
+                least[node.id] = max(least.get(node.id, 0), found - persistent)
     return least
 
 

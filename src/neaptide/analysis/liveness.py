@@ -34,14 +34,14 @@ class Binding:
 class Instance:
     """One span during which a storage holds bytes: to one past the last step with a binding to it.
 
-    An offload in between is not seen here. What the caller owns (`is_resident`) is never freed.
+    An offload in between is not seen here. What the caller owns (`is_persistent`) is never freed.
     """
 
     storage: int
     occurrence: int
     start: int
     end: int
-    is_resident: bool
+    is_persistent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def with_frees(graph: Graph, schedule: Schedule) -> Schedule:
     freed: list[list[Step]] = [[] for _ in liveness.steps]
     held_to_end = liveness.handed_back(graph)
     for index, instance in enumerate(liveness.instances):
-        if not instance.is_resident and index not in held_to_end:
+        if not instance.is_persistent and index not in held_to_end:
             freed[instance.end - 1].append(Step(StepKind.FREE, instance.storage, instance.occurrence))
     steps: list[Step] = []
     position = 0
@@ -107,7 +107,7 @@ class _Walk:
         self.instances: list[Instance] = []
         self.current: dict[int, int] = {}
         self.times_created: dict[int, int] = {}
-        owned = {storage: self._create(storage, 0, is_resident=True) for storage in graph.input_storages()}
+        owned = {storage: self._create(storage, 0, is_persistent=True) for storage in graph.input_storages()}
         for value in graph.inputs:
             storage = graph.values[value].storage
             self._bind(value, None if storage is None else owned[storage], 0)
@@ -129,10 +129,10 @@ class _Walk:
             storage = self.graph.values[value].storage
             self._bind(value, None if storage is None else here[storage], position)
 
-    def _create(self, storage: int, position: int, *, is_resident: bool = False) -> int:
+    def _create(self, storage: int, position: int, *, is_persistent: bool = False) -> int:
         occurrence = self.times_created.get(storage, 0)
         self.times_created[storage] = occurrence + 1
-        self.instances.append(Instance(storage, occurrence, position, position + 1, is_resident))
+        self.instances.append(Instance(storage, occurrence, position, position + 1, is_persistent))
         return len(self.instances) - 1
 
     def _bind(self, value: int, instance: int | None, position: int) -> None:
@@ -154,7 +154,7 @@ class _Walk:
                 instance = self.instances[binding.instance]
                 instance.end = max(instance.end, binding.end)
         for instance in self.instances:
-            if instance.is_resident:
+            if instance.is_persistent:
                 instance.end = end_of_time
         return Liveness(self.steps, tuple(self.bindings), tuple(self.instances), tuple(map(tuple, deaths)))
 

@@ -50,7 +50,7 @@ class MemoryProfile:
     Attributes:
         bytes_at: for each node step, caller-owned storages included, workspace not. Storages that the body of a loop
             holds while it runs are part of it, at the most of any trip.
-        resident_bytes: those included that are on the host when the schedule begins.
+        persistent_bytes: those included that are on the host when the schedule begins.
         peak_step: the first highest step of `bytes_at`.
         live_at_peak: largest first; storages of the bodies of loops are not listed.
         host_bytes_at: for each node step the most bytes of this device's storages that are kept on the host, from its
@@ -61,7 +61,7 @@ class MemoryProfile:
     bytes_at: tuple[int, ...]
     bytes_at_by_kind: Mapping[Kind, tuple[int, ...]]
     workspace_at: tuple[int, ...]
-    resident_bytes: int
+    persistent_bytes: int
     peak_step: int | None
     peak_bytes: int
     peak_with_workspace_step: int | None
@@ -106,7 +106,7 @@ def memory_profile(
             held[Kind.TEMPORARY].append((at, at + 1, of_loops[node.id]))
     counted = {kind: _bytes_at(spans, len(running)) for kind, spans in held.items()}
     bytes_at = sum(counted.values(), np.zeros(len(running), np.int64))
-    resident = sum(sizes[s] for s in graph.input_storages() if graph.storages[s].device == wanted)
+    persistent = sum(sizes[s] for s in graph.input_storages() if graph.storages[s].device == wanted)
 
     workspace_at = [max(scratch[node.id] - of_loops[node.id], 0) for node in running]
     away_in_bodies = loop_host_bytes(graph, schedule.bodies, wanted, binding)
@@ -115,7 +115,7 @@ def memory_profile(
     host_bytes_at = _most_on_host(on_host, in_trips, counted_sizes)
     with_workspace = bytes_at + np.array(workspace_at, dtype=np.int64)
     peak_step = int(bytes_at.argmax()) if running else None
-    at_peak = [Presence(Instance(s, 0, 0, 0, is_resident=True), 0, 0) for s in graph.input_storages()]
+    at_peak = [Presence(Instance(s, 0, 0, 0, is_persistent=True), 0, 0) for s in graph.input_storages()]
     if peak_step is not None:
         at_peak = [one for one in found if one.start <= peak_step < one.end]
     return MemoryProfile(
@@ -125,11 +125,11 @@ def memory_profile(
             kind: tuple(counted[kind].tolist()) for kind in Kind if kind in counted and counted[kind].any()
         },
         workspace_at=tuple(workspace_at),
-        resident_bytes=resident,
+        persistent_bytes=persistent,
         peak_step=peak_step,
-        peak_bytes=int(bytes_at.max()) if running else resident,
+        peak_bytes=int(bytes_at.max()) if running else persistent,
         peak_with_workspace_step=int(with_workspace.argmax()) if running else None,
-        peak_with_workspace_bytes=int(with_workspace.max()) if running else resident,
+        peak_with_workspace_bytes=int(with_workspace.max()) if running else persistent,
         live_at_peak=_described(graph, running, at_peak, sizes, wanted),
         host_bytes_at=tuple(host_bytes_at),
         peak_host_bytes=max(host_bytes_at, default=0),
@@ -165,7 +165,7 @@ def _described(
             nbytes=sizes[one.storage],
             kind=kinds[one.storage],
             name=graph.storages[one.storage].name,
-            source=Source() if one.is_resident else running[one.start].source,
+            source=Source() if one.is_persistent else running[one.start].source,
         )
         for one, _, _ in live
         if graph.storages[one.storage].device == device
@@ -208,7 +208,7 @@ def loop_workspace_bytes(
                 storage_bytes=known.own_storages,
                 in_bodies=known,
             )
-            most = max(most, body.peak_with_workspace_bytes - body.resident_bytes)
+            most = max(most, body.peak_with_workspace_bytes - body.persistent_bytes)
     return most
 
 

@@ -34,7 +34,7 @@ def _counts(graph: Graph, schedule: Schedule, numbers: dict[SizeExpr, int], devi
     }
     change = np.zeros((len(running) + 1, len(numbers)), dtype=np.int64)
     for instance, start, end in presences(graph, schedule)[0]:
-        if not instance.is_resident and (number := size_of.get(instance.storage)) is not None:
+        if not instance.is_persistent and (number := size_of.get(instance.storage)) is not None:
             change[start, number] += 1
             change[end, number] -= 1
     found: Ints = np.cumsum(change, axis=0)[: len(running)]
@@ -59,14 +59,14 @@ class ShapePeaks:
         device = main_device(graph, evaluate_storage_bytes(graph, shape))
         numbers: dict[SizeExpr, int] = {}
         counts = _counts(graph, schedule, numbers, device)
-        resident = np.zeros(len(numbers), dtype=np.int64)
+        persistent = np.zeros(len(numbers), dtype=np.int64)
         for storage in graph.input_storages():
             if graph.storages[storage].device == device:
-                resident[numbers[graph.storages[storage].nbytes]] += 1
+                persistent[numbers[graph.storages[storage].nbytes]] += 1
         scratch = on_device(graph, device, workspace or {})
         beside = [scratch[step.target] for step in schedule.node_steps()]
         self._sizes = StackedSizes(list(numbers))
-        self._counts: Ints = counts + resident if beside else resident[np.newaxis]
+        self._counts: Ints = counts + persistent if beside else persistent[np.newaxis]
         self._beside = np.array(beside or [0], dtype=np.int64)
 
     def peak_bytes(self, shape: Mapping[str, int]) -> int:

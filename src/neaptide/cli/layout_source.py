@@ -159,6 +159,6 @@ def _in_order(
 
 def _outside(made: ScheduleBuffers) -> str:
     return (
-        f"outside the arena: {format_bytes(made.resident_bytes)} that the caller owns, "
+        f"outside the arena: {format_bytes(made.persistent_bytes)} that the caller owns, "
         f"{format_bytes(made.handed_back_bytes)} of results that are handed back"
     )

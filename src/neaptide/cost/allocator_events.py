@@ -33,7 +33,7 @@ _session = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class AllocatorEvent:
-    """Bytes that begin (positive) or end (negative) to be allocated; address zero for the death of a resident storage."""
+    """Bytes that begin (positive) or end (negative) to be allocated; address zero for the death of a persistent storage."""
 
     time_ns: int
     address: int
@@ -45,7 +45,7 @@ class AllocatorTrace:
     """Allocator events of one session in time order.
 
     Blocks that were allocated before the session are not part of it, and neither is their being freed;
-    storages that were passed as resident are the exception: their death is an event, and so is that they leave for the host.
+    storages that were passed as persistent are the exception: their death is an event, and so is that they leave for the host.
 
     Attributes:
         regions: by when they began, each with its name and the most bytes above those live at its start, at least zero.
@@ -73,7 +73,7 @@ def region(name: str) -> Iterator[None]:
         yield
 
 
-def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -> AllocatorTrace:
+def record(fn: Callable[[], object], *, persistent: Iterable[torch.Tensor] = ()) -> AllocatorTrace:
     """Runs `fn` once and returns what the CPU allocator did meanwhile.
 
     The calling thread is seen, and those to which autograd hands its state; threads that `fn` starts by
@@ -83,7 +83,7 @@ def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -
     and ends in about 0.1 s.
 
     Args:
-        resident: tensors allocated before; when the storage of one dies, its bytes leave the live count.
+        persistent: tensors allocated before; when the storage of one dies, its bytes leave the live count.
             No reference to them is kept.
     """
     if getattr(_session, "active", False):
@@ -92,9 +92,9 @@ def record(fn: Callable[[], object], *, resident: Iterable[torch.Tensor] = ()) -
             why="PyTorch has one profiler per thread",
             next_step="use `region` to tell parts of one recording apart",
         )
-    watches = _watch_deaths(resident)
+    watches = _watch_deaths(persistent)
     # The caller's tensors must be able to die while `fn` runs.
-    del resident
+    del persistent
     _session.active = True
     try:
         profiler = _torch_private.memory_profiler()

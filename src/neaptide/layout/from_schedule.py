@@ -15,7 +15,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.problem import Buffer, LayoutProblem
 
-RESIDENT: Final = "resident"
+PERSISTENT: Final = "persistent"
 RESULTS: Final = "results"
 OUTSIDE: Final = -1
 """The buffer of an instance that has no place in the arena, in `ScheduleBuffers.buffer_of`."""
@@ -29,7 +29,7 @@ class ScheduleBuffers:
     liveness: Liveness
     buffer_of: tuple[int, ...]  # by index in `liveness.instances`, its buffer, or `OUTSIDE`
     device: str
-    resident_bytes: int  # of what the caller owns, outside
+    persistent_bytes: int  # of what the caller owns, outside
     handed_back_bytes: int  # of results that outlive the step, when they are kept outside
 
 
@@ -54,7 +54,7 @@ def schedule_buffers(
             their body. None leaves all scratch bytes out: kernels take them from the allocator.
         device: whose arena; by default the one with the largest total of storages.
         alignment: of every buffer, in bytes.
-        inside: what has buffers as well: `RESIDENT`, what the caller owns, for the whole time; `RESULTS`, what the program
+        inside: what has buffers as well: `PERSISTENT`, what the caller owns, for the whole time; `RESULTS`, what the program
             hands back, which the next step then overwrites while the caller may still hold it.
 
     Raises:
@@ -70,14 +70,14 @@ def schedule_buffers(
     handed_back = liveness.handed_back(graph)
     buffers: list[Buffer] = []
     buffer_of: list[int] = []
-    resident = kept = 0
+    persistent = kept = 0
     for index, instance in enumerate(liveness.instances):
         storage = graph.storages[instance.storage]
         nbytes = sizes[storage.id] if storage.device == where else 0
         outside = nbytes == 0
-        if nbytes and instance.is_resident:
-            outside = RESIDENT not in inside
-            resident += nbytes * outside
+        if nbytes and instance.is_persistent:
+            outside = PERSISTENT not in inside
+            persistent += nbytes * outside
         elif nbytes and index in handed_back:
             outside = RESULTS not in inside
             kept += nbytes * outside
@@ -108,5 +108,5 @@ def schedule_buffers(
                     )
                 )
     return ScheduleBuffers(
-        LayoutProblem(tuple(buffers), graph.name), liveness, tuple(buffer_of), where, resident, kept
+        LayoutProblem(tuple(buffers), graph.name), liveness, tuple(buffer_of), where, persistent, kept
     )

@@ -48,7 +48,7 @@ def choose_in_place(
     sizes = evaluate_storage_bytes(graph, None, storage_bytes)
     liveness = compute_liveness(graph, schedule)
     uses = instance_uses(graph, liveness)
-    kept = {*uses.handed_back, *(i for i, owned in enumerate(liveness.instances) if owned.is_resident)}
+    kept = {*uses.handed_back, *(i for i, owned in enumerate(liveness.instances) if owned.is_persistent)}
     choices = []
     for position, step in enumerate(liveness.steps):
         node, seen = graph.nodes[step.target], uses.seen[position]

@@ -18,7 +18,7 @@ _REFUSAL: Final = "holds what updates or outputs of an atomic step need"
 class AtomicStep:
     """A step whose updates run last."""
 
-    step: StepProblem  # copies count as resident; what updates need is never recomputed after them
+    step: StepProblem  # copies count as persistent; what updates need is never recomputed after them
     order: tuple[int, ...]
     updates: frozenset[int]  # nodes at the end of the order, which nothing but each other waits for
     saved: tuple[int, ...]  # storages of the caller that are written earlier, and copied first
@@ -33,7 +33,7 @@ class AtomicStep:
         """Whether a node writes a storage of the caller that is not saved."""
         step = self.step
         return any(
-            step.is_resident[s] and s not in self.saved and node in step.writers[s]
+            step.is_persistent[s] and s not in self.saved and node in step.writers[s]
             for v in step.operands[node]
             if (s := step.value_storage[v]) >= 0
         )
@@ -51,7 +51,7 @@ def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
     saved = tuple(
         storage
         for storage, writers in enumerate(step.writers)
-        if step.is_resident[storage] and not updates.issuperset(writers)
+        if step.is_persistent[storage] and not updates.issuperset(writers)
     )
     saved_bytes = sum(storage_bytes[storage] for storage in saved)
     kept = {step.value_storage[v] for n in updates for v in step.operands[n]}
@@ -59,7 +59,7 @@ def atomic_step(step: StepProblem, storage_bytes: Sequence[int]) -> AtomicStep:
     held = updates | {step.creator[storage] for storage in kept if storage >= 0}
     searched = replace(
         step,
-        resident_bytes=step.resident_bytes + saved_bytes,
+        persistent_bytes=step.persistent_bytes + saved_bytes,
         lower_bound_bytes=step.lower_bound_bytes + saved_bytes,
         order_lower_bound_bytes=step.order_lower_bound_bytes + saved_bytes,
         refusals=tuple(why or (_REFUSAL if n in held else "") for n, why in enumerate(step.refusals)),
@@ -91,7 +91,7 @@ def _waiting(step: StepProblem) -> frozenset[int]:
     """Pure updates with nothing of forward or backward after them, and all that is."""
     count = step.node_count
     last_backward = max((n for n in range(count) if step.phases[n] == "backward"), default=-1)
-    is_update = [step.writes_resident(n) and not step.created[n] for n in range(count)]
+    is_update = [step.writes_persistent(n) and not step.created[n] for n in range(count)]
     can_wait = [False] * count
     for node in reversed(range(count)):
         computes = step.phases[node] in _COMPUTING and node <= last_backward

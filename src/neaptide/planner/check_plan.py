@@ -230,7 +230,7 @@ class _Checker:
             "peak_with_workspace_bytes": found.peak_with_workspace_bytes + saved,
             "baseline_peak_bytes": before.peak_bytes,
             "baseline_peak_with_workspace_bytes": before.peak_with_workspace_bytes,
-            "resident_bytes": before.resident_bytes,
+            "persistent_bytes": before.persistent_bytes,
             "lower_bound_bytes": least,
             "order_lower_bound_bytes": in_order,
             "saved_bytes": saved,

@@ -120,7 +120,7 @@ class BodyPlanner:
     ) -> Schedule:
         """The order of a body with so many bytes on the host."""
         written = baseline(inside.problem(body))
-        handed = inside.problem(body).resident_bytes
+        handed = inside.problem(body).persistent_bytes
         allowed = budget.resolve(written.peak_with_workspace_bytes - handed) + handed
         bodies = self._bodies(body, inside, _Asked(ORDER_ALONE, {}))
         timed = budget.in_seconds(baseline(inside.problem(body, bodies)).seconds)

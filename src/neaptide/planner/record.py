@@ -61,7 +61,7 @@ def planned_program(
             peak_with_workspace_bytes=found.peak_with_workspace_bytes,
             baseline_peak_bytes=before.peak_bytes,
             baseline_peak_with_workspace_bytes=before.peak_with_workspace_bytes,
-            resident_bytes=step.resident_bytes,
+            persistent_bytes=step.persistent_bytes,
             lower_bound_bytes=step.lower_bound_bytes,
             order_lower_bound_bytes=step.order_lower_bound_bytes,
             seconds=found.seconds,

@@ -34,9 +34,9 @@ def update_nodes(step: StepProblem) -> frozenset[int]:
         gives_output = any(
             value in step.outputs if (s := step.value_storage[value]) < 0 else s in handed_back
             for value in step.results[node]
-            if step.value_storage[value] < 0 or not step.is_resident[step.value_storage[value]]
+            if step.value_storage[value] < 0 or not step.is_persistent[step.value_storage[value]]
         )
-        feeds = step.writes_resident(node) or bool(after)
+        feeds = step.writes_persistent(node) or bool(after)
         is_tail[node] = feeds and not gives_output and all(is_tail[other] for other in after)
     if "optimizer" in step.phases:
         return frozenset(n for n in range(count) if is_tail[n] and step.phases[n] == "optimizer")
@@ -60,7 +60,7 @@ def update_groups(step: StepProblem, updates: frozenset[int]) -> list[UpdateGrou
             storage = step.value_storage[value]
             if storage < 0:
                 continue
-            if step.is_resident[storage]:
+            if step.is_persistent[storage]:
                 ties = bool(step.writers[storage])
             else:
                 ties = step.storage_bytes[storage] > SHARED_BYTES
@@ -73,7 +73,7 @@ def update_groups(step: StepProblem, updates: frozenset[int]) -> list[UpdateGrou
     return [
         UpdateGroup(tuple(nodes), _bytes_ended(step, set(nodes)))
         for nodes in members.values()
-        if any(step.writes_resident(node) for node in nodes)
+        if any(step.writes_persistent(node) for node in nodes)
     ]
 
 
@@ -127,12 +127,12 @@ def with_late_overwrites(step: StepProblem, order: Sequence[int]) -> tuple[int, 
             storage
             for value in (*step.operands[node], *step.results[node])
             if (storage := step.value_storage[value]) >= 0
-            and not step.is_resident[storage]
+            and not step.is_persistent[storage]
             and step.storage_bytes[storage]
         }
         latest = min((place[after] for after in step.successors[node]), default=end)
         is_free = not step.workspace[node] and all(last_use(storage, node) >= latest for storage in held)
-        if is_free and step.writes_resident(node):
+        if is_free and step.writes_persistent(node):
             place[node] = latest
     # Nodes that go to one place keep their order, and stand in front of the node that waits for them.
     first = {node: position for position, node in enumerate(order)}
@@ -146,7 +146,7 @@ def update_name(step: StepProblem, group: UpdateGroup) -> str:
         for node in group.nodes
         for value in step.operands[node]
         if (storage := step.value_storage[value]) >= 0
-        and step.is_resident[storage]
+        and step.is_persistent[storage]
         and node in step.writers[storage]
     }
     return step.storage_names[max(written, key=lambda s: (max(step.writers[s]), -s))]

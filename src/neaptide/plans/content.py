@@ -112,13 +112,13 @@ def _of_offloads(program: PlannedProgram) -> _Faults:
 def _of_bytes(program: PlannedProgram) -> _Faults:
     made = program.predictions
     # State may be on the host when a step begins, so that fewer bytes than all of the caller's are there.
-    least = 0 if any(offload.begins_before for offload in program.offloads) else made.resident_bytes
+    least = 0 if any(offload.begins_before for offload in program.offloads) else made.persistent_bytes
     in_order = made.baseline_peak_bytes
     for name, low, high in (
         ("peak_with_workspace_bytes", made.peak_bytes, made.peak_with_workspace_bytes),
         ("baseline_peak_with_workspace_bytes", in_order, made.baseline_peak_with_workspace_bytes),
         ("peak_bytes", least, made.peak_bytes),
-        ("baseline_peak_bytes", made.resident_bytes, in_order),
+        ("baseline_peak_bytes", made.persistent_bytes, in_order),
         ("arena_bytes", made.arena_lower_bound_bytes, made.arena_bytes),
     ):
         if high < low:

@@ -24,6 +24,7 @@ _ONLY_TOLD: Final = frozenset({"closer", "most_parts", "most_parts_lower_bound_b
 # Fields by the names that they had before 0.1.0; plan files may use them until 0.2.
 _FORMER_FIELDS: Final = {
     "pace": "clock_factor",
+    "resident_bytes": "persistent_bytes",
     "stays": "offloads",
     "store_behind": "store_after",
     "gone_behind": "gone_after",

@@ -60,7 +60,7 @@ class Bounds:
     peak_with_workspace_bytes: Count  # the budget is held on it
     baseline_peak_bytes: Count
     baseline_peak_with_workspace_bytes: Count
-    resident_bytes: Count  # of what the caller owns, part of all of these
+    persistent_bytes: Count  # of what the caller owns, part of all of these
     lower_bound_bytes: Count  # of any schedule
     order_lower_bound_bytes: Count  # of any schedule without recomputation
 

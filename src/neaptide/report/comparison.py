@@ -213,7 +213,7 @@ def _row(
             row,
             measured_peak_bytes=found.memory.measured_peak_bytes,
             measured_allocator_peak_bytes=found.memory.measured_allocator_peak_bytes,
-            resident_bytes=found.memory.resident_bytes,
+            persistent_bytes=found.memory.persistent_bytes,
             step_seconds=wall,
             step_cpu_seconds=cpu,
             repeats=repeats,
@@ -244,7 +244,7 @@ def _predicted(
         row,
         predicted_peak_bytes=there.peak_bytes,
         predicted_peak_with_workspace_bytes=there.peak_with_workspace_bytes,
-        resident_bytes=step.resident_bytes if row.resident_bytes is None else row.resident_bytes,
+        persistent_bytes=step.persistent_bytes if row.persistent_bytes is None else row.persistent_bytes,
         predicted_step_seconds=(predictions.seconds + (0.0 if arena is None else arena.copy_seconds))
         * clock_factor,
         arena=arena,

@@ -98,7 +98,7 @@ def _table(comparison: Comparison) -> Table:
         ("peak, measured", lambda row: byte_cell(row.measured_peak_bytes)),
         ("with workspace, predicted", lambda row: byte_cell(row.predicted_peak_with_workspace_bytes)),
         ("with workspace, measured", lambda row: byte_cell(row.measured_allocator_peak_bytes)),
-        ("of it resident", lambda row: byte_cell(row.resident_bytes)),
+        ("of it persistent", lambda row: byte_cell(row.persistent_bytes)),
         *_arena_lines(comparison),
         ("step time, predicted", lambda row: seconds_cell(row.predicted_step_seconds)),
         ("step time, measured", lambda row: seconds_cell(row.step_seconds)),
@@ -126,7 +126,7 @@ def _table(comparison: Comparison) -> Table:
 
 
 def _arena_lines(comparison: Comparison) -> list[tuple[str, _Cell]]:
-    """What is inside an arena, where a program has one; the block counts as resident."""
+    """What is inside an arena, where a program has one; the block counts as persistent."""
     if all(row.arena is None for row in comparison.rows):
         return []
     return [

@@ -113,10 +113,10 @@ class OnDevice:
 class ProfileReport(AtPeak, OnDevice, CapturedReport):
     """Whether a step fits, and what stands in the way. Nothing in it was measured by running the step."""
 
-    predicted_peak_bytes: int  # storages at the dispatcher, residents included, in program order
+    predicted_peak_bytes: int  # storages at the dispatcher, persistent storages included, in program order
     predicted_peak_with_workspace_bytes: int  # with the scratch that kernels allocate, where it is known
     workspace_is_known: bool  # audited on this machine; else it is by formula
-    resident_bytes: int  # parameters, buffers, optimizer state and batch: there for the whole step
+    persistent_bytes: int  # parameters, buffers, optimizer state and batch: there for the whole step
     lower_bound_bytes: int  # of any plan of reordering and recomputation
     order_lower_bound_bytes: int  # of any order of these operations
     predicted_step_seconds: float  # by the cost model
@@ -136,7 +136,7 @@ class MeasuredRow:
     name: str  # `eager`, `baseline`, `plan` or the name of a strategy
     measured_peak_bytes: int | None = None  # storages at the dispatcher, from the second step on
     measured_allocator_peak_bytes: int | None = None  # with what kernels allocate inside
-    resident_bytes: int | None = None  # what the caller owns
+    persistent_bytes: int | None = None  # what the caller owns
     step_seconds: float | None = None  # median wall time of `repeats` steps, all programs taking turns
     step_cpu_seconds: float | None = None  # median process CPU time of the same steps
     repeats: int = 0

@@ -109,13 +109,13 @@ def _numbers(program: PlannedProgram) -> Table:
     def row(title: str, before: int, after: int) -> tuple[str, ...]:
         return title, byte_cell(before), byte_cell(after), ratio_cell(after, before)
 
-    resident = byte_cell(made.resident_bytes)
+    persistent = byte_cell(made.persistent_bytes)
     workspace = made.baseline_peak_with_workspace_bytes, made.peak_with_workspace_bytes
     time = seconds_cell(made.baseline_seconds), seconds_cell(made.seconds)
     rows = (
         row("peak", made.baseline_peak_bytes, made.peak_bytes),
         row("with workspace", *workspace),
-        ("of it resident", resident, resident, ""),
+        ("of it persistent", persistent, persistent, ""),
         ("step time", *time, ratio_cell(made.seconds, made.baseline_seconds)),
         ("operations run", str(captured), str(len(program.sequence)), ""),
     )

@@ -52,7 +52,7 @@ def _numbers(report: ProfileReport) -> Table:
     rows = [
         ("peak, storages", byte_cell(report.predicted_peak_bytes), "predicted"),
         ("peak, with workspace", byte_cell(report.predicted_peak_with_workspace_bytes), workspace),
-        ("of it resident", byte_cell(report.resident_bytes), "whole step"),
+        ("of it persistent", byte_cell(report.persistent_bytes), "whole step"),
         ("lower bound, order alone", byte_cell(report.order_lower_bound_bytes), "proved"),
         ("lower bound, any plan", byte_cell(report.lower_bound_bytes), "proved"),
         ("step time", seconds_cell(report.predicted_step_seconds), timing),

@@ -38,7 +38,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         predicted_peak_bytes=found.peak_bytes,
         predicted_peak_with_workspace_bytes=found.peak_with_workspace_bytes,
         workspace_is_known=prepared.is_measured,
-        resident_bytes=found.resident_bytes,
+        persistent_bytes=found.persistent_bytes,
         lower_bound_bytes=step.lower_bound_bytes,
         order_lower_bound_bytes=step.order_lower_bound_bytes,
         bytes_by_kind_at_peak=kinds,

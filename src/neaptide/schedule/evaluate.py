@@ -121,14 +121,14 @@ class Evaluator:
         if self._profile is None:
             freed = self._freed[self.order]
             held = np.cumsum(self._allocated[self.order] - freed)
-            self._profile = held + freed + self._scratch[self.order] + self.problem.resident_bytes
+            self._profile = held + freed + self._scratch[self.order] + self.problem.persistent_bytes
         return self._profile
 
     @property
     def peak(self) -> int:
         """Highest bytes at any position, workspace included: what a budget is held on."""
         if self._peak is None:
-            self._peak = int(self.bytes.max()) if len(self.order) else self.problem.resident_bytes
+            self._peak = int(self.bytes.max()) if len(self.order) else self.problem.persistent_bytes
         return self._peak
 
     @property
@@ -142,7 +142,7 @@ class Evaluator:
     def peak_without_workspace(self) -> int:
         """Highest bytes of storages at any position, those in the bodies of loops included."""
         return int(
-            (self.bytes - self.workspace).max(initial=0 if len(self.order) else self.problem.resident_bytes)
+            (self.bytes - self.workspace).max(initial=0 if len(self.order) else self.problem.persistent_bytes)
         )
 
     @property

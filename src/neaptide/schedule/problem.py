@@ -51,7 +51,7 @@ class OnOperand(NamedTuple):
 class StepProblem:
     """A graph with sizes and seconds, as integers on one device.
 
-    Storages that the caller owns, and those on other devices, have no bytes here; `resident_bytes` holds the
+    Storages that the caller owns, and those on other devices, have no bytes here; `persistent_bytes` holds the
     former. Indices are the graph's ids. A field is by storage, by value or by node, as its name says.
 
     Attributes:
@@ -66,7 +66,7 @@ class StepProblem:
         lower_bound_bytes: no schedule has a lower peak with workspace.
         order_lower_bound_bytes: no schedule without recomputation has.
         is_contraction: whether a node's time is that of arithmetic rather than of the bytes it touches.
-        state_bytes: of the caller's storages that may wait on the host meanwhile; part of `resident_bytes`.
+        state_bytes: of the caller's storages that may wait on the host meanwhile; part of `persistent_bytes`.
         body_bytes: how much of a workspace are storages that the body of a loop holds.
         body_host_bytes: most bytes that the body of a loop has on the host.
         body_copies: only of loops that move anything. Their `seconds` count what waits for these copies when no others are
@@ -78,8 +78,8 @@ class StepProblem:
 
     device: str
     storage_bytes: tuple[int, ...]
-    resident_bytes: int
-    is_resident: tuple[bool, ...]
+    persistent_bytes: int
+    is_persistent: tuple[bool, ...]
     created: tuple[tuple[int, ...], ...]
     value_storage: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]
@@ -142,7 +142,7 @@ class StepProblem:
         return tuple(
             not self.refusals[node]
             and not any(self.writers[s] or self.views[s] for s in created)
-            and not any(self.is_resident[s] and self.writers[s] for s, _ in self.reads[node])
+            and not any(self.is_persistent[s] and self.writers[s] for s, _ in self.reads[node])
             for node, created in enumerate(self.created)
         )
 
@@ -181,7 +181,7 @@ class StepProblem:
 
     def least_with_state_away(self, bound_bytes: int) -> int:
         """What is left of a bound on schedules with all state on the device: all of it is there when the step begins."""
-        return max(bound_bytes - sum(self.state_bytes), self.resident_bytes)
+        return max(bound_bytes - sum(self.state_bytes), self.persistent_bytes)
 
     @property
     def lower_bound_with_state_between(self) -> int:
@@ -194,7 +194,7 @@ class StepProblem:
             nbytes + sum(map(self.moved_bytes, storages))
             for nbytes, storages in zip(self.workspace, touched, strict=True)
         )
-        return self.resident_bytes - sum(self.state_bytes) + max(needed, default=0)
+        return self.persistent_bytes - sum(self.state_bytes) + max(needed, default=0)
 
     def least_with_offloads(self, bound_bytes: int, offloads: Sequence[Offload]) -> int:
         """What is left of a bound on schedules without offloads, for those with offloads of the kinds that there are among some."""
@@ -239,7 +239,7 @@ class StepProblem:
         """Bytes that no schedule has a lower peak than, and none without recomputation, for some scratch bytes of nodes."""
         touched = inverse(self.roles, len(self.operands))
         kept = {s for value in self.outputs if (s := self.value_storage[value]) >= 0}
-        held = Held(self.created, touched, kept, self.predecessors, self.storage_bytes, self.resident_bytes)
+        held = Held(self.created, touched, kept, self.predecessors, self.storage_bytes, self.persistent_bytes)
         return held.least(workspace), held.in_order(workspace)
 
     def named(self, names: Mapping[int, str]) -> StepProblem:
@@ -257,10 +257,10 @@ class StepProblem:
             seen.add(node)
         return math.fsum(parts)
 
-    def writes_resident(self, node: int) -> bool:
+    def writes_persistent(self, node: int) -> bool:
         """Whether a node overwrites something that the caller owns."""
         return any(
-            self.is_resident[s] and node in self.writers[s]
+            self.is_persistent[s] and node in self.writers[s]
             for v in self.operands[node]
             if (s := self.value_storage[v]) >= 0
         )
@@ -302,8 +302,8 @@ def compile_problem(
     return StepProblem(
         device=where,
         storage_bytes=tuple(holding.sizes),
-        resident_bytes=holding.resident_bytes,
-        is_resident=tuple(s.id in owned for s in graph.storages),
+        persistent_bytes=holding.persistent_bytes,
+        is_persistent=tuple(s.id in owned for s in graph.storages),
         created=created,
         value_storage=value_storage,
         operands=operands,

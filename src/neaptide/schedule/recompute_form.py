@@ -71,8 +71,8 @@ def from_nodes(nodes: Sequence[InstanceNode]) -> StepProblem:
     step = StepProblem(
         device="",
         storage_bytes=tuple(node.size for node in nodes),
-        resident_bytes=0,
-        is_resident=(False,) * count,
+        persistent_bytes=0,
+        is_persistent=(False,) * count,
         created=each,
         value_storage=tuple(range(count)),
         operands=operands,

@@ -229,7 +229,7 @@ class Replays:
             if problem.refusals[node]:
                 return f"node {node} {problem.refusals[node]}"
             for storage, version in problem.reads[node]:
-                if problem.is_resident[storage] and self._version(storage, draft.place) != version:
+                if problem.is_persistent[storage] and self._version(storage, draft.place) != version:
                     return f"node {node} reads {problem.storage_names[storage]}, overwritten before"
         return ""
 

@@ -100,7 +100,7 @@ def test_classes_agree_with_the_neighbourhood_until_something_comes_back():
 
 def test_remembered_neighbourhoods_are_those_that_a_fresh_walk_finds():
     for seed in range(20):
-        graph = random_graph(seed, 30, resident=False, rng=False)
+        graph = random_graph(seed, 30, persistent=False, rng=False)
         step = compile_problem(graph, toy_registry())
         state = pool_after(step, 25)
         kept = ExactNeighbourhoods(state)

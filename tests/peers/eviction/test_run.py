@@ -42,7 +42,7 @@ def test_any_graph_in_any_order_is_run_legally(name, data, share):
 
 
 CIRCLES = {
-    70: (40, {"views": False, "resident": False}, 585),
+    70: (40, {"views": False, "persistent": False}, 585),
     103: (40, {"views": False, "multi_output": False, "shape_only": False}, 1654),
     1270: (35, {"views": False, "shape_only": False, "rng": False}, 510),
 }
@@ -65,7 +65,7 @@ def test_training_steps_keep_to_the_budget(made, share):
     step = compiled(made)
     peak = program_order.baseline(step).peak_with_workspace_bytes
     early = strategy("early_updates")(PlanningProblem(step, 0), Limits()).require().sequence
-    budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
+    budget = step.persistent_bytes + int(share * (peak - step.persistent_bytes))
     run = simulate(step, early, heuristic("dtr"), budget)
     check_sequence(made.graph, PlannedSequence.evaluate(step, run.sequence, "dtr"), None, made.registry)
     assert run.totals.peak_bytes <= budget

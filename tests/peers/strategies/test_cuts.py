@@ -20,7 +20,7 @@ from planner.planner_problems import check_sequence, compiled
 
 def plan(made):
     step = compiled(made)
-    found = drop_cheap.solve(PlanningProblem(step, step.resident_bytes), Limits()).require()
+    found = drop_cheap.solve(PlanningProblem(step, step.persistent_bytes), Limits()).require()
     check_sequence(made.graph, found, None, made.registry)
     return step, found
 
@@ -44,7 +44,7 @@ def test_a_chain_of_conv_norm_activation_and_pooling_keeps_its_convolutions():
     # All of them, once each; the classifier reads a view of the last pooled values.
     assert counts["batch_norm"] == counts["relu_"] == counts["max_pool"] == [1] * 4
     before = program_order.baseline(step)
-    assert found.peak_bytes - step.resident_bytes < 0.75 * (before.peak_bytes - step.resident_bytes)
+    assert found.peak_bytes - step.persistent_bytes < 0.75 * (before.peak_bytes - step.persistent_bytes)
     assert found.seconds < 1.2 * before.seconds
 
 
@@ -148,7 +148,7 @@ def test_plans_are_legal_and_those_of_ratios_no_worse(made):
     step = compiled(made)
     before = program_order.baseline(step)
     for share in (0.8, 0.5):
-        budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
+        budget = step.persistent_bytes + int(share * (before.peak_bytes - step.persistent_bytes))
         problem = PlanningProblem(step, budget)
         cut = min_cut.solve(problem, Limits()).require()
         check_sequence(made.graph, cut, None, made.registry)

@@ -24,7 +24,7 @@ STEPS = {
 def test_training_steps_from_either_order(made):
     step = compiled(made)
     early = early_updates.solve(PlanningProblem(step, 0), Limits()).require()
-    budget = step.resident_bytes + int(0.7 * (early.peak_with_workspace_bytes - step.resident_bytes))
+    budget = step.persistent_bytes + int(0.7 * (early.peak_with_workspace_bytes - step.persistent_bytes))
     for start, before in ((None, program_order.baseline(step)), (early.sequence, early)):
         found = strategy("dtr")(PlanningProblem(step, budget, start), Limits()).require()
         check_sequence(made.graph, found, None, made.registry)

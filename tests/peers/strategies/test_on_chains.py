@@ -138,7 +138,7 @@ def test_rotor_agrees_with_brute_force_on_tiny_chains(length):
 def test_rotor_fits_and_is_faster_than_whole_segments(made, share):
     step = compiled(made)
     before = program_order.baseline(step)
-    budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
+    budget = step.persistent_bytes + int(share * (before.peak_bytes - step.persistent_bytes))
     found = solved(rotor, step, budget)
     check_sequence(made.graph, found, None, made.registry)
     assert found.peak_with_workspace_bytes <= budget
@@ -149,7 +149,7 @@ def test_rotor_fits_and_is_faster_than_whole_segments(made, share):
 def test_the_search_ends_at_the_largest_budget_that_fits():
     step = compiled(transformer_step(layers=6))
     peak = program_order.baseline(step).peak_bytes
-    budget = step.resident_bytes + (peak - step.resident_bytes) // 2
+    budget = step.persistent_bytes + (peak - step.persistent_bytes) // 2
     nominal = nominal_of(step, budget)
     fitting = [p for p in rotor.fitting(nominal) if p.peak_with_workspace_bytes <= budget]
     assert fitting[-1].seconds == min(p.seconds for p in fitting)
@@ -162,11 +162,11 @@ def test_every_layer_runs_forward_twice():
     made = transformer_step(layers=12)
     step = compiled(made)
     before = program_order.baseline(step)
-    outcome = per_block.solve(PlanningProblem(step, step.resident_bytes), Limits())
+    outcome = per_block.solve(PlanningProblem(step, step.persistent_bytes), Limits())
     assert outcome.termination.detail.endswith(" blocks")
     found = outcome.require()
     check_sequence(made.graph, found, None, made.registry)
-    assert found.peak_bytes - step.resident_bytes < 0.75 * (before.peak_bytes - step.resident_bytes)
+    assert found.peak_bytes - step.persistent_bytes < 0.75 * (before.peak_bytes - step.persistent_bytes)
     forward = [n for n in range(step.node_count) if step.phases[n] == "forward"]
     counts = [found.sequence.count(n) for n in forward]
     assert max(counts) == 2

@@ -35,7 +35,7 @@ def planned(step, budget, host):
 def test_its_plans_are_what_the_checkers_say(made, share):
     step = compiled(made)
     before = program_order.baseline(step)
-    budget = step.resident_bytes + int(share * (before.peak_bytes - step.resident_bytes))
+    budget = step.persistent_bytes + int(share * (before.peak_bytes - step.persistent_bytes))
     moved = sum(step.storage_bytes)
     out, back = links(moved / step.baseline_seconds)
     host = HostSpace(1 << 60, out, back)

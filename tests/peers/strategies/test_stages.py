@@ -62,7 +62,7 @@ def test_it_agrees_with_brute_force_and_bounds_lie_below(number):
 def test_training_steps_are_solved(made):
     step = compiled(made)
     peak = program_order.baseline(step).peak_with_workspace_bytes
-    problem = PlanningProblem(step, step.resident_bytes + int(0.9 * (peak - step.resident_bytes)))
+    problem = PlanningProblem(step, step.persistent_bytes + int(0.9 * (peak - step.persistent_bytes)))
     outcome = checkmate.solve(problem, Limits(work=200))
     found = outcome.require()
     check_sequence(made.graph, found, None, made.registry)
@@ -110,7 +110,7 @@ def test_where_nothing_can_run_again_the_start_is_all_there_is():
 
 def test_a_budget_below_what_the_caller_owns_is_refuted():
     step = compiled(conv_step(blocks=1))
-    program = StageProgram(stage_units(step, range(step.node_count)), step.resident_bytes - 1)
+    program = StageProgram(stage_units(step, range(step.node_count)), step.persistent_bytes - 1)
     assert program.relaxed_seconds() == math.inf
     assert program.solve(nodes=1).verdict is Verdict.INFEASIBLE
 
@@ -179,7 +179,7 @@ def test_a_hint_within_the_budget_is_a_solution():
 def test_training_steps_are_no_slower_than_what_it_was_started_from(made):
     step = compiled(made)
     peak = program_order.baseline(step).peak_with_workspace_bytes
-    problem = PlanningProblem(step, step.resident_bytes + int(0.7 * (peak - step.resident_bytes)))
+    problem = PlanningProblem(step, step.persistent_bytes + int(0.7 * (peak - step.persistent_bytes)))
     outcome = moccasin.solve(problem, Limits(work=20_000))
     found = outcome.require()
     check_sequence(made.graph, found, None, made.registry)
@@ -196,7 +196,7 @@ def test_solutions_on_any_graph_are_legal_sequences_within_their_bytes(session, 
     graph = data.draw(graphs(min_nodes=2, max_nodes=12))
     step = compile_problem(graph, toy_registry())
     before = program_order.baseline(step)
-    budget = max(int(share * before.peak_with_workspace_bytes), step.resident_bytes)
+    budget = max(int(share * before.peak_with_workspace_bytes), step.persistent_bytes)
     greedy = greedy_recompute.solve(PlanningProblem(step, budget), Limits()).require()
     model = IntervalModel(stage_units(step, range(step.node_count)), budget, hint=greedy.sequence)
     outcome = session.solve(model.model, Limits(work=20_000))

@@ -54,11 +54,11 @@ def test_state_of_three_layers_leaves_so_that_one_of_them_is_there_at_a_time():
     step = compile_problem(graph, REGISTRY)
     out, back = links(1e9)
     host = HostSpace(1 << 20, out, back, may_be_between=storages_between_steps(graph))
-    assert (step.resident_bytes, host.least_bytes(step)) == (1204, 804)
+    assert (step.persistent_bytes, host.least_bytes(step)) == (1204, 804)
     known = PlannedSequence.evaluate(step, range(step.node_count), "")
     found = choose_with_state_between(OffloadProblem(step, 820, host, [known]), Limits()).require()
     profile = checked(graph, REGISTRY, step, found, host)
-    assert profile.peak_bytes <= 820 < profile.resident_bytes
+    assert profile.peak_bytes <= 820 < profile.persistent_bytes
     assert {s.storage for s in found.offloads if s.begins_before} == {
         s.storage for s in found.offloads if s.ends_after
     }

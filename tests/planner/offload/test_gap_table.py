@@ -17,7 +17,7 @@ def changed(evaluator, draw):
     replays = Replays(evaluator)
     storage = draw.randrange(len(problem.storage_bytes))
     before = draw.randint(0, problem.node_count)
-    if problem.is_resident[storage] or not 0 <= problem.creator[storage] < before:
+    if problem.is_persistent[storage] or not 0 <= problem.creator[storage] < before:
         return False
     closure = replays.closure(storage, before)
     if not closure.nodes or closure.refusal:

@@ -58,7 +58,7 @@ def cases(draw, most_gaps, max_nodes=8, *, repeats=True):
     for _ in range(draw(st.integers(0, 2 if repeats else 0))):
         storage = draw(st.integers(0, len(problem.storage_bytes) - 1))
         before = draw(st.integers(0, problem.node_count))
-        if not problem.is_resident[storage] and 0 <= problem.creator[storage] < before:
+        if not problem.is_persistent[storage] and 0 <= problem.creator[storage] < before:
             replays = Replays(evaluator)
             closure = replays.closure(storage, before)
             if closure.nodes and not closure.refusal:

@@ -86,7 +86,7 @@ def test_features_say_what_the_places_of_a_pass_have_live_at_the_peak():
         ).items()
     }
     join = facts["concat_before_convolution"]
-    # Both pieces, the join of them and the resident inputs are live at the peak; inputs do not count.
+    # Both pieces, the join of them and the persistent inputs are live at the peak; inputs do not count.
     assert join["live_at_peak"] == pytest.approx(1.0)
     assert join["peaks_touched"] == 1.0
     assert join["rest_without_all"] < join["rest_without_results"] < 0

@@ -43,7 +43,7 @@ def test_sizes_of_a_shape_are_those_of_the_static_graph(sizes):
     found, shaped = STEP.shaped.at(sizes), STEP.shaped.problem_at(sizes)
     assert tuple(found.storage_bytes) == problem.storage_bytes == shaped.storage_bytes
     assert tuple(found.workspace) == problem.workspace == shaped.workspace
-    assert shaped.resident_bytes == problem.resident_bytes
+    assert shaped.persistent_bytes == problem.persistent_bytes
     assert list(found.repeat_seconds) == pytest.approx(problem.repeat_seconds, rel=1e-12)
     scratch = dict(enumerate(problem.workspace))
     profile = memory_profile(static, Schedule.program_order(static), workspace=scratch)

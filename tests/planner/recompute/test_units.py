@@ -111,7 +111,7 @@ def test_repetitions_of_other_searches_are_found_again(data, share):
 
 def test_repetitions_of_a_plan_add_up_to_what_it_takes_longer():
     step = compiled(conv_step(blocks=4))
-    budget = (step.resident_bytes + Evaluator(step).peak) // 2
+    budget = (step.persistent_bytes + Evaluator(step).peak) // 2
     found = greedy_recompute.solve(PlanningProblem(step, budget), Limits()).require()
     units = units_of(step, found)
     assert abs(sum(unit.seconds for unit in units) - found.seconds + step.baseline_seconds) < 1e-9

@@ -90,7 +90,7 @@ def test_seconds_of_parts_are_estimated_as_they_are_priced():
 
 
 def test_what_the_caller_owns_stays_whatever_is_recomputed():
-    price = Price.of_bytes(1.0, 1000, longer=0.1, peak=600, resident_bytes=200)
+    price = Price.of_bytes(1.0, 1000, longer=0.1, peak=600, persistent_bytes=200)
     goal = Goal(0, 1.05)
     assert price.brought(1000.0, 1.0, goal)[1] == pytest.approx(
         800.0

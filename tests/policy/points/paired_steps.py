@@ -24,7 +24,7 @@ class PairedSteps:
     def step(self, *batch: Any) -> int:
         """A step of both with the same bits; gives the most bytes that were live in the planned one."""
         torch.manual_seed(2)
-        with LiveBytesMeter([*tree_leaves(batch), *self.fast.resident()]) as meter:
+        with LiveBytesMeter([*tree_leaves(batch), *self.fast.persistent()]) as meter:
             found = self.fast(*batch)
         torch.manual_seed(2)
         assert torch.equal(found, self.eager(*batch))

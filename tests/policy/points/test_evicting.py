@@ -80,7 +80,7 @@ def test_the_bits_of_eager_within_the_bytes_of_the_budget(case):
     runner = contestants.planned_contestant("eviction", factory, 0, contestants.rebind(variant))
     runner.run()
     runner.run()
-    memory = contestants.measure_step(runner.run, runner.resident)
+    memory = contestants.measure_step(runner.run, runner.persistent)
     allowed = variant.graphs[0].limit_bytes
     assert memory.measured_peak_bytes <= allowed
     # A generator's state is read through a tensor that is there for a moment.

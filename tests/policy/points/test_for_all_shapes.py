@@ -143,7 +143,7 @@ def test_an_arena_is_laid_out_for_each_shape_within_the_limit(in_arena):
     limit = fast._variants[-1].planned.graphs[0].limit_bytes
     for x in batches([(6, 12), (2, 2), (6, 12)]):
         assert in_arena.step(x) <= fast.eviction.peak_bytes <= limit
-        assert fast.arena.live_bytes <= fast.arena.arena_bytes <= fast.resident()[-1].numel()
+        assert fast.arena.live_bytes <= fast.arena.arena_bytes <= fast.persistent()[-1].numel()
     assert fast.arena.written > 10
     way = fast.arena_on_the_way()
     assert [one.shape for one in (way[0], way[-1])] == [{"x_0": 2, "x_1": 2}, {"x_0": 6, "x_1": 12}]
@@ -157,12 +157,12 @@ def test_a_block_for_the_whole_range_is_made_at_the_first_usual_step(prepared, v
     data = batches([(2, 2), (2, 2), (5, 6), (6, 12)])
     fast(data[0])  # another program, if it is the first step of the optimizer
     fast(data[1])
-    block = fast.resident()[-1]
+    block = fast.persistent()[-1]
     assert block.numel() == max(one.arena_bytes for one in fast.arena_on_the_way())
     assert block.numel() > fast.arena.arena_bytes
     for x in data[2:]:
         fast(x)
-        assert fast.resident()[-1] is block
+        assert fast.persistent()[-1] is block
 
 
 def test_a_shape_outside_of_the_range_gets_an_arena_of_its_own(in_arena):

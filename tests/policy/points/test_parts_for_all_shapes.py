@@ -82,7 +82,7 @@ def test_a_limit_that_needs_parts_is_kept_and_numbers_are_those_of_eager():
     fast = neaptide.compile_step(step, budget="60%", dynamic=dynamic(), numerics="close")
     assert torch.equal(fast(*batch(SMALL)), eager(*batch(SMALL)))
     for shape in (LARGE, SMALL, (5, 11), LARGE):
-        with LiveBytesMeter([*batch(shape), *fast.resident()]) as meter:
+        with LiveBytesMeter([*batch(shape), *fast.persistent()]) as meter:
             found = fast(*batch(shape))
         torch.testing.assert_close(found, eager(*batch(shape)), rtol=1e-5, atol=1e-6)
         assert meter.peak_bytes <= fast.eviction.peak_bytes
@@ -128,7 +128,7 @@ def test_searches_that_end_early_choose_as_if_all_were_carried_to_their_end(vari
 
 def test_the_measured_peak_of_parts_is_the_predicted_one(fast, variant):
     fast(*batch(LARGE))
-    with LiveBytesMeter([*batch(LARGE), *fast.resident()]) as meter:
+    with LiveBytesMeter([*batch(LARGE), *fast.persistent()]) as meter:
         fast(*batch(LARGE))
     assert meter.peak_bytes == predicted_at(variant.graphs[0], LARGEST)[0]
 

@@ -77,10 +77,10 @@ class Pair:
         expected = self.results(lambda: self.step(batch))
         named = {dim.name: sizes[int(dim.name.rpartition("_")[2])] for dim in self.graph.dims}
         whole = self.plan.shaped.at(named).peak_bytes
-        resident = self.plan.shaped.resident_size.evaluate(named)
+        persistent = self.plan.shaped.persistent_size.evaluate(named)
         for share in shares:
             self.points.budget_bytes = (
-                EVERYTHING if share == 100 else resident + (whole - resident) * share // 100
+                EVERYTHING if share == 100 else persistent + (whole - persistent) * share // 100
             )
             found = self.results(lambda: self.points_run(batch))
             assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

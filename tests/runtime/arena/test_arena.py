@@ -82,7 +82,7 @@ def test_three_steps_have_the_bits_of_eager_and_the_predicted_bytes(name, copies
     memory = contestants.measure_memory(runner, batch)
     assert memory.measured_peak_bytes <= report.peak_bytes
     assert memory.measured_allocator_peak_bytes <= report.peak_with_workspace_bytes
-    assert memory.resident_bytes == report.resident_bytes + report.arena_bytes
+    assert memory.persistent_bytes == report.persistent_bytes + report.arena_bytes
     assert not memory.unregistered
 
 
@@ -122,7 +122,7 @@ def test_usual_steps_keep_their_block_and_first_steps_leave_none():
     runner(batch)
     assert runner._arenas.blocks()[0] is usual
     assert runner.arena == variant.graphs[0].arena.report
-    assert any(tensor is usual for tensor in runner.resident())
+    assert any(tensor is usual for tensor in runner.persistent())
 
 
 # -- the block

@@ -85,8 +85,8 @@ def runner(arena):
 def reachable(sizes, share):
     """A budget of about that share of what a shape needs beside what the caller owns, that can be kept."""
     whole = PLAN.shaped.at(sizes).peak_bytes
-    resident = PLAN.shaped.resident_size.evaluate(sizes)
-    budget = resident + int((whole - resident) * share)
+    persistent = PLAN.shaped.persistent_size.evaluate(sizes)
+    budget = persistent + int((whole - persistent) * share)
     return max(budget, Decisions(PLAN).of(sizes, budget).script.peak_bytes)
 
 
@@ -128,13 +128,13 @@ def test_instances_have_the_bytes_of_the_script(sizes, share):
     live = [
         int(nbytes[(found.starts <= step) & (step < found.ends)].sum()) for step in range(len(found.nodes))
     ]
-    resident = PLAN.shaped.resident_size.evaluate(sizes)
-    assert resident + max(live) == decision.script.peak_bytes
+    persistent = PLAN.shaped.persistent_size.evaluate(sizes)
+    assert persistent + max(live) == decision.script.peak_bytes
     first = found.runs == FIRST
     assert found.nodes[first].tolist() == list(PLAN.shaped.units.order)
     assert found.nodes[~first].tolist() == list(decision.script.repeated)
     during = [live[step] for step in np.flatnonzero(first)]
-    assert [resident + one for one in during] == decision.script.during[:-1].tolist()
+    assert [persistent + one for one in during] == decision.script.during[:-1].tolist()
 
 
 @tries(24)
@@ -198,7 +198,7 @@ def test_a_block_that_is_too_large_for_the_budget_of_a_small_shape_is_replaced()
 
 def test_a_budget_that_no_arena_keeps_is_refused_before_anything_runs():
     executable, sizes = runner(ARENAS["all"]), {"B": 8, "T": 16}
-    executable.budget_bytes = PLAN.shaped.resident_size.evaluate(sizes) + 64
+    executable.budget_bytes = PLAN.shaped.persistent_size.evaluate(sizes) + 64
     inputs = attention(8, 16, layers=2)[0].fresh_inputs()
     with pytest.raises(InfeasibleBudget, match="the arena and what is outside"):
         executable.run(list(inputs))

@@ -46,16 +46,16 @@ def planned(spec, share=1.2, work=500):
 def test_a_step_with_state_between_steps_gives_the_bits_and_the_peak_that_were_predicted(spec):
     factory, prepared, found = planned(spec, work=500 if spec == "mlp@tiny" else 4000)
     predicted = found.plan.programs[0].predictions
-    assert predicted.peak_bytes < prepared.problem().resident_bytes
+    assert predicted.peak_bytes < prepared.problem().persistent_bytes
     verify = contestants.rebind(found.variant)
     outcome, _ = verify_planned(factory, 0, verify, verify_eager(factory, 0))
     assert outcome.bitwise_equal
     made = contestants.planned_contestant("planned", factory, 0, verify)
     made.run()
     made.run()
-    there = sum(tensor.untyped_storage().nbytes() for tensor in made.resident())
-    assert there < prepared.problem().resident_bytes
-    measured = contestants.measure_step(made.run, made.resident)
+    there = sum(tensor.untyped_storage().nbytes() for tensor in made.persistent())
+    assert there < prepared.problem().persistent_bytes
+    measured = contestants.measure_step(made.run, made.persistent)
     assert measured.measured_peak_bytes == predicted.peak_bytes
 
 

@@ -39,7 +39,7 @@ def test_the_usual_step_is_measured():
             steps[contestant.name] += 1
             return contestant.run()
 
-        return contestants.Contestant(contestant.name, run, contestant.resident, contestant.is_steady)
+        return contestants.Contestant(contestant.name, run, contestant.persistent, contestant.is_steady)
 
     found = contestants.measure([counted(eager), counted(planned)], 0)
     assert planned.is_steady()
@@ -78,6 +78,6 @@ def test_what_host_code_works_on_is_in_every_row():
     for contestant in (eager, planned):
         contestant.first_steps()
     ours, theirs = planned.memory(), eager.memory()
-    assert ours.resident_bytes == theirs.resident_bytes
+    assert ours.persistent_bytes == theirs.persistent_bytes
     assert not ours.unregistered
     assert ours.measured_peak_bytes >= theirs.measured_peak_bytes - 4 * 64 * 64

@@ -23,8 +23,8 @@ from support.drawn import examples
 KB = 4000  # bytes of 1000 floats
 
 
-def peak_of(program, resident=()):
-    with TimelineMeter(resident) as meter:
+def peak_of(program, persistent=()):
+    with TimelineMeter(persistent) as meter:
         program()
     return meter
 
@@ -47,7 +47,7 @@ def test_hand_computed_peak():
         ("aten.add.Tensor", 3 * KB),
         ("aten.sum.default", 2 * KB + 4),
     )
-    assert meter.resident_bytes == 0
+    assert meter.persistent_bytes == 0
     assert meter.live_bytes == 0
     assert meter.unregistered == ()
 
@@ -80,7 +80,7 @@ def test_resize_and_storages_larger_than_their_shape():
     assert meter.peak_bytes == 2 * 32 * 64 * 4 + loss_storage_bytes
 
 
-def test_resident_counts_once_from_the_start_until_it_dies():
+def test_persistent_counts_once_from_the_start_until_it_dies():
     state = {"w": torch.rand(1000), "v": torch.rand(500)}
     alias = state["w"].view(10, 100)
 
@@ -90,7 +90,7 @@ def test_resident_counts_once_from_the_start_until_it_dies():
         return state["v"] * 2
 
     meter = LiveBytesMeter([*state.values(), alias])
-    assert meter.resident_bytes == storage_bytes([*state.values(), alias]) == 6000
+    assert meter.persistent_bytes == storage_bytes([*state.values(), alias]) == 6000
     del alias
     with meter:
         program()
@@ -158,19 +158,19 @@ def test_measure_step_with_state_that_is_replaced():
         nn.functional.cross_entropy(net(x), y).backward()
         optimizer.step()
 
-    def resident():
+    def persistent():
         state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
         grads = [p.grad for p in net.parameters() if p.grad is not None]
         return [*net.parameters(), *grads, *state, x, y]
 
     step()
-    measured = measure_step(step, resident)
+    measured = measure_step(step, persistent)
     assert measured.unregistered == ()
-    assert measured.resident_bytes == storage_bytes(resident())
-    assert measured.measured_peak_bytes > measured.resident_bytes
-    # The gradients of the call before are resident at the start and die in `zero_grad`.
-    grads_bytes = sum(t.nbytes for t in resident()) // 3
-    assert measured.measured_peak_bytes < measured.resident_bytes + grads_bytes
+    assert measured.persistent_bytes == storage_bytes(persistent())
+    assert measured.measured_peak_bytes > measured.persistent_bytes
+    # The gradients of the call before are persistent at the start and die in `zero_grad`.
+    grads_bytes = sum(t.nbytes for t in persistent()) // 3
+    assert measured.measured_peak_bytes < measured.persistent_bytes + grads_bytes
     # Python numbers (the learning rate and the like) take a few bytes inside operators.
     assert 0 <= measured.measured_allocator_peak_bytes - measured.measured_peak_bytes <= 16
     assert measured.high_water_mark_bytes is None or measured.high_water_mark_bytes > 0

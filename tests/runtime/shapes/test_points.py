@@ -249,6 +249,6 @@ def test_a_run_that_fits_stops_at_no_point_and_nothing_stays_behind_it():
     with LiveBytesMeter(inputs) as meter:
         outputs = executable.run(list(inputs))
         held = sum(t.untyped_storage().nbytes() for t in outputs)
-        assert meter.live_bytes == meter.resident_bytes + held
+        assert meter.live_bytes == meter.persistent_bytes + held
         del outputs
-        assert meter.live_bytes == meter.resident_bytes
+        assert meter.live_bytes == meter.persistent_bytes

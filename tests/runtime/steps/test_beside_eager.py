@@ -263,9 +263,9 @@ def wide():
     return step, torch.randn(4, 96)
 
 
-def peak(run, resident):
+def peak(run, persistent):
     gc.collect()
-    return allocator_events.record(run, resident=resident()).peak_bytes(storage_bytes(resident()))
+    return allocator_events.record(run, persistent=persistent()).peak_bytes(storage_bytes(persistent()))
 
 
 def test_a_verified_call_takes_no_byte_beyond_the_budget():
@@ -273,16 +273,16 @@ def test_a_verified_call_takes_no_byte_beyond_the_budget():
     fast = compile_step(step, budget="85%", verify="every 1", strict=True, **QUICK)
     fast(batch)
 
-    def resident():
+    def persistent():
         kept = [e for entries in optimizer.state.values() for e in entries.values()]
         return [*net.parameters(), *kept, *(p.grad for p in net.parameters()), batch]
 
-    eager = peak(lambda: step(batch), resident)
+    eager = peak(lambda: step(batch), persistent)
     allowed = fast.plan.program("steady").budget_bytes
-    found = peak(lambda: fast(batch), resident)
+    found = peak(lambda: fast(batch), persistent)
     assert found <= allowed < eager
     assert fast.counts.verified.calls == 2
-    state = storage_bytes(resident())
+    state = storage_bytes(persistent())
     assert fast.counts.verified.file_bytes > state, "what autograd saved waited there too"
 
 
@@ -306,20 +306,20 @@ def test_predicted_bytes_are_never_less_than_what_eager_takes(share):
     step(batch)
     captured = capture_step(step, (batch,))
 
-    def resident():
+    def persistent():
         optimizer.zero_grad()  # as the program does in front of everything
         kept = [e for entries in optimizer.state.values() for e in entries.values()]
         return [*net.parameters(), *kept, batch]
 
-    limit = int(share * peak(lambda: step(batch), resident))
+    limit = int(share * peak(lambda: step(batch), persistent))
     in_file = EagerBytes(captured.steady, {}).bytes_in_file(limit)
     with ScratchFile(DEFAULT_SLOW_MEMORY) as file:
 
         def run():
-            with SavedInFile(file, in_file, storages_of(resident())):
+            with SavedInFile(file, in_file, storages_of(persistent())):
                 step(batch)
 
-        assert peak(run, resident) <= EagerBytes(captured.steady, {}).peak(in_file) <= limit
+        assert peak(run, persistent) <= EagerBytes(captured.steady, {}).peak(in_file) <= limit
         assert file.nbytes > 0
 
 

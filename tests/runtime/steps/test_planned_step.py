@@ -175,7 +175,7 @@ def test_an_interrupt_from_the_keyboard_is_handled_like_an_error():
 
 def test_a_held_error_keeps_no_activation_alive():
     made, runner = with_plan(normed, atomic=True, warm=1)
-    owned = {t.untyped_storage().data_ptr() for t in [*runner.resident(), made.batch]}
+    owned = {t.untyped_storage().data_ptr() for t in [*runner.persistent(), made.batch]}
     live: list[weakref.ref[Any]] = []
 
     class Watching(DiesAt):

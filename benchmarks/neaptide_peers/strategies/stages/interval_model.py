@@ -201,7 +201,7 @@ class IntervalModel:
             if workspace:
                 intervals.append(builder.interval(Linear.of(second.start), 1, when=second.is_there))
                 demands.append(workspace // unit_bytes)
-        room = max(budget_bytes - step.resident_bytes, 0) // unit_bytes
+        room = max(budget_bytes - step.persistent_bytes, 0) // unit_bytes
         builder.cumulative(intervals, demands, Linear(constant=room))
 
     def _hint(self, sequence: Sequence[int]) -> None:

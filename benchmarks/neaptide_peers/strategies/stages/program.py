@@ -70,7 +70,7 @@ class StageProgram:
         self._unit = math.gcd(*step.storage_bytes, *step.workspace) or 1
         self._scale = max(max(*step.storage_bytes, *step.workspace, 1) / _LARGEST_ENTRY, self._unit)
         # Bytes come in whole units: half of one above the limit admits nothing more, and forgives rounding.
-        room = (budget_bytes - step.resident_bytes) // self._unit * self._unit
+        room = (budget_bytes - step.persistent_bytes) // self._unit * self._unit
         self._room = (room + self._unit / 2) / self._scale
         self._rows = SparseRows()
         self._column_high: list[float] = []

@@ -108,10 +108,10 @@ class FakeInputs:
             )
         if tensor.device.type == "meta":
             # A model built without bytes stands for one on the CPU: ops must choose real kernels.
-            fake = self._new(TensorSpec.of(tensor))
+            on_cpu = self._new(TensorSpec.of(tensor))
             if isinstance(tensor, torch.nn.Parameter):
-                return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
-            return fake.requires_grad_(tensor.requires_grad)
+                return torch.nn.Parameter(on_cpu, requires_grad=tensor.requires_grad)
+            return on_cpu.requires_grad_(tensor.requires_grad)
         if not tensor.is_leaf:  # what it was computed from is no part of the step
             return self._fake(tensor.detach()).requires_grad_(tensor.requires_grad)
         try:

@@ -138,7 +138,7 @@ def _saved_bytes(joint: JointGraph, plan: GraphPlan, pricing: Pricing) -> int:
     sizes = pricing.storage_bytes(graph)
     at_border = {graph.values[v].storage for v in (*graph.nodes[border].inputs, *graph.nodes[border].outputs)}
     others = sum(sizes[s] for s in at_border - set(graph.input_storages()) if s is not None)
-    return profile.bytes_at[plan.program.sequence.index(border)] - profile.resident_bytes - others
+    return profile.bytes_at[plan.program.sequence.index(border)] - profile.persistent_bytes - others
 
 
 def _too_high(

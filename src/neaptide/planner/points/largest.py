@@ -24,7 +24,7 @@ def grows_with(shaped: ShapedProgram, dim: str, dims: Sequence[Dim]) -> bool:
         return False
     store = SizeRelations(dims)
     more = {dim: SizeExpr.dim(dim) + 1}
-    sizes = {*shaped.storage_sizes, *shaped.workspace_sizes, shaped.resident_size}
+    sizes = {*shaped.storage_sizes, *shaped.workspace_sizes, shaped.persistent_size}
     return all(
         store.compare(size, size.substitute(more)) in {"<", "<=", "=="}
         for size in sizes
@@ -38,14 +38,14 @@ def least_bytes(shaped: ShapedProgram, shape: Shape) -> int:
     O(nodes + operands).
     """
     problem, sizes = shaped.problem, shaped.at(shape)
-    resident = shaped.resident_size.evaluate(shape)
+    persistent = shaped.persistent_size.evaluate(shape)
     most = 0
     for node, operands in enumerate(problem.operands):
         touched = {problem.value_storage[value] for value in operands} - {-1}
         touched.update(problem.created[node])
         held = sum(sizes.storage_bytes[s] for s in touched)
         most = max(most, held + sizes.workspace[node])
-    return resident + most
+    return persistent + most
 
 
 class LimitedProgram:

@@ -112,7 +112,7 @@ def _above(shaped: ShapedProgram, budget_bytes: int, store: SizeRelations) -> li
             gone = min(max(units.last_use[storage], born), problem.node_count) + 1
             change[born] = change[born] + shaped.storage_sizes[storage]
             change[gone] = change[gone] - shaped.storage_sizes[storage]
-    live, counts = shaped.resident_size, [0]
+    live, counts = shaped.persistent_size, [0]
     for position in range(problem.node_count + 1):
         live = live + change[position]
         during, node = live, units.order[position] if position < problem.node_count else -1

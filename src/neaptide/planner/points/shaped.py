@@ -74,7 +74,7 @@ class ShapedProgram:
         self.storage_sizes = tuple(
             zero if s.id in owned or s.device != device else s.nbytes for s in graph.storages
         )
-        self.resident_size = graph.total_bytes(s for s in owned if graph.storages[s].device == device)
+        self.persistent_size = graph.total_bytes(s for s in owned if graph.storages[s].device == device)
         self.workspace_sizes = tuple(
             cost.workspace_size(graph, node)
             if node.id not in self.loops and node_device(graph, node) == device
@@ -84,8 +84,8 @@ class ShapedProgram:
         if known is not None:
             self.storage_sizes = tuple(map(SizeExpr.const, known.storage_bytes))
             self.workspace_sizes = tuple(map(SizeExpr.const, known.workspace))
-            self.resident_size = SizeExpr.const(known.resident_bytes)
-        self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.resident_size])
+            self.persistent_size = SizeExpr.const(known.persistent_bytes)
+        self._bytes = StackedSizes([*self.storage_sizes, *self.workspace_sizes, self.persistent_size])
         self._cost = CostOfShapes(graph, cost)
         self._bodies = {
             node: LoopBytes(graph, graph.nodes[node], lambda _graph, _node: zero) for node in self.loops
@@ -103,14 +103,14 @@ class ShapedProgram:
         """Sizes and seconds of a shape. O(nodes + storages)."""
         count, storages = self.problem.node_count, len(self.storage_sizes)
         numbers = self._bytes.at(binding)
-        nbytes, workspace, resident = numbers[:storages], numbers[storages:-1], int(numbers[-1])
+        nbytes, workspace, persistent = numbers[:storages], numbers[storages:-1], int(numbers[-1])
         for node in self.loops:
             workspace[node] = self._cost.loop_bytes[node].at(binding)
         change = np.zeros(count + 2, dtype=np.int64)
         np.add.at(change, self._born, nbytes[self._created])
         gone = np.minimum(self._last, count) + 1
         np.add.at(change, gone, -nbytes[self._created])
-        live = resident + np.cumsum(change[: count + 1])
+        live = persistent + np.cumsum(change[: count + 1])
         during = live.copy()
         during[:count] += workspace[self._order]
         made = np.zeros(count + 1, dtype=np.int64)
@@ -127,16 +127,16 @@ class ShapedProgram:
         """The integer problem of a shape. Its bounds are what the caller owns, which no schedule is below."""
         sizes = self.at(binding)
         seconds = self._seconds(binding)
-        resident = self.resident_size.evaluate(binding)
+        persistent = self.persistent_size.evaluate(binding)
         return replace(
             self.problem,
             storage_bytes=tuple(sizes.storage_bytes),
-            resident_bytes=resident,
+            persistent_bytes=persistent,
             workspace=tuple(sizes.workspace),
             seconds=tuple(seconds.tolist()),
             repeat_seconds=tuple(sizes.repeat_seconds),
-            lower_bound_bytes=resident,
-            order_lower_bound_bytes=resident,
+            lower_bound_bytes=persistent,
+            order_lower_bound_bytes=persistent,
         )
 
     def _seconds(self, binding: Mapping[str, int]) -> Floats:

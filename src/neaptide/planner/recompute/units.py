@@ -95,7 +95,7 @@ class ForwardUnits:
     units: dict[int, ForwardUnit]  # by creator, in running order
     # By position from `turning` on, creators of the units that the node there reads.
     reads: tuple[tuple[int, ...], ...]
-    # By position from `turning` on, bytes that are there whatever is held: resident, workspace, what the
+    # By position from `turning` on, bytes that are there whatever is held: persistent, workspace, what the
     # backward makes, pinned units.
     other_bytes: tuple[int, ...]
     # The same directly before the node of that position, without its outputs and workspace.
@@ -189,8 +189,10 @@ def _other_bytes(
             across[first + 1] += nbytes
             live[last + 1] -= nbytes
             across[last + 1] -= nbytes
-    here = step.resident_bytes + np.cumsum(live[:count]) + np.array(step.workspace, np.int64)[evaluator.order]
-    before = step.resident_bytes + np.cumsum(across[:count])
+    here = (
+        step.persistent_bytes + np.cumsum(live[:count]) + np.array(step.workspace, np.int64)[evaluator.order]
+    )
+    before = step.persistent_bytes + np.cumsum(across[:count])
     return tuple(here[turning:].tolist()), tuple(before[turning:].tolist())
 
 

@@ -115,7 +115,7 @@ class Outlook:
         """The peak where a loop needs so many bytes beyond what it is handed, about. O(moments)."""
         here = self.bytes_at[loop] - self.problem.workspace[loop] + nbytes
         elsewhere = np.delete(self.bytes_at, loop).max(initial=0.0)
-        return float(self.problem.resident_bytes + max(here, elsewhere))
+        return float(self.problem.persistent_bytes + max(here, elsewhere))
 
 
 class ChoiceOutlook:
@@ -144,7 +144,7 @@ class ChoiceOutlook:
             again += (parts**costs.fall - 1.0) * region.lost_seconds
             again += parts * region.sum_bytes * costs.added_byte_seconds
             again += parts * region.twice_seconds
-        return Estimate(self.choice, parts, problem.resident_bytes + peak, self.seconds, again)
+        return Estimate(self.choice, parts, problem.persistent_bytes + peak, self.seconds, again)
 
 
 class _RegionOutlook:
@@ -246,7 +246,7 @@ class _Levels:
         """The estimate of the graph, from that of the body."""
         peak, here = inner.peak_bytes, self.inner
         for around, loop in self.around:
-            peak, here = around.with_loop(loop, peak - here.problem.resident_bytes), around
+            peak, here = around.with_loop(loop, peak - here.problem.persistent_bytes), around
         return replace(inner, peak_bytes=peak)
 
 
@@ -255,6 +255,6 @@ def _presences(graph: Graph, problem: StepProblem) -> tuple[NDArray[np.int64], N
     begin = np.full(len(problem.storage_bytes), -1)
     end = np.full(len(problem.storage_bytes), -1)
     for instance in compute_liveness(graph, Schedule.program_order(graph)).instances:
-        if not instance.is_resident:
+        if not instance.is_persistent:
             begin[instance.storage], end[instance.storage] = instance.start, instance.end
     return begin, end

@@ -65,7 +65,7 @@ class VariantPlanning:
         self.interrupt, self.workers, self.limits = first.interrupt, first.workers, first.limits
         self._guard, self._spent = LimitGuard(self.limits, self.interrupt), 0.0
         step = self.exact(graph).problem(graph)
-        self.before, self.resident_bytes = baseline(step), step.resident_bytes
+        self.before, self.persistent_bytes = baseline(step), step.persistent_bytes
         assert first.budget_bytes is not None
         self.goal = Goal.of(first.budget, first.budget_bytes, self.before.seconds)
         self.tried: list[TriedVariant] = []

@@ -51,13 +51,13 @@ class Price:
 
     Attributes:
         before_seconds: of the program in its own order.
-        share_per_second: part of what a peak is above `resident_bytes` that a second of recomputation takes away, on the way
+        share_per_second: part of what a peak is above `persistent_bytes` that a second of recomputation takes away, on the way
             from the baseline to the plan.
         peak_bytes: of the plan.
         left: of the peak of the baseline, what the plan leaves.
         priced: variants that were priced exactly in program order, each with the seconds that its estimate was short of.
             Where large results are not made whole any more, parts are faster, which estimates do not see.
-        resident_bytes: of the caller, which are there whatever is recomputed.
+        persistent_bytes: of the caller, which are there whatever is recomputed.
     """
 
     before_seconds: float
@@ -65,31 +65,31 @@ class Price:
     peak_bytes: int = 0
     left: float = 1.0
     priced: tuple[tuple[Estimate, float], ...] = ()
-    resident_bytes: int = 0
+    persistent_bytes: int = 0
 
     @staticmethod
-    def of(before: PlannedSequence, plain: PlannedSequence, resident_bytes: int) -> Price:
+    def of(before: PlannedSequence, plain: PlannedSequence, persistent_bytes: int) -> Price:
         """Of a plan beside the program order of the same graph, in which the caller owns so many bytes."""
         return Price.of_bytes(
             before.seconds,
             before.peak_with_workspace_bytes,
             longer=plain.seconds - before.seconds,
             peak=plain.peak_with_workspace_bytes,
-            resident_bytes=resident_bytes,
+            persistent_bytes=persistent_bytes,
         )
 
     @staticmethod
-    def of_bytes(seconds: float, before: int, *, longer: float, peak: int, resident_bytes: int) -> Price:
+    def of_bytes(seconds: float, before: int, *, longer: float, peak: int, persistent_bytes: int) -> Price:
         """Of a plan that takes longer than its baseline, and the peaks of both."""
-        saved = (before - peak) / max(before - resident_bytes, 1)
+        saved = (before - peak) / max(before - persistent_bytes, 1)
         # Without recomputation nothing is known of it: a tenth of the step's time for a tenth of its peak.
         per_second = saved / longer if longer > 0 and saved > 0 else 1.0 / max(seconds, 1e-9)
         left = min(peak / max(before, 1), 1.0)
-        return Price(seconds, per_second, peak, left, resident_bytes=resident_bytes)
+        return Price(seconds, per_second, peak, left, persistent_bytes=persistent_bytes)
 
     def after(self, before: PlannedSequence, plain: PlannedSequence) -> Price:
         """The same for a variant that was planned; what parts take in other regions is not known of it."""
-        made = Price.of(before, plain, self.resident_bytes)
+        made = Price.of(before, plain, self.persistent_bytes)
         repeats = plain.seconds > before.seconds
         return made if repeats else replace(made, share_per_second=self.share_per_second)
 
@@ -110,15 +110,15 @@ class Price:
         if goal.longest is not None:
             slack = max(goal.longest - seconds, 0.0)
             left = max(1.0 - self.share_per_second * slack, _LEAST_SHARE)
-            least = peak - (1.0 - left) * self._above_resident(peak)
+            least = peak - (1.0 - left) * self._above_persistent(peak)
             return max(seconds - goal.longest - doubt, 0.0), least
-        above = max(peak - goal.allowed, 0.0) / max(self._above_resident(peak), 1.0)
+        above = max(peak - goal.allowed, 0.0) / max(self._above_persistent(peak), 1.0)
         # Where recomputation did not bring the plan within the bytes, it takes away no more of another graph's peak.
         least = peak * self.left if self.peak_bytes > goal.allowed else 0.0
         return max(least - goal.allowed, 0.0), seconds + above / self.share_per_second, peak
 
-    def _above_resident(self, peak: float) -> float:
-        return max(peak - self.resident_bytes, 0.0)
+    def _above_persistent(self, peak: float) -> float:
+        return max(peak - self.persistent_bytes, 0.0)
 
     def seconds_of(self, estimate: Estimate) -> float:
         """That a variant takes by its estimate."""

@@ -174,7 +174,7 @@ class _Search(VariantPlanning):
         return replace(best, found=replace(best.found, program=replace(made, budget_bytes=allowed)))
 
     def _price_of(self, before: PlannedSequence, plan: VariantPlan) -> Price:
-        return Price.of(before, planned_sequence(plan.found), self.resident_bytes)
+        return Price.of(before, planned_sequence(plan.found), self.persistent_bytes)
 
     def _beginnings(self, floor: VariantPlan, *, are_planned: bool) -> list[Variant]:
         """What the first choices may follow from: with joins in front of convolutions and without, the better one first.
@@ -248,7 +248,7 @@ class _Search(VariantPlanning):
         price = self._price_of(self.in_program_order(best.variant), best)
         # In parts a join takes about as much less as everything does.
         more = with_one_join_more(
-            decisions, known, price.share_per_second, max(written - self.resident_bytes, 1)
+            decisions, known, price.share_per_second, max(written - self.persistent_bytes, 1)
         )
         if more is not None:
             one = self.priced(followed(plain, more, self.choices))

@@ -101,7 +101,7 @@ def _by_shape(
             f"the largest shapes do not stay within {format_bytes(limit)} in an arena: the lowest peak found is "
             f"{format_bytes(found.peak_with_workspace_bytes)}",
             smallest_peak_bytes=found.peak_with_workspace_bytes,
-            lower_bound_bytes=found.resident_bytes,
+            lower_bound_bytes=found.persistent_bytes,
             why=f"{format_bytes(found.arena_bytes)} are in the arena and {format_bytes(found.outside_peak_bytes)} "
             "outside of it, which need not be at one time",
             next_step="allow more, make the ranges smaller, or leave the arena out",

@@ -47,8 +47,8 @@ class ArenaAtShape:
     live_bytes: int  # most bytes that are in use in it at one step; no layout is smaller
     certificate: str
     outside_peak_bytes: int  # most bytes at one step of what is not in it, with the sources of copies
-    resident_bytes: int
-    peak_bytes: int  # predicted, in a block of just these bytes: resident, arena and the peak outside
+    persistent_bytes: int
+    peak_bytes: int  # predicted, in a block of just these bytes: persistent, arena and the peak outside
     peak_with_workspace_bytes: int  # the same with what operations allocate inside themselves
 
     @property
@@ -181,8 +181,8 @@ class ArenaOfShapes:
         is_inside = offsets != ANYWHERE
         outside = spans.outside_at(is_inside, is_inside & self.results.copied(instances))
         alone, workspace = self._workspaces(sizes, decision, instances)
-        resident = self.plan.shaped.resident_size.evaluate(sizes)
-        base = resident + layout.arena_bytes
+        persistent = self.plan.shaped.persistent_size.evaluate(sizes)
+        base = persistent + layout.arena_bytes
         return ArenaAtShape(
             sizes,
             decision,
@@ -192,7 +192,7 @@ class ArenaOfShapes:
             result.live_bytes,
             str(result.certificate),
             int(outside.max(initial=0)),
-            resident,
+            persistent,
             base + int((outside + alone).max(initial=0)),
             base + int((outside + workspace).max(initial=0)),
         )

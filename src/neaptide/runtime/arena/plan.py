@@ -91,8 +91,8 @@ class ArenaReport:
         step_seconds: of the whole step without them.
         outside: storages that are not in it, in order of creation.
         outside_peak_bytes: most bytes of those at one step, with the sources of copies.
-        resident_bytes: of what the caller owns.
-        peak_bytes: predicted: resident, arena and the peak outside.
+        persistent_bytes: of what the caller owns.
+        peak_bytes: predicted: persistent, arena and the peak outside.
         peak_with_workspace_bytes: the same with what operations allocate inside themselves.
         plain_peak_bytes: of the same schedule without an arena, storages alone.
         predicted_reserved_bytes: what PyTorch's CUDA caching allocator would reserve for all that the schedule makes,
@@ -109,7 +109,7 @@ class ArenaReport:
     step_seconds: float
     outside: tuple[OutsideStorage, ...]
     outside_peak_bytes: int
-    resident_bytes: int
+    persistent_bytes: int
     peak_bytes: int
     peak_with_workspace_bytes: int
     plain_peak_bytes: int

@@ -105,7 +105,7 @@ class _Planner:
         }
         now = spans.outside_at(written | copied, copied)
         scratch = np.array([self._workspace(p, places.get(p)) for p in range(spans.steps)], dtype=np.int64)
-        base = self.buffers.resident_bytes + (layout.arena_bytes or 0) + saved_bytes
+        base = self.buffers.persistent_bytes + (layout.arena_bytes or 0) + saved_bytes
         profile = memory_profile(self.graph, schedule, storage_bytes=self.prices.storage_bytes)
         report = ArenaReport(
             arena_bytes=layout.arena_bytes or 0,
@@ -120,7 +120,7 @@ class _Planner:
                 self._outside(results[n], starts[n], ends[n]) for n in np.flatnonzero(~(written | copied))
             ),
             outside_peak_bytes=int(now.max(initial=0)),
-            resident_bytes=self.buffers.resident_bytes,
+            persistent_bytes=self.buffers.persistent_bytes,
             peak_bytes=base + int(now.max(initial=0)),
             peak_with_workspace_bytes=base + int((now + scratch).max(initial=0)),
             plain_peak_bytes=profile.peak_bytes + saved_bytes,
@@ -134,7 +134,7 @@ class _Planner:
         barred = barred_storages(graph, self.registry)
         for index, instance in enumerate(liveness.instances):
             storage = graph.storages[instance.storage]
-            if instance.is_resident or not sizes[storage.id] or storage.device != self.buffers.device:
+            if instance.is_persistent or not sizes[storage.id] or storage.device != self.buffers.device:
                 continue
             step = liveness.steps[instance.start]
             node, nbytes = graph.nodes[step.target], sizes[storage.id]

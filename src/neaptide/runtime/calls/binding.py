@@ -167,7 +167,7 @@ class Binding:
         """What the user calls the input that is `value_name` in the graph."""
         return self._user_names.get(value_name, value_name)
 
-    def resident(self) -> list[torch.Tensor]:
+    def persistent(self) -> list[torch.Tensor]:
         """Tensors of the step's state that exist now; they live through the whole step."""
         return [*state_tensors(self._state), *self._rates]
 

@@ -69,7 +69,7 @@ class Contestant:
 
     name: str
     run: Callable[[], Any]
-    resident: Callable[[], Iterable[torch.Tensor]]
+    persistent: Callable[[], Iterable[torch.Tensor]]
     is_steady: Callable[[], bool] = lambda: True
 
     def first_steps(self) -> int:
@@ -87,7 +87,7 @@ class Contestant:
 
     def memory(self) -> StepMeasurement:
         """Peaks of a step."""
-        found = measure_step(self.run, self.resident)
+        found = measure_step(self.run, self.persistent)
         gc.collect()
         return found
 
@@ -130,7 +130,7 @@ def planned_contestant(
     return Contestant(
         name,
         lambda: runner(batch),
-        lambda: [*runner.resident(), *_tensors(batch)],
+        lambda: [*runner.persistent(), *_tensors(batch)],
         lambda: runner.is_steady(batch),
     )
 
@@ -171,7 +171,7 @@ def measure_memory(runner: PlannedStep, batch: Any) -> StepMeasurement:
         if runner.is_steady(batch):
             break
         runner(batch)
-    return measure_step(lambda: runner(batch), lambda: [*runner.resident(), *_tensors(batch)])
+    return measure_step(lambda: runner(batch), lambda: [*runner.persistent(), *_tensors(batch)])
 
 
 def rebind(planned: PlannedVariant) -> Callable[[Callable[..., Any], Any], PlannedVariant]:

@@ -46,27 +46,27 @@ class LiveBytesMeter(EagerMode):
     Dispatch modes are a property of the thread. Operators of the backward pass are seen, since autograd runs them
     on the calling thread; those of threads that the program starts itself are not.
 
-    `resident` tensors live before the program starts; they count from the start, until they die. No reference to them
+    `persistent` tensors live before the program starts; they count from the start, until they die. No reference to them
     is kept.
     """
 
     only_observes = True  # the guards of a planned step let it be
 
-    def __init__(self, resident: Iterable[torch.Tensor] = ()) -> None:
+    def __init__(self, persistent: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
         self.live_bytes = 0
         self._storages: dict[int, _Tracked] = {}
         self._unregistered: list[Any] = []
         self._entered = False
         self._gc_was_on = False
-        self._visit(resident, None, reads=False)
-        self.resident_bytes = self.peak_bytes = self.live_bytes
+        self._visit(persistent, None, reads=False)
+        self.persistent_bytes = self.peak_bytes = self.live_bytes
 
     @property
     def unregistered(self) -> tuple[str, ...]:
-        """Operators that read a storage which was neither resident nor made under the meter.
+        """Operators that read a storage which was neither persistent nor made under the meter.
 
-        Its bytes count from that operator on, too late for an exact peak: register it as resident.
+        Its bytes count from that operator on, too late for an exact peak: register it as persistent.
         """
         return tuple(str(func) for func in self._unregistered)
 
@@ -162,37 +162,39 @@ class StepMeasurement:
     """What was seen of one step, by three meters.
 
     Attributes:
-        measured_allocator_peak_bytes: most bytes allocated, resident ones included; it adds what operators
+        measured_allocator_peak_bytes: most bytes allocated, persistent ones included; it adds what operators
             allocate inside themselves.
-        unregistered: operators that read storages which were not given as resident; empty in a sound
+        unregistered: operators that read storages which were not given as persistent; empty in a sound
             measurement.
         high_water_mark_bytes: resident pages of the whole process at their most during the step, or since
             its start where the system does not let the mark be reset; None if the system does not tell.
     """
 
-    resident_bytes: int
+    persistent_bytes: int
     measured_peak_bytes: int
     measured_allocator_peak_bytes: int
     unregistered: tuple[str, ...]
     high_water_mark_bytes: int | None
 
 
-def measure_step(fn: Callable[[], object], resident: Callable[[], Iterable[torch.Tensor]]) -> StepMeasurement:
+def measure_step(
+    fn: Callable[[], object], persistent: Callable[[], Iterable[torch.Tensor]]
+) -> StepMeasurement:
     """Runs `fn` twice and returns its peaks: once under `LiveBytesMeter`, once under the allocator's events.
 
     Both runs must do the same: call `fn` once before, so that state which the first call makes (optimizer
-    state, gradients) exists. The result of `fn` is dropped at its end. `resident` lists the tensors that live before
+    state, gradients) exists. The result of `fn` is dropped at its end. `persistent` lists the tensors that live before
     the step, anew before each run: the step may replace or free some.
     """
     host.reset_high_water_mark()
-    with LiveBytesMeter(resident()) as meter:
+    with LiveBytesMeter(persistent()) as meter:
         fn()
     high_water_mark_bytes = host.high_water_mark_bytes()
-    start_bytes = storage_bytes(resident())
+    start_bytes = storage_bytes(persistent())
     return StepMeasurement(
-        resident_bytes=meter.resident_bytes,
+        persistent_bytes=meter.persistent_bytes,
         measured_peak_bytes=meter.peak_bytes,
-        measured_allocator_peak_bytes=record(fn, resident=resident()).peak_bytes(start_bytes),
+        measured_allocator_peak_bytes=record(fn, persistent=persistent()).peak_bytes(start_bytes),
         unregistered=meter.unregistered,
         high_water_mark_bytes=high_water_mark_bytes,
     )

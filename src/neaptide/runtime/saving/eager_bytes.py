@@ -42,14 +42,14 @@ class EagerBytes:
     def __init__(self, program: CapturedProgram, sizes: Mapping[str, int]) -> None:
         graph = program.graph
         nbytes = [storage.nbytes.evaluate(sizes) for storage in graph.storages]
-        resident = set(graph.input_storages())
+        persistent = set(graph.input_storages())
         self._change = [0] * (len(graph.nodes) + 1)
         self._saved: list[_Saved] = []
         last = len(graph.nodes) - 1
         kept = {graph.values[value].storage for value in graph.outputs}
         calls = _Calls(graph)
         for storage, positions in _uses(graph).items():
-            if storage in resident:
+            if storage in persistent:
                 continue
             forward = [at for at in positions if graph.nodes[at].source.phase == _FORWARD]
             later = positions[len(forward) :]
@@ -66,7 +66,7 @@ class EagerBytes:
             sum(nbytes[s] for node in call for s in graph.created_storages(graph.nodes[node]))
             for call in program.checkpoints
         )
-        self._always = sum(nbytes[storage] for storage in resident) + max(checkpointed, default=0)
+        self._always = sum(nbytes[storage] for storage in persistent) + max(checkpointed, default=0)
 
     def peak(self, in_file: int) -> int:
         """Most bytes of storages where the first that are saved go to a file, as long as that has fewer bytes than said."""

@@ -75,7 +75,7 @@ def arena_report(arena: ArenaOfShapes, made: ArenaAtShape) -> ArenaReport:
         step_seconds=run_seconds(decision),
         outside=tuple(_outside(arena, made, n) for n in np.flatnonzero(~is_inside & (nbytes > 0)).tolist()),
         outside_peak_bytes=made.outside_peak_bytes,
-        resident_bytes=made.resident_bytes,
+        persistent_bytes=made.persistent_bytes,
         peak_bytes=made.peak_bytes,
         peak_with_workspace_bytes=made.peak_with_workspace_bytes,
         plain_peak_bytes=storages_alone(arena.plan.shaped, made.shape, decision),

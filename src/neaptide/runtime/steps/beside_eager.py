@@ -172,7 +172,7 @@ class _Checked:
             captured.first_writes.put_back(self._before)
         leaves = leaves_of((call.args, dict(call.kwargs)))
         self._tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        self._there = storages_of([*call.program.binding.resident(), *self._tensors])
+        self._there = storages_of([*call.program.binding.persistent(), *self._tensors])
 
     def put_back(self) -> None:
         """Have everything as it was before the call, whoever interrupts it."""

@@ -187,7 +187,7 @@ class PlannedStep:
         program = self._variants[-1].program_now((args, kwargs)) if self._variants else None
         return program is not None and program.index == 0
 
-    def resident(self) -> list[torch.Tensor]:
+    def persistent(self) -> list[torch.Tensor]:
         """Tensors that live before and after each step: the state of the user's objects, and a few of ours.
 
         What only host code after the program works on is among them.
@@ -195,7 +195,7 @@ class PlannedStep:
         if not self._variants:
             return []
         program = self._variants[-1].program_now()
-        bound = program.binding.resident() if program is not None else []
+        bound = program.binding.persistent() if program is not None else []
         host = self._variants[-1].planned.captured.host
         behind = [] if host is None else state_tensors(find_state(self._step))
         return [*bound, *behind, *self._arenas.blocks()]

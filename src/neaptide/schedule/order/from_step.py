@@ -12,7 +12,7 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
     """What there is to order in a step, each node once. O(size of the step).
 
     Op k is the k-th node of `order`, which is the list order, so the baseline of what is found. What the caller owns
-    is one more storage, resident, of `resident_bytes`. Peaks equal those of `schedule.evaluate.Evaluator`.
+    is one more storage, persistent, of `persistent_bytes`. Peaks equal those of `schedule.evaluate.Evaluator`.
     """
     nodes = tuple(range(step.node_count)) if order is None else tuple(order)
     position_of = {node: position for position, node in enumerate(nodes)}
@@ -21,12 +21,12 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
         OrderStorage(
             f"{step.storage_names[s]}#{s}",
             step.storage_bytes[s],
-            resident=step.is_resident[s],
+            resident=step.is_persistent[s],
             output=s in handed_back,
         )
         for s in range(len(step.storage_bytes))
     ]
-    storages.append(OrderStorage("what the caller owns", step.resident_bytes, resident=True))
+    storages.append(OrderStorage("what the caller owns", step.persistent_bytes, resident=True))
     touched = inverse(step.roles, len(nodes))
     ops = []
     for node in nodes:

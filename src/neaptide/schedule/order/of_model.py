@@ -21,7 +21,7 @@ def model_problem(
 ) -> OrderProblem:
     """What there is to order in a model; op k is node k. Its peaks are footprints in bytes. O(size of the graph).
 
-    Activations and the model's inputs count. Weights, and what depends on nothing else, are resident elsewhere and do
+    Activations and the model's inputs count. Weights, and what depends on nothing else, lie elsewhere and do
     not; nor do buffers, which the caller keeps between runs. An input dies after its last use, and a result may take the bytes of an operand at its last use where the row of the
     operation says so. Nodes have the scratch bytes of their rows, but for those in `workspace`.
     """

@@ -84,7 +84,7 @@ def test_the_choice_of_steps_finds_nearly_the_bound_of_all_steps(made):
     step = compiled(made)
     peak = program_order.baseline(step).peak_with_workspace_bytes
     for share in (0.9, 0.7):
-        budget = step.resident_bytes + int(share * (peak - step.resident_bytes))
+        budget = step.persistent_bytes + int(share * (peak - step.persistent_bytes))
         some = recompute_bound(step, budget).seconds - step.baseline_seconds
         tables = StepTables(step, None)
         above = np.flatnonzero(tables.profile > budget).tolist()
@@ -181,7 +181,7 @@ def test_what_cannot_be_made_again_stays(make):
     tables = StepTables(step, None)
     pinned = pinned_bytes(tables)
     assert (pinned <= tables.profile).all()
-    assert pinned.min() >= step.resident_bytes
+    assert pinned.min() >= step.persistent_bytes
     peak = program_order.baseline(step).peak_with_workspace_bytes
     assert int(pinned.max()) <= floor_bound(tables, peak) <= peak
 

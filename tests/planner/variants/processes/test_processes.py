@@ -94,7 +94,7 @@ def test_where_planning_is_short_or_operations_are_others_there_are_no_workers()
 
 def test_the_search_finds_the_same_with_any_number_of_workers():
     graph = graph_of(rows_step)
-    budget, allowed = Budget(None, latency=3600.0), PRICING.problem(graph).resident_bytes
+    budget, allowed = Budget(None, latency=3600.0), PRICING.problem(graph).persistent_bytes
     found = []
     for workers in (1, 2):
         asked = GraphAsk(budget, limits=Limits(work=300), workers=workers, budget_bytes=allowed)

@@ -93,7 +93,7 @@ def outputs_bound(step: StepProblem) -> int:
         read -= {*outputs, *step.created[creator]}
         needed = made + step.workspace[creator] + sum(step.storage_bytes[s] for s in read)
         beside.append((needed - kept, kept))
-    there = most = step.resident_bytes
+    there = most = step.persistent_bytes
     for extra, kept in sorted(beside, reverse=True):
         there += kept
         most = max(most, there + extra)

@@ -50,7 +50,7 @@ def joint_profile(tables: StepTables, positions: Sequence[int], solution: JointS
         _hold(change, born[new], until, sizes[new])
         _hold(change, until + 1, np.full(len(new), end - 1), later[new] * sizes[new])
     scratch = np.array(tables.step.workspace, dtype=np.int64)[tables.order]
-    profile: Floats = np.cumsum(change)[:count] + scratch + tables.step.resident_bytes
+    profile: Floats = np.cumsum(change)[:count] + scratch + tables.step.persistent_bytes
     return profile
 
 

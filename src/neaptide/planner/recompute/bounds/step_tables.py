@@ -54,11 +54,11 @@ class StepTables:
         for node, storage in zip(*self.write, strict=True):
             self.made[int(node)].append(int(storage))
         self.read_again = [[s for s, _ in reads if s >= 0] for reads in step.reads]
-        # By node, bytes beside what is held while it runs: resident, its new outputs, its workspace.
+        # By node, bytes beside what is held while it runs: persistent, its new outputs, its workspace.
         created = np.array(
             [sum(step.storage_bytes[s] for s in made) for made in step.created], dtype=np.int64
         )
-        self.fixed_bytes: Ints = created + np.array(step.workspace, dtype=np.int64) + step.resident_bytes
+        self.fixed_bytes: Ints = created + np.array(step.workspace, dtype=np.int64) + step.persistent_bytes
 
     def made_before(self, position: int) -> Flags:
         """By storage, whether a node before a position creates it."""

@@ -81,7 +81,7 @@ class RepetitionPool:
         for storage, unit in enumerate(units.unit_of):
             if unit >= 0:
                 self._live(storage, units.units[unit].position, events[storage], change)
-        self.always_bytes: Floats = np.cumsum(change)[:-1] + step.resident_bytes
+        self.always_bytes: Floats = np.cumsum(change)[:-1] + step.persistent_bytes
         for position, node in enumerate(units.order):
             own = step.workspace[node] + sum(step.storage_bytes[s] for s in step.created[node])
             self.always_bytes[self.first_moment[position]] += own
