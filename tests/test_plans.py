@@ -120,6 +120,16 @@ def test_what_earlier_versions_told_readers_is_passed_over():
     assert Plan.from_json(json.dumps(document)) == PLAN
 
 
+def test_fields_are_read_by_the_names_that_they_had():
+    plan = replace(PLAN, budget=replace(PLAN.budget, clock_factor=1.5))
+    document = json.loads(plan.to_json())
+    document["plan"]["budget"]["pace"] = document["plan"]["budget"].pop("clock_factor")
+    for program in document["plan"]["programs"]:
+        program["predictions"]["resident_bytes"] = program["predictions"].pop("persistent_bytes")
+    document["checksum"] = checksum(document["plan"])
+    assert Plan.from_json(json.dumps(document)) == plan
+
+
 def test_a_missing_file_and_an_unwritable_one_are_plan_errors(tmp_path):
     with pytest.raises(PlanError, match="cannot be read"):
         Plan.load(tmp_path / "nothing.json")
