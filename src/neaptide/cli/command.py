@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
@@ -29,6 +29,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What a command on a model file was told beside its settings."""
+
+    dim: tuple[str, ...] = ()  # sizes of dims, as `NAME=SIZE`
+    runtime: str | None = None  # that the planned file is for
+    memory: str | None = None
+    passes: str | None = None
+    fuse: Literal["ort"] | None = None
+    loss: str | None = None
+    wrt: str | None = None
+    sgd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a command was asked, and where its result goes."""
 
@@ -41,14 +55,7 @@ class Request:
     text: bool = False  # draw with characters
     ladder: bool = False
     memories: Path | None = None
-    dim: tuple[str, ...] = ()  # sizes of dims of a model file, as `NAME=SIZE`
-    runtime: str | None = None  # that a planned model file is for
-    memory: str | None = None
-    passes: str | None = None
-    fuse: Literal["ort"] | None = None
-    loss: str | None = None
-    wrt: str | None = None
-    sgd: float | None = None
+    model: ModelOptions = ModelOptions()
 
     @property
     def limits(self) -> Limits:
@@ -102,10 +109,7 @@ class Request:
                 raise UsageError(f"{name} has no meaning with {option}", next_step="leave one of them out")
 
 
-_OF_REQUEST: Final = (
-    *("target", "output", "plan", "picture", "text", "ladder", "memories"),
-    *("dim", "runtime", "memory", "passes", "fuse", "loss", "wrt", "sgd"),
-)
+_OF_REQUEST: Final = ("target", "output", "plan", "picture", "text", "ladder", "memories")
 _OF_MODELS: Final = {
     "runtime": "--target",
     "memory": "--memory",
@@ -262,8 +266,12 @@ def _request(
             (check_folder if is_for_device and command == "plan" and not path.suffix else check_writable)(
                 path
             )
-    others = {name: given[name] for name in _OF_REQUEST if given.get(name) is not None}
-    return Request(context.obj, settings, **others)
+    of_model = [field.name for field in fields(ModelOptions)]
+    others, model = (
+        {name: given[name] for name in names if given.get(name) is not None}
+        for names in (_OF_REQUEST, of_model)
+    )
+    return Request(context.obj, settings, **others, model=ModelOptions(**model))
 
 
 def _current_folder() -> Path:

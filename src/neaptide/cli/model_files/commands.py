@@ -86,7 +86,7 @@ def plan_model(request: Request) -> int:
     }
     suffix = Path(request.target).suffix
     choices = [name for of, name in targets if of == suffix]
-    runtime = request.runtime or (choices[0] if choices else "")
+    runtime = request.model.runtime or (choices[0] if choices else "")
     if (suffix, runtime) not in targets:
         raise UsageError(
             f"{request.target} cannot be planned" + (f" for {runtime!r}" if runtime else ""),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def plan_for_c(request: Request) -> int:
     """Plans, writes the two files into the folder that `-o` names, and says whether the arena fits the memory."""
     request.refuse_beside("a model file", *OF_STEPS)
-    memories = {} if request.memory is None else parse_memories(request.memory)
+    memories = {} if request.model.memory is None else parse_memories(request.model.memory)
     if request.output is not None and request.output.suffix:
         raise UsageError(
             "a C program is two files", where=str(request.output), next_step="name a folder: -o out"

@@ -58,9 +58,9 @@ def plan_of(request: Request, peak: str | int) -> OnnxPlan:
     from neaptide import onnx
     from neaptide.planner.passes.plan_passes import LEARNED
 
-    names = [name.strip() for name in (request.passes or LEARNED).split(",")]
+    names = [name.strip() for name in (request.model.passes or LEARNED).split(",")]
     target: Literal["ort", "c"] | None = (
-        "ort" if request.runtime == onnx.ORT else "c" if request.runtime == onnx.C else None
+        "ort" if request.model.runtime == onnx.ORT else "c" if request.model.runtime == onnx.C else None
     )
     with asking_before_aborting() as interrupt, located(request.target):
         try:
@@ -69,8 +69,8 @@ def plan_of(request: Request, peak: str | int) -> OnnxPlan:
                 peak=peak,
                 passes=names,
                 target=target,
-                fuse=request.fuse,
-                dims=parse_sizes(request.dim),
+                fuse=request.model.fuse,
+                dims=parse_sizes(request.model.dim),
                 time_limit_s=request.limits.time_s,
                 work_limit=request.limits.work,
                 seed=request.limits.seed,
@@ -93,7 +93,7 @@ def allowed_bytes(peak: str | int, plan: OnnxPlan) -> int | None:
 
 def _one_memory(request: Request) -> int | None:
     """The bytes of the only memory; None where none was named."""
-    memories = {} if request.memory is None else parse_memories(request.memory)
+    memories = {} if request.model.memory is None else parse_memories(request.model.memory)
     if len(memories) > 1:
         raise UsageError(
             "ONNX Runtime has one memory",

@@ -24,11 +24,11 @@ def plan_for_tflm(request: Request) -> int:
     from neaptide.lower.tflite.files import write_planned
     from neaptide.lower.tflite.plan import plan_tflm
 
-    memory_bytes = _one_memory({} if request.memory is None else parse_memories(request.memory))
+    memory_bytes = _one_memory({} if request.model.memory is None else parse_memories(request.model.memory))
     made = request.output
     place = None if made is None else place_of_model(made, request.target)
     request.refuse_beside("a model file", "--peak", *OF_STEPS)
-    source = tflite_of(request, on_operands=request.runtime == TFLM_REFERENCE)
+    source = tflite_of(request, on_operands=request.model.runtime == TFLM_REFERENCE)
     with asking_before_aborting() as interrupt:
         plan = plan_tflm(source, request.limits, interrupt, request.console.progress)
     files: tuple[Path, ...] = ()
@@ -37,7 +37,7 @@ def plan_for_tflm(request: Request) -> int:
     missing = 0 if memory_bytes is None else max(plan.total_bytes - memory_bytes, 0)
     content = {
         "name": request.target,
-        "target": request.runtime or "tflm",
+        "target": request.model.runtime or "tflm",
         "baseline_peak_bytes": plan.baseline_peak_bytes,
         "order_peak_bytes": plan.peak_bytes,
         "peak_bytes": plan.peak_bytes,

@@ -16,7 +16,7 @@ def grad(request: Request) -> int:
     """Writes a model with gradients, or with updated parameters, as further outputs."""
     from neaptide import onnx
 
-    if request.loss is None or request.wrt is None:
+    if request.model.loss is None or request.model.wrt is None:
         raise UsageError(
             "a gradient is of one value with respect to others",
             next_step="name them: --loss NAME --wrt NAME,NAME",
@@ -26,17 +26,17 @@ def grad(request: Request) -> int:
     if Path(request.target).suffix != ".onnx":
         raise UsageError(f"{request.target} is no .onnx file", next_step="name a model of ONNX")
     place = place_of_model(request.output, request.target, may_be_folder=False)
-    names = tuple(name.strip() for name in request.wrt.split(",") if name.strip())
-    request.console.progress(f"differentiating {request.loss} with respect to {len(names)} values")
+    names = tuple(name.strip() for name in request.model.wrt.split(",") if name.strip())
+    request.console.progress(f"differentiating {request.model.loss} with respect to {len(names)} values")
     with located(request.target):
-        made = onnx.grad(request.target, loss=request.loss, wrt=names, sgd=request.sgd)
+        made = onnx.grad(request.target, loss=request.model.loss, wrt=names, sgd=request.model.sgd)
         onnx.save(made, place)
     known = len(onnx.load(request.target).graph.output)
     content: dict[str, Any] = {
         "name": request.target,
-        "loss": request.loss,
+        "loss": request.model.loss,
         "wrt": list(names),
-        "sgd": request.sgd,
+        "sgd": request.model.sgd,
         "operators": len(made.graph.node),
         "outputs": [value.name for value in made.graph.output][known:],
         "files": [str(place)],

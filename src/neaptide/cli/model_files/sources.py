@@ -57,7 +57,7 @@ def tflite_of(request: Request, *, on_operands: bool = False) -> TfliteGraph:
     from neaptide.frontends.tflite.reader import read_tflite
     from neaptide.frontends.tflite.to_graph import tflite_graph
 
-    if request.dim:
+    if request.model.dim:
         raise UsageError("a .tflite file has no named dims", next_step="leave out --dim")
     return tflite_graph(read_tflite(request.target), on_operands=on_operands)
 
@@ -68,7 +68,7 @@ def onnx_of(request: Request) -> ModelTarget:
     from neaptide.ops.onnx import registry
 
     with located(request.target):
-        model = read_model(request.target, parse_sizes(request.dim))
+        model = read_model(request.target, parse_sizes(request.model.dim))
     if model.graph.dims:
         free = [model.dims[dim.name] for dim in model.graph.dims]
         raise TargetError(
