@@ -88,6 +88,18 @@ def test_what_the_reference_cannot_work_out_of_weights_runs_with_the_model_and_c
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@together(
+    ("opset", "call"),
+    [(13, "MeanVarianceNormalization(x)"), (21, "GroupNormalization<num_groups=2>(x, w, w)")],
+)
+def test_operators_whose_shapes_onnx_does_not_work_out_are_planned(opset, call):
+    text = f"g (float[1,4,8,8] x, float[4] w) => (float[1,4,8,8] y) {{ a = {call} y = Relu(a) }}"
+    made = model_of(text, opset)
+    plan = neaptide.onnx.plan(made, passes="none")
+    found, wanted = run(plan.to_model(), {"x": X}, plan.session_options()), run(made, {"x": X})
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-5)
+
+
 def test_other_weights_of_weights_count_nothing():
     made = model(
         [node("k = Conv(w, v)", pads=[1, 1, 1, 1]), "y = Add(x, k)"],

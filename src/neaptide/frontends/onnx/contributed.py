@@ -41,17 +41,17 @@ _STAND_INS: Final = {
         StandIn("Identity"),
     ),
 }
-_WITHOUT_SHAPES: Final = dict.fromkeys(
+WITHOUT_SHAPES: Final = dict.fromkeys(
     ("GroupNormalization", "MeanVarianceNormalization"), StandIn("Identity")
 )
-"""Of the standard domain; some of their versions have no inference in onnx."""
+"""Of the standard domain; some of their versions have no inference in onnx, or one that fails."""
 _FLOATS_WITHOUT_SCALE: Final = {"QGemm": 7}
 """Operators that make floating-point numbers where the operand at a position, the scale of the result, is absent."""
 
 
 def stand_in(node: NodeProto) -> NodeProto | None:
     """A standard node whose result has the shape of a node's first result; None where none is known."""
-    known = (_STAND_INS if node.domain == DOMAIN else _WITHOUT_SHAPES).get(node.op_type)
+    known = (_STAND_INS if node.domain == DOMAIN else WITHOUT_SHAPES).get(node.op_type)
     if known is None:
         return None
     from onnx import NodeProto
