@@ -51,8 +51,9 @@ def test_what_is_reachable_is_never_worse_than_nothing():
     assert prior().predict("p", facts(0.5)).reach == 0.0
 
 
-def test_a_pass_that_is_not_in_the_table_has_the_average_of_all():
-    assert prior().predict("q", {"q": (0.0,) * len(NAMES)}) == Predicted(-0.01, -0.02)
+def test_a_pass_that_is_not_in_the_table_is_expected_to_gain_as_much_as_the_best():
+    for mean, expected in ((-0.1, -0.1), (0.1, -0.01)):
+        assert prior(mean=mean).predict("q", {"q": (0.0,) * len(NAMES)}) == Predicted(expected, -0.02)
 
 
 def test_columns_say_which_other_passes_find_places_too():
