@@ -23,6 +23,7 @@ import onnx_runtime
 import onnx_tvm
 from bench_record import GIB, RESULTS
 from coordinated import LATENCIES, OURS, PROGRAMS
+from gpu import check
 from magis_zoo_cases import LIMITS, RELEASED
 from onnx_files_of_corpus import KIB
 from quoting import in_markdown, made_on, quoted
@@ -231,6 +232,7 @@ TABLES: Final[Mapping[str, Callable[[Row], str]]] = {
     "onnx_footprint": passes,
     "onnx_tvm": beside_tvm,
     "onnx_runtime": beside_runtime,
+    "gpu": check.in_page,
 }
 """By name of the JSON and of the markers in the page: the text of its table."""
 

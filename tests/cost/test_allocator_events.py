@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from neaptide.cost._torch_private import RawEvent
-from neaptide.cost.allocator_events import _build_trace, cuda_peak_bytes, record, region
+from neaptide.cost.allocator_events import _build_trace, record, region, region_scratch
 from neaptide.errors import UsageError
 
 KB = 4000  # bytes of 1000 floats
@@ -121,6 +121,22 @@ def test_free_on_another_thread_is_repaired_when_the_address_returns_and_regions
     assert [event.signed_bytes for event in trace.events] == [100, -100, 300, -300, 100, -100]
     assert trace.peak_bytes() == 300
     assert trace.regions == (("empty", 0), ("a", 100), ("b", 0))
+    assert trace.left == (0, 100, -100)
+
+
+def test_scratch_is_what_is_gone_at_the_end_of_a_region():
+    kept = []
+
+    def program():
+        with region("a"):
+            kept.append(torch.empty(1000))
+        with region("b"):
+            torch.empty(3000)
+            kept.append(torch.empty(1000))
+        with region("b"):
+            torch.empty(2000)
+
+    assert region_scratch(program, torch.device("cpu")) == {"a": 0, "b": 2 * KB}
 
 
 def test_backward_is_seen_whichever_thread_runs_it():
@@ -140,9 +156,15 @@ def test_backward_is_seen_whichever_thread_runs_it():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_counters_give_requested_bytes():
+def test_blocks_of_a_card_are_seen_and_its_counters_stay():
+    kept = torch.empty(1 << 22, device="cuda")
+    del kept
+    before = torch.cuda.max_memory_allocated()
+
     def program():
         a = torch.empty(1001, device="cuda")
         return a, torch.empty_like(a)
 
-    assert cuda_peak_bytes(program) == 8008
+    assert record(program, device=torch.device("cuda:0")).peak_bytes() == 2 * 4096
+    assert record(program).peak_bytes() == 0
+    assert torch.cuda.max_memory_allocated() == before

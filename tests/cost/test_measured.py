@@ -2,6 +2,7 @@
 
 import gc
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,12 @@ torch = pytest.importorskip("torch")
 
 from cost.node_costs import node_seconds, node_workspace
 from neaptide.cost import allocator_events, call_clock, measured, op_session
-from neaptide.cost.allocator_events import record
+from neaptide.cost.allocator_events import record, region_scratch
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.call_clock import CallClock
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost
+from neaptide.cost.op_session import environment
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
@@ -167,7 +169,7 @@ def test_a_call_that_is_too_large_is_estimated(cache, monkeypatch):
     ((op, reason, count),) = cost.skipped(graph)
     assert (op, count) == ("aten.relu.default", 1)
     assert "more than the" in reason
-    monkeypatch.setattr(measured, "may_take_bytes", lambda: 10)
+    monkeypatch.setattr(measured, "may_take_bytes", lambda _: 10)
     cost.prepare(small := small_step())
     assert [op for op, _, _ in cost.skipped(small)] == [
         "aten.add.Tensor", "aten.add_.Tensor", "aten.embedding.default", "aten.mm.default",
@@ -233,14 +235,41 @@ def test_a_call_that_is_timed_in_the_program_is_timed_once_alone(cache, monkeypa
 
 
 def test_calls_on_an_accelerator_are_counted_by_its_allocator(cache, monkeypatch):
-    monkeypatch.setattr(op_session, "is_on_cuda", lambda _: True)
-    monkeypatch.setattr(op_session, "region_peaks", lambda _: pytest.fail("a recording was started"))
-    peaks = iter([10**6, *[10**5] * 99])  # the first run of all fills caches that stay
-    monkeypatch.setattr(op_session, "cuda_peak_bytes", lambda run: (run(), next(peaks))[1])
-    graph, cost = small_step(), make(cache)
+    """In one recording of its device; no counter of an allocator, which the user may read, is reset."""
+    expected = make(cache, refresh=True)
+    graph = small_step()
+    expected.prepare(graph)
+    asked = []
+
+    def scratch(fn, device):
+        asked.append(device)
+        return region_scratch(fn, torch.device("cpu"))
+
+    monkeypatch.setattr(op_session, "region_scratch", scratch)
+    monkeypatch.setattr(op_session, "card_of", lambda call: None if call.is_view else "cuda:1")
+    monkeypatch.setattr(op_session, "is_on_cuda", lambda call: not call.is_view)
+    monkeypatch.setattr(op_session.PreparedCall, "seconds_on_card", lambda _: (3e-6, 5e-6))
+    monkeypatch.setattr(op_session, "undisturbed", lambda _: nullcontext())
+    cost = make(cache, refresh=True)
     assert cost.prepare(graph) == 6
-    workspace = [10**5 - cost.record(graph, graph.nodes[n]).fresh_bytes for n in (1, 2, 3, 5)]
-    assert [cost.workspace_bytes(graph, graph.nodes[n]) for n in (1, 2, 3, 5)] == workspace
+    assert asked == [torch.device("cuda:1")]
+    assert node_workspace(cost, graph) == node_workspace(expected, graph)
+    assert cost.record(graph, graph.nodes[1]).seconds == 3e-6
+    assert cost.record(graph, graph.nodes[1]).launch_s == 5e-6
+    assert node_seconds(cost, graph)[1] == 3e-6, "the step is on the CPU, which hands nothing over"
+
+
+@pytest.mark.parametrize(("handed_over_s", "expected"), [(1e-6, 3e-6), (5e-6, 5e-6)])
+def test_a_step_that_waits_for_its_host_is_told_in_seconds_of_the_host(
+    cache, monkeypatch, handed_over_s, expected
+):
+    graph, cost = small_step(), make(cache)
+    cost.prepare(graph)
+    cost._records = {k: replace(r, seconds=3e-6, launch_s=handed_over_s) for k, r in cost._records.items()}
+    monkeypatch.setattr(cost, "_device", torch.device("meta"))
+    monkeypatch.setattr(measured, "environment", lambda _: environment())
+    cost.prepare(graph)
+    assert node_seconds(cost, graph)[1] == expected
 
 
 def test_within_another_recording_it_says_so(cache):

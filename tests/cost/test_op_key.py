@@ -2,6 +2,7 @@
 
 from neaptide.cost.op_key import index_limits, op_call
 from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.nodes import Ref
 from neaptide.ops import registry
 
 
@@ -70,6 +71,27 @@ def test_indices_stay_in_their_table():
     b.output(picked, total)
     graph = b.finish()
     assert [index_limits(op_call(graph, node)) for node in graph.nodes] == [{1: 50}, {1: 50}, {1: 8}, {}]
+
+
+def test_seeds_of_attention_are_made_by_it():
+    """On CUDA they lie on the host, and their fakes do not say so."""
+    b = GraphBuilder("g", registry())
+    q = b.input("q", (1, 2, 4, 8))
+    out, lse, seed, offset = b.node(
+        "aten._scaled_dot_product_efficient_attention.default", q, q, q, None, True, 0.1,
+        outputs=["out: f32[1, 2, 4, 8]", "lse: f32[1, 2, 32]", "seed: i64[]", "offset: i64[]"],
+    )  # fmt: skip
+    args = (out, q, q, q, None, out, lse, seed, offset, 0.1, (True, True, True, False))
+    gradients = ["gq: f32[1, 2, 4, 8]", "gk: f32[1, 2, 4, 8]", "gv: f32[1, 2, 4, 8]"]
+    b.node(
+        "aten._scaled_dot_product_efficient_attention_backward.default", *args, outputs=gradients,
+        results=(Ref(0), Ref(1), Ref(2), None),
+    )  # fmt: skip
+    graph = b.finish()
+    made = op_call(graph, graph.nodes[1])
+    by = [operand.made_at for operand in made.operands if operand.made_by]
+    assert by == [2, 3]
+    assert [producer.op for _, producer in made.producers] == [graph.nodes[0].op]
 
 
 def test_opaque_operand_is_made_by_its_producer():

@@ -260,7 +260,9 @@ def open_choice(prepared: PreparedStep, ask: Ask) -> OpenChoice:
     if error is not None:
         raise error
     plans = tuple(replace(made, variant=placed(prepared, made.variant, ask.arena)) for made in plans)
-    return OpenChoice(plans, planned_for, TrialLimit.of(ask.budget), prepared.captured_on, ask.limits.seed)
+    return OpenChoice(
+        plans, planned_for, TrialLimit.of(ask.budget), prepared.problem().device, ask.limits.seed
+    )
 
 
 def placed(prepared: PreparedStep, variant: PlannedVariant, arena: ArenaOptions | None) -> PlannedVariant:

@@ -120,7 +120,7 @@ def tried_plan(
         return plans[0]
     prepared.say(f"running {len(plans)} plans in turns")
     seed = ask.limits.seed
-    choice = OpenChoice(plans, planned_for, TrialLimit.of(ask.budget), prepared.captured_on, seed)
+    choice = OpenChoice(plans, planned_for, TrialLimit.of(ask.budget), prepared.problem().device, seed)
     with beyond_search():
         return choice.settle_apart(factory, seed, own_processes=own_processes)
 

@@ -1,11 +1,11 @@
 """Every block that the allocator hands out while a program runs: the meter that sees inside operators.
 
-On the CPU the events come from PyTorch's profiler. They include workspace and the buffers of compiled code,
-and exclude what libraries take from `malloc` themselves (oneDNN scratch, MKL). One session can hold many
-regions (`region`), so the fixed cost of a session is paid once for a whole table of operators.
+The events come from PyTorch's profiler, on CUDA as well: no counter of the allocator is reset, since its user may read them.
+They include workspace and the buffers of compiled code, and exclude what libraries take from `malloc` or the driver
+themselves (oneDNN scratch, MKL). One session can hold many regions (`region`), so the fixed cost of a session is paid
+once for a whole table of operators.
 
-On CUDA the caching allocator's own counters are read, in requested bytes: the allocated ones are rounded up
-to 512 bytes and may include the unused rest of a split block.
+On CUDA the events tell blocks: rounded up to 512 bytes, with the unused rest of a block that was not split.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _REGION: Final = f"{_PREFIX}region/"
 _DEATH: Final = f"{_PREFIX}death/"
 _LEAVES: Final = f"{_PREFIX}leaves/"
 
+_CPU: Final = torch.device("cpu")
 _session = threading.local()
 
 
@@ -49,10 +50,12 @@ class AllocatorTrace:
 
     Attributes:
         regions: by when they began, each with its name and the most bytes above those live at its start, at least zero.
+        left: by region, bytes live at its end above those at its start.
     """
 
     events: tuple[AllocatorEvent, ...]
     regions: tuple[tuple[str, int], ...]
+    left: tuple[int, ...] = ()
 
     def peak_bytes(self, start_live: int = 0) -> int:
         """Most bytes live at any time, when `start_live` bytes were live at the start. O(events)."""
@@ -73,8 +76,13 @@ def region(name: str) -> Iterator[None]:
         yield
 
 
-def record(fn: Callable[[], object], *, persistent: Iterable[torch.Tensor] = ()) -> AllocatorTrace:
-    """Runs `fn` once and returns what the CPU allocator did meanwhile.
+def record(
+    fn: Callable[[], object],
+    *,
+    persistent: Iterable[torch.Tensor] = (),
+    device: torch.device = _CPU,
+) -> AllocatorTrace:
+    """Runs `fn` once and returns what the allocator of a device did meanwhile.
 
     The calling thread is seen, and those to which autograd hands its state; threads that `fn` starts by
     itself are not. The result of `fn` is dropped before the end, so what it alone kept alive is freed
@@ -92,10 +100,10 @@ def record(fn: Callable[[], object], *, persistent: Iterable[torch.Tensor] = ())
             why="PyTorch has one profiler per thread",
             next_step="use `region` to tell parts of one recording apart",
         )
-    watches = _watch_deaths(persistent)
+    watches = _watch_deaths(persistent, device)
     # The caller's tensors must be able to die while `fn` runs.
     del persistent
-    _session.active = True
+    _session.active, _session.device = True, device.type
     try:
         profiler = _torch_private.memory_profiler()
         with _collector_off(), profiler:
@@ -103,15 +111,26 @@ def record(fn: Callable[[], object], *, persistent: Iterable[torch.Tensor] = ())
             watches.clear()
     finally:
         _session.active = False
-    return _build_trace(_torch_private.read_events(profiler, _PREFIX))
+    return _build_trace(_torch_private.read_events(profiler, _PREFIX, device))
 
 
-def region_peaks(fn: Callable[[], object]) -> dict[str, int]:
+def region_peaks(fn: Callable[[], object], device: torch.device = _CPU) -> dict[str, int]:
     """Runs `fn` as `record` does; the peak of each region by name, the least where a name occurs more than once."""
-    peaks: dict[str, int] = {}
-    for name, peak in record(fn).regions:
-        peaks[name] = min(peaks.get(name, peak), peak)
-    return peaks
+    return _least(record(fn, device=device).regions)
+
+
+def region_scratch(fn: Callable[[], object], device: torch.device) -> dict[str, int]:
+    """The same of a device, for what of the peak is gone at the end of a region: scratch, where its results stay."""
+    trace = record(fn, device=device)
+    gone = [max(0, peak - left) for (_, peak), left in zip(trace.regions, trace.left, strict=True)]
+    return _least((name, nbytes) for (name, _), nbytes in zip(trace.regions, gone, strict=True))
+
+
+def _least(found: Iterable[tuple[str, int]]) -> dict[str, int]:
+    least: dict[str, int] = {}
+    for name, nbytes in found:
+        least[name] = min(least.get(name, nbytes), nbytes)
+    return least
 
 
 def note_leaving(storage: torch.UntypedStorage) -> None:
@@ -120,20 +139,9 @@ def note_leaving(storage: torch.UntypedStorage) -> None:
     The profiler has no event for the end of a block that is older than the recording, and such a storage does not die. Outside of
     `record` it does nothing.
     """
-    if getattr(_session, "active", False) and storage.device.type == "cpu":
+    if getattr(_session, "active", False) and storage.device.type == getattr(_session, "device", "cpu"):
         with torch.profiler.record_function(f"{_LEAVES}{storage.data_ptr()}/{storage.nbytes()}"):
             pass
-
-
-def cuda_peak_bytes(fn: Callable[[], object]) -> int:
-    """Runs `fn` once; most bytes of the CUDA caching allocator on the current device above those at the start."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    start = torch.cuda.memory_stats()["requested_bytes.all.current"]
-    with _collector_off():
-        fn()
-    torch.cuda.synchronize()
-    return max(0, int(torch.cuda.memory_stats()["requested_bytes.all.peak"]) - int(start))
 
 
 @contextmanager
@@ -147,14 +155,14 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _watch_deaths(tensors: Iterable[torch.Tensor]) -> list[Any]:
+def _watch_deaths(tensors: Iterable[torch.Tensor], device: torch.device) -> list[Any]:
     """Weak references that leave a span in the recording when a storage dies; they live as long as the list."""
     watches: list[Any] = []
     seen: set[int] = set()
     for tensor in tensors:
         storage = tensor.untyped_storage()
         identity = _torch_private.storage_identity(storage)
-        if identity not in seen and storage.nbytes() > 0 and storage.device.type == "cpu":
+        if identity not in seen and storage.nbytes() > 0 and storage.device.type == device.type:
             seen.add(identity)
             watches.append(weakref.ref(storage, _death_marker(storage.nbytes())))
     return watches
@@ -182,20 +190,20 @@ def _build_trace(raw: list[_torch_private.RawEvent]) -> AllocatorTrace:
     blocks: dict[int, int] = {}
     live = 0
     opened: dict[int, tuple[int, int]] = {}  # live bytes at the start, and the most since
-    peaks = [0] * len(spans)
+    peaks, left = [0] * len(spans), [0] * len(spans)
     for time_ns, rank, index in borders:
         if rank == 0:
             opened[index] = live, live
         elif rank == 2:
             start, most = opened.pop(index)
-            peaks[index] = most - start
+            peaks[index], left[index] = most - start, live - start
         else:
             for address, signed_bytes in _changes_of(changes[index], blocks):
                 events.append(AllocatorEvent(time_ns, address, signed_bytes))
                 live += signed_bytes
             opened = {region: (start, max(most, live)) for region, (start, most) in opened.items()}
     names = [span.name.removeprefix(_REGION) for span in spans]
-    return AllocatorTrace(tuple(events), tuple(zip(names, peaks, strict=True)))
+    return AllocatorTrace(tuple(events), tuple(zip(names, peaks, strict=True)), tuple(left))
 
 
 def _changes_of(raw: _torch_private.RawEvent, blocks: dict[int, int]) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
+import torch
 
 from neaptide.analysis.loops import Binding
 from neaptide.cost.cache import OpCostCache
@@ -22,6 +23,7 @@ from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host
 from neaptide.cost.op_key import OpCall, OpRecord, OutputFacts
 from neaptide.cost.op_runner import is_on_cuda
 from neaptide.cost.op_session import (
+    CPU,
     cache_share_bytes,
     environment,
     is_out_of_memory,
@@ -53,6 +55,9 @@ class MeasuredCost(CostModel):
 
     What was not run, or could not be, is estimated (by default for this machine) and reported. Not for use by several
     threads at once. With `refresh` what is in the cache is measured again, and the new results are kept there.
+
+    Seconds of a call on a card are those of the card. In a step whose calls take the host longer to hand over than the card
+    to make, they are those of the host.
     """
 
     is_measured = True
@@ -64,6 +69,7 @@ class MeasuredCost(CostModel):
         *,
         fallback: EstimatedCost | None = None,
         refresh: bool = False,
+        device: torch.device = CPU,
     ) -> None:
         self.registry = registry
         self._cache = OpCostCache() if cache is None else cache
@@ -72,6 +78,9 @@ class MeasuredCost(CostModel):
         self._whole: Binding = {}
         self.binding = self._whole
         self._refresh = refresh
+        self._device = device
+        # Whether the host takes longer to hand the calls of the step to a card than the card to make them.
+        self._waits_for_host: bool | None = None
         self._records: dict[str, OpRecord] = {}
         self._reasons: dict[str, str] = {}
         self._graphs: dict[int, GraphCalls] = {}
@@ -92,12 +101,20 @@ class MeasuredCost(CostModel):
         if not self._refresh:
             self._load(unknown)
         missing = {key: calls[key] for key in unknown if key not in self._records}
-        most = may_take_bytes() if missing else 0
+        most = may_take_bytes(self._device) if missing else 0
         reasons = {key: why_not_run(call, self.registry, most) for key, call in missing.items()}
         self._reasons.update((key, reason) for key, reason in reasons.items() if reason)
         runnable = [key for key, reason in reasons.items() if not reason]
         runnable.sort(key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
         self._run({key: calls[key] for key in runnable}, placed)
+        if self._waits_for_host is None and self._device.type != "cpu":
+            known = [
+                (place.times, record)
+                for place in placed
+                if (record := self._records.get(place.keyed.key)) is not None and not record.failure
+            ]
+            handed_s = sum(times * record.launch_s for times, record in known)
+            self._waits_for_host = handed_s > sum(times * record.seconds for times, record in known)
         return len(runnable)
 
     def time_again(self, graph: Graph, *, are_too_long: bool) -> None:
@@ -163,7 +180,7 @@ class MeasuredCost(CostModel):
 
         A speed that is wrong is measured again, as is any with `refresh`; what was measured at another speed is told at this one.
         """
-        here = environment()
+        here = environment(self._device)
         if here not in self._clocks:
             key = f"{here}: pace"
             kept = None if self._refresh else self._cache.get_many([key]).get(key, {}).get("reference_s")
@@ -179,7 +196,9 @@ class MeasuredCost(CostModel):
         if is_host_arithmetic(graph, node):
             return HOST_SCALAR_S
         record = self._record(graph, node, sizes)
-        return self._estimate().node_seconds(graph, node, sizes) if record is None else record.seconds
+        if record is None:
+            return self._estimate().node_seconds(graph, node, sizes)
+        return record.launch_s if self._waits_for_host and record.launch_s else record.seconds
 
     def node_workspace(self, graph: Graph, node: Node, sizes: Binding) -> int:
         """Most bytes that the call allocated beyond operands and results; a formula's where it was not run."""
@@ -195,7 +214,7 @@ class MeasuredCost(CostModel):
     def _graph_calls(self, graph: Graph) -> GraphCalls:
         found = self._graphs.get(id(graph))
         if found is None:
-            here = environment()
+            here = environment(self._device)
             known = self._calls.setdefault(here, {})
             if len(known) >= _CALLS_REMEMBERED:
                 known.clear()
@@ -212,7 +231,7 @@ class MeasuredCost(CostModel):
         if binding is self._whole:
             keyed = self._graph_calls(graph)[node.id]
         else:  # in the body of a loop, whose sizes are those of a trip
-            keyed = keyed_call(graph, node, environment(), binding)
+            keyed = keyed_call(graph, node, environment(self._device), binding)
         found = None if keyed is None else self._records.get(keyed.key)
         return None if found is None or found.failure else found
 

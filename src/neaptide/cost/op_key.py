@@ -23,17 +23,23 @@ from neaptide.ir.values import DTYPE_BYTES, Value
 from neaptide.ops.structural import KERNELS
 from neaptide.symbolic.size_expr import SizeExpr
 
-OPAQUE_RESULTS: Final[Mapping[str, int]] = {
-    "aten.mkldnn_rnn_layer.default": 3,
-    "aten._cudnn_rnn.default": 4,
-    "aten.miopen_rnn.default": 4,
-    "aten.cudnn_batch_norm.default": 3,
-    "aten._batch_norm_with_update.default": 3,
-    "aten._batch_norm_with_update_functional.default": 3,
-    "neaptide.get_rng_state.default": 0,
+OPAQUE_RESULTS: Final[Mapping[str, tuple[int, ...]]] = {
+    "aten.mkldnn_rnn_layer.default": (3,),
+    "aten._cudnn_rnn.default": (4,),
+    "aten.miopen_rnn.default": (4,),
+    "aten.cudnn_batch_norm.default": (3,),
+    "aten._batch_norm_with_update.default": (3,),
+    "aten._batch_norm_with_update_functional.default": (3,),
+    "neaptide.get_rng_state.default": (0,),
+    "aten._scaled_dot_product_efficient_attention.default": (2, 3),
+    "aten._efficient_attention_forward.default": (2, 3),
+    "aten._scaled_dot_product_flash_attention.default": (6, 7),
+    "aten._flash_attention_forward.default": (2, 3),
+    "aten._scaled_dot_product_cudnn_attention.default": (6, 7),
 }
-"""Results in a library's own format, whose size no shape rule knows: position by op. What reads such an operand
-is given a real one, made by its producer: made-up bytes could be read past their end."""
+"""Results in a library's own format, whose size no shape rule knows, and the seeds of attention on CUDA, which lie on the host
+whatever their fakes say: positions by op. What reads such an operand is given a real one, made by its producer: made-up bytes
+could be read past their end, or by who cannot reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +259,12 @@ def has_opaque_operand(graph: Graph, node: Node) -> bool:
 
 
 def _is_opaque(maker: Node, value: Value) -> bool:
-    position = OPAQUE_RESULTS.get(maker.op)
-    return position is not None and maker.outputs.index(value.id) == position
+    positions = OPAQUE_RESULTS.get(maker.op, ())
+    if not positions:
+        return False
+    output = maker.outputs.index(value.id)
+    # Among results that are not made or not tensors, outputs lie elsewhere.
+    return (maker.results.index(Ref(output)) if isinstance(maker.results, tuple) else output) in positions
 
 
 def _numbers(sizes: tuple[SizeExpr, ...], binding: Mapping[str, int] | None) -> tuple[int, ...]:
@@ -335,6 +345,7 @@ class OpRecord:
         outputs: by position in the node's outputs; None for host scalars.
         failure: why it could not be run; empty when it was. The numbers mean nothing then.
         reference_s: of the processor, that the seconds are told at (`cost.call_clock`); 0 where they are told at none.
+        launch_s: of the host, to hand the call to an accelerator, whose own seconds `seconds` are; 0 on the CPU.
     """
 
     op: str
@@ -343,6 +354,7 @@ class OpRecord:
     outputs: tuple[OutputFacts | None, ...] = ()
     failure: str = ""
     reference_s: float = 0.0
+    launch_s: float = 0.0
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self | None:

@@ -10,8 +10,9 @@ from typing import Any, Final
 import torch
 
 from neaptide.cost import generator_ops  # noqa: F401 - registers them
-from neaptide.cost._torch_private import direct_call, has_argument, storage_identity
+from neaptide.cost._torch_private import direct_call, has_argument, keep_busy, storage_identity
 from neaptide.cost.call_clock import CallClock
+from neaptide.cost.cuda_card import seconds_between, timing_events
 from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths, spans
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
@@ -21,6 +22,13 @@ LONG_RUN_S: Final = 0.05
 _REPEATS: Final = 5
 _REPEATED_S: Final = 0.2
 """So many times, and about so long, a call is repeated at most to take the median."""
+_LEAST_RUNS: Final = 2
+_MOST_RUNS: Final = 30
+_RUNS_S: Final = 2e-3
+_ROUNDS: Final = 2
+_MARGIN: Final = 1.5
+_LONGEST_BUSY_S: Final = 5e-3
+"""On a card a call runs so many times in a row, or for about so long, while a kernel before it keeps the card busy."""
 _PATTERN_LENGTH: Final = 1 << 16
 _SEED: Final = 0
 
@@ -133,14 +141,35 @@ class PreparedCall:
         return found
 
     def seconds(self, clock: CallClock) -> float:
-        """Seconds of one run, on an accelerator until it is done; the result is dropped within."""
-        if not is_on_cuda(self.call):
-            return clock.seconds(self.run)
-        torch.cuda.synchronize()
+        """Seconds of one run on the CPU; the result is dropped within."""
+        return clock.seconds(self.run)
+
+    def seconds_on_card(self) -> tuple[float, float]:
+        """Seconds of one run on its card, and those in which the host hands it over, as means of runs in a row.
+
+        The card is kept busy until the host has handed over all of them, so that it never waits for the host in between. A call
+        that waits for the card itself has its whole time in both.
+        """
+        name = card_of(self.call)
+        assert name is not None, "asked only of calls on a card"
+        with torch.cuda.device(torch.device(name)):
+            self.run()
+            torch.cuda.synchronize()
+            _, first_s = self._handed_over(1, 0.0)
+            count = max(_LEAST_RUNS, min(_MOST_RUNS, int(_RUNS_S / max(first_s, 1e-6))))
+            # A card that sleeps for as long as the slowest run took, several times.
+            return min(self._handed_over(count, _MARGIN * count * first_s) for _ in range(_ROUNDS))
+
+    def _handed_over(self, count: int, busy_s: float) -> tuple[float, float]:
+        begin, end = timing_events()
+        keep_busy(min(busy_s, _LONGEST_BUSY_S))
+        begin.record()
         before = time.perf_counter()
-        self.run()
-        torch.cuda.synchronize()
-        return time.perf_counter() - before
+        for _ in range(count):
+            self.run()
+        host_s = time.perf_counter() - before
+        end.record()
+        return seconds_between(begin, end) / count, host_s / count
 
     def median_seconds(self, clock: CallClock, first_s: float) -> float:
         """Median of a first run that took `first_s` and a few more."""
@@ -175,9 +204,14 @@ def find_op(op: str) -> Any:
     return found if len(parts) == 3 else None
 
 
+def card_of(call: OpCall) -> str | None:
+    """The CUDA device of a call, the first by name; None where none of its tensors is on one."""
+    return min((device for device in call.devices if device.startswith("cuda")), default=None)
+
+
 def is_on_cuda(call: OpCall) -> bool:
     """Whether any tensor of a call is on a CUDA device."""
-    return any(device.startswith("cuda") for device in call.devices)
+    return card_of(call) is not None
 
 
 # A number that is known at run time only: neither zero nor one, which some operations treat apart.

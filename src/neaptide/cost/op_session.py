@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Final
 
 import torch
 
 from neaptide.cost import host
-from neaptide.cost.allocator_events import cuda_peak_bytes, region, region_peaks
+from neaptide.cost.allocator_events import region, region_peaks, region_scratch
 from neaptide.cost.call_clock import CallClock, used_memory
+from neaptide.cost.cuda_card import card_in_words
 from neaptide.cost.op_key import OpCall, OpRecord
-from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, find_op, is_on_cuda
+from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, card_of, find_op, is_on_cuda
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.units import format_bytes
 
 RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
 """What an operation that is run alone on made-up operands may raise."""
+CPU: Final = torch.device("cpu")
 _OWN_NAMESPACES: Final = frozenset({"aten", "prims"})
 _SEED: Final = 0
 # Numbers this many times as large make an operation take all the scratch bytes that it ever does.
@@ -62,38 +65,42 @@ def run_calls(calls: Mapping[str, OpCall], registry: OpRegistry, clock: CallCloc
 
     on_host = [call for call in calls.values() if not is_on_cuda(call)]
     with undisturbed(calls.values()), used_memory(most_bytes(on_host)):
-        peaks = counted(calls, look)
+        peaks = counted(calls, look, on_card=region_scratch)
         for key, record in seen.items():
             if not record.failure:
-                scratch = max(peaks[key], peaks.get(_large(key), 0)) - record.fresh_bytes
+                own = 0 if is_on_cuda(calls[key]) else record.fresh_bytes
+                scratch = max(peaks[key], peaks.get(_large(key), 0)) - own
                 audited = replace(record, workspace_bytes=max(0, scratch))
                 seen[key] = _timed(audited, calls[key], maker, clock)
     return seen
 
 
-def counted(calls: Mapping[str, OpCall], visit: Callable[[str, Counted], None]) -> dict[str, int]:
-    """Visits calls by key, those on the CPU in one recording; the fewest bytes that the runs of a name allocated.
+def counted(
+    calls: Mapping[str, OpCall],
+    visit: Callable[[str, Counted], None],
+    on_card: Callable[[Callable[[], object], torch.device], dict[str, int]] = region_peaks,
+) -> dict[str, int]:
+    """Visits calls by key, those of a device in one recording; the fewest bytes that the runs of a name allocated.
 
-    The first run of a kind may fill caches that stay; the least of the runs is what a step sees.
+    The first run of a kind may fill caches that stay; the least of the runs is what a step sees. `on_card` counts those of a
+    CUDA device.
     """
 
     def in_region(name: str, run: Callable[[], object]) -> None:
         with region(name):
             run()
 
-    def on_cuda(name: str, run: Callable[[], object]) -> None:
-        peak = cuda_peak_bytes(run)
-        peaks[name] = min(peaks.get(name, peak), peak)
-
-    def visit_host() -> None:
-        for key in on_host:
+    def visit_all(keys: Iterable[str]) -> None:
+        for key in keys:
             visit(key, in_region)
 
-    on_host = [key for key, call in calls.items() if not is_on_cuda(call)]
-    peaks = region_peaks(visit_host) if on_host else {}
+    by_device: dict[str, list[str]] = {}
     for key, call in calls.items():
-        if is_on_cuda(call):
-            visit(key, on_cuda)
+        by_device.setdefault(card_of(call) or "", []).append(key)
+    on_host = by_device.pop("", [])
+    peaks = region_peaks(partial(visit_all, on_host)) if on_host else {}
+    for name, keys in by_device.items():
+        peaks |= on_card(partial(visit_all, keys), torch.device(name))
     return peaks
 
 
@@ -119,9 +126,14 @@ def why_not_run(call: OpCall, registry: OpRegistry, max_bytes: int) -> str:
     return ""
 
 
-def may_take_bytes() -> int:
-    """Of the memory that is free now, what one call may take for its operands and results."""
-    return int(host.memory_available_bytes() * _SHARE_OF_FREE_MEMORY)
+def may_take_bytes(device: torch.device = CPU) -> int:
+    """Of the memory of a device that is free now, what one call may take for its operands and results."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + kept
+    else:
+        free = host.memory_available_bytes()
+    return int(free * _SHARE_OF_FREE_MEMORY)
 
 
 def most_bytes(calls: Iterable[OpCall]) -> int:
@@ -129,8 +141,11 @@ def most_bytes(calls: Iterable[OpCall]) -> int:
     return max((2 * (c.operand_bytes + c.output_bytes) for c in calls if not c.is_view), default=0)
 
 
-def environment() -> str:
-    """Everything beside a call that its cost depends on: processor, threads, version and modes of PyTorch."""
+def environment(device: torch.device = CPU) -> str:
+    """Everything beside a call that its cost depends on: processor, threads, version and modes of PyTorch, and the step's card.
+
+    A step on the CPU does not ask for cards, which would begin to use them.
+    """
     threads = torch.get_num_threads()
     parts = [
         host.cpu_model(),
@@ -140,8 +155,8 @@ def environment() -> str:
     ]
     if torch.are_deterministic_algorithms_enabled():
         parts.append("deterministic algorithms")
-    if torch.cuda.is_available():
-        parts.append(torch.cuda.get_device_name())
+    if device.type == "cuda":
+        parts.append(f"{card_in_words(device)}, timed by its events")
     return ", ".join(parts)
 
 
@@ -200,6 +215,9 @@ def _timed(seen: OpRecord, call: OpCall, maker: OperandMaker, clock: CallClock) 
     """The time of a call, away from the recorder, which would slow down the clock's own work as well."""
     try:
         prepared = PreparedCall(call, maker.operands(call))
+        if is_on_cuda(call):
+            on_card_s, launch_s = prepared.seconds_on_card()
+            return replace(seen, seconds=on_card_s, launch_s=launch_s)
         spent_s = prepared.seconds(clock)
         if not is_short(call, spent_s):
             spent_s = prepared.median_seconds(clock, spent_s)

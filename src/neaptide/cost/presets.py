@@ -19,6 +19,7 @@ Not in any data sheet, and estimated here for all of them:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -68,22 +69,45 @@ _ROWS: Final = (
 _ECC_IN_MEMORY: Final = ("l4", "t4")
 
 
-def _cuda(name: str, gib: int, gigabytes_per_s: float, pcie: int, source: str) -> Device:
-    tflops = _TFLOPS[name]
-    capacity_bytes, bandwidth = gib * _GIB, gigabytes_per_s * _GIGA
-    ends = ("device", HOST_SPACE), (HOST_SPACE, "device")
+def cuda_device(
+    name: str,
+    capacity_bytes: int,
+    *,
+    bandwidth: float,
+    flops_per_s: dict[str, float],
+    launch_s: float,
+    links: tuple[Link, ...],
+    source: str,
+    reserved_bytes: int = _CONTEXT_BYTES,
+) -> Device:
+    """A card of so many bytes, bytes per second and operations per second, with the utilisation that all cards take here."""
     return Device(
         name=name,
         kind="cuda",
         spaces=(MemorySpace("device", capacity_bytes, bandwidth, _CUDA_ALIGNMENT_BYTES),),
-        flops_per_s={dtype: rate * _TERA for dtype, rate in tflops.items()},
-        launch_s=_LAUNCH_S,
-        half_flops=tflops["float32"] * _TERA * _HALF_S,
+        flops_per_s=flops_per_s,
+        launch_s=launch_s,
+        half_flops=flops_per_s["float32"] * _HALF_S,
         half_bytes=bandwidth * _HALF_S,
+        links=links,
+        source=source,
+        reserved_bytes=reserved_bytes,
+        fall=_FALL,
+    )
+
+
+def _cuda(name: str, gib: int, gigabytes_per_s: float, pcie: int, source: str) -> Device:
+    capacity_bytes = gib * _GIB
+    ends = ("device", HOST_SPACE), (HOST_SPACE, "device")
+    return cuda_device(
+        name,
+        capacity_bytes,
+        bandwidth=gigabytes_per_s * _GIGA,
+        flops_per_s={dtype: rate * _TERA for dtype, rate in _TFLOPS[name].items()},
+        launch_s=_LAUNCH_S,
         links=tuple(Link(*way, _PCIE_X16_BYTES_PER_S[pcie], _COPY_LATENCY_S) for way in ends),
         source=f"NVIDIA {source}; not yet checked against it",
         reserved_bytes=_CONTEXT_BYTES + (capacity_bytes // 16 if name in _ECC_IN_MEMORY else 0),
-        fall=_FALL,
     )
 
 
@@ -98,3 +122,10 @@ def get_device(name: str) -> Device:
             f"there is no device named {name!r}", next_step=f"the known devices are {', '.join(PRESETS)}"
         )
     return device
+
+
+def preset_of_card(name: str, capacity_bytes: int) -> Device | None:
+    """The preset of a card by what its driver calls it, such as `NVIDIA H100 80GB HBM3`, of the nearest capacity; None without one."""
+    words = re.split(r"[^a-z0-9]+", name.lower().replace("rtx ", "rtx"))
+    found = [preset for preset in PRESETS.values() if preset.name.partition("-")[0] in words]
+    return min(found, key=lambda preset: abs(preset.main_space.capacity_bytes - capacity_bytes), default=None)

@@ -353,6 +353,11 @@ def chooses_foreach(parameters: list[torch.Tensor], *, differentiable: bool) -> 
     return bool(chosen[1])
 
 
+def updates_one_by_one(device: torch.device) -> bool:
+    """Whether `_foreach_*` and `_fused_*` run one kernel for each tensor on a device, with the bits of plain operations."""
+    return device.type == "cpu"
+
+
 def is_about_fakes(error: Exception) -> bool:
     """Whether an error says that a real tensor met the fake tensors of a trace."""
     unsupported = resolve("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException")

@@ -7,12 +7,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypedDict, Unpack
 
+import torch
+
 from neaptide.analysis.axes.whole_graph import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
+from neaptide.analysis.sizes import main_device
 from neaptide.budget import Budget
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock, ClockNormalisation
+from neaptide.cost.cuda_card import card, library_blocks
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost, surprises
 from neaptide.cost.model import EstimatedCost
@@ -21,6 +25,7 @@ from neaptide.frontends.guards.fact_words import user_names
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
 from neaptide.ir.graph import Graph
+from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ops import registry
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
@@ -28,10 +33,12 @@ from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.estimate import PartCosts
+from neaptide.policy.card_bytes import allocator_peaks
 from neaptide.runtime.steps.planned_graph import PlannedGraph
 from neaptide.schedule.problem import StepProblem
 from neaptide.schedule.timeline import Links
 from neaptide.transform.rewrite import Rewrite
+from neaptide.units import format_bytes
 
 Progress = Callable[[str], None]
 
@@ -57,17 +64,14 @@ class CostedStep:
         self.registry = registry().with_bits(may_vary=how.get("bits_may_vary", False))
         self.say = how.get("progress") or (lambda _text: None)
         self.slow = how.get("slow", DEFAULT_SLOW_MEMORY)
-        self.device: Device = (
-            this_machine(refresh=refresh).with_disk(self.slow.bytes_per_s)
-            if device is None
-            else get_device(device)
-        )
+        where = torch.device(_main_device(captured))
+        self.device: Device = self._here(where, refresh=refresh) if device is None else get_device(device)
         self.is_measured = how.get("run_operations", True) and device is None and _has_bytes(captured)
         self._prepared: dict[int, Graph] = {}  # kept: else another graph could get its id
         self._rewritten: dict[tuple[int, tuple[str | Rewrite, ...]], PlannedGraph] = {}
         # One for all programs: they have most calls in common, and with `refresh` each is run once.
         self._cost: MeasuredCost | EstimatedCost = (
-            MeasuredCost(self.registry, refresh=refresh)
+            MeasuredCost(self.registry, refresh=refresh, device=where, fallback=self._estimate(where))
             if self.is_measured
             else EstimatedCost(self.device, self.registry)
         )
@@ -77,6 +81,45 @@ class CostedStep:
         self._problems: dict[int, StepProblem] = {}
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}
+        # What cuBLAS keeps of the card; the blocks of a step that runs on one.
+        self.library_blocks: tuple[int, ...] = ()
+        self.is_on_card = where.type == "cuda" and device is None
+        if self.is_on_card and _has_products(captured, self.registry):
+            self.library_blocks = library_blocks(torch.cuda.get_device_capability(where)[0])
+            kept = format_bytes(self.library_bytes)
+            self.surprises[f"cuBLAS keeps {kept} of the card beside the step; the budget counts them"] = None
+
+    @property
+    def library_bytes(self) -> int:
+        """Bytes that libraries keep of the step's card; 0 on the CPU and for a preset."""
+        return sum(self.library_blocks)
+
+    @cached_property
+    def bytes_beside(self) -> int:
+        """Bytes of the step's card that are allocated beside those that it asks for, in program order: by libraries, and in blocks.
+
+        0 on the CPU and for a preset.
+        """
+        if not self.is_on_card or self.captured.steady.graph.dims:
+            return self.library_bytes
+        written = PlannedGraph.captured(self.captured.steady)
+        assumed = self.prices(written.graph).assumed
+        peaks = allocator_peaks(written.graph, written.schedule, assumed, self.library_blocks)
+        return self.library_bytes + peaks.allocated - peaks.requested
+
+    def on_card(self, budget: Budget) -> Budget:
+        """A budget that counts `bytes_beside`, where nothing larger outside of the step is counted."""
+        return replace(budget, outside_bytes=max(budget.outside_bytes, self.bytes_beside))
+
+    def _here(self, where: torch.device, *, refresh: bool) -> Device:
+        """What a step runs on: its card, or this machine, whose storages wait on the disk."""
+        if where.type == "cuda":
+            return card(where, refresh=refresh)
+        return this_machine(refresh=refresh).with_disk(self.slow.bytes_per_s)
+
+    def _estimate(self, where: torch.device) -> EstimatedCost | None:
+        """What estimates operations that cannot be run; None for what `MeasuredCost` takes itself."""
+        return EstimatedCost(self.device, self.registry) if where.type == "cuda" else None
 
     def pricing(self, graph: Graph) -> Pricing:
         """What prices a captured graph, or one made of it; its operations are run here, the first time."""
@@ -176,6 +219,21 @@ class CostedStep:
             self.registry,
             planned.checkpoints,
         )
+
+
+def _main_device(captured: CapturedStep) -> str:
+    """The device with most bytes of the usual step, by the storages whose bytes do not vary."""
+    graph = captured.steady.graph
+    return main_device(
+        graph,
+        tuple(one.nbytes.evaluate({}) if one.nbytes.is_constant else 0 for one in graph.storages),
+    )
+
+
+def _has_products(captured: CapturedStep, known: OpRegistry) -> bool:
+    """Whether any operation of a step multiplies matrices."""
+    ops = {node.op for program in captured.programs for node in program.graph.nodes}
+    return any((row := known.find(op)) is not None and row.is_a(Trait.CONTRACTION) for op in ops)
 
 
 def _has_bytes(captured: CapturedStep) -> bool:

@@ -53,7 +53,7 @@ def plan_of(
     clock_factor: float = 1.0,
 ) -> Plan:
     """A plan as data: what was asked, what it was made for, and its entries; `clock_factor` as in `BudgetRecord`."""
-    asked = ask.budget
+    asked = step.on_card(ask.budget)
     bytes_of_budget = (asked.outside_bytes, ask.least_bytes, asked.host)
     return Plan(
         programs=programs,

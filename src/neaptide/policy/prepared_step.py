@@ -28,6 +28,7 @@ from neaptide.planner.variants import inner_strategy
 from neaptide.planner.variants.met import MetPlans, VariantPlan
 from neaptide.planner.variants.planning import VariantPrices
 from neaptide.plans import STEADY, PlannedProgram, described_role, role_of
+from neaptide.policy.card_bytes import allocator_peaks
 from neaptide.policy.costed_step import CostedStep, CostOptions
 from neaptide.policy.kept_floors import kept_floor
 from neaptide.policy.plan_facts import plan_of
@@ -54,7 +55,7 @@ class PreparedStep(CostedStep):
     def allowed(self, ask: Ask, index: int, limit: int | None) -> int:
         """Bytes that one of the programs may use."""
         peak = self.as_written(index).peak_with_workspace_bytes
-        return allowed_bytes(ask.budget, peak, limit, ask.least_bytes)
+        return allowed_bytes(self.on_card(ask.budget), peak, limit, ask.least_bytes)
 
     def rewritten(
         self,
@@ -74,7 +75,33 @@ class PreparedStep(CostedStep):
         return self._rewritten[index, asked]
 
     def plan(self, ask: Ask, met: MetPlans | None = None) -> StepPlan:
-        """Plan every program of the step for one limit in bytes; `met` is what searches for other limits of the usual one met."""
+        """Plan every program of the step for one limit in bytes; `met` is what searches for other limits of the usual one met.
+
+        On a card the blocks of its allocator are to stay within the limit too. Where those of a plan do not, the step is planned
+        for so much less, once.
+        """
+        found = self._planned(ask, met)
+        over = self._blocks_over(found, ask)
+        tighter = self.on_card(ask.budget).tighter(over)
+        if not over or tighter == self.on_card(ask.budget):
+            return found
+        again = self._planned(replace(ask, budget=tighter), met)
+        predicted = again.plan.programs[0].predictions.peak_with_workspace_bytes
+        return again if predicted <= again.plan.programs[0].budget_bytes else found
+
+    def _blocks_over(self, found: StepPlan, ask: Ask) -> int:
+        """Bytes by which the blocks of a card's allocator are above the limit, where the plan itself is within it."""
+        planned, program = found.variant.graphs[0], found.plan.programs[0]
+        limited = ask.budget.peak is not None and not ask.budget.is_min
+        within = program.predictions.peak_with_workspace_bytes <= program.budget_bytes
+        if not (self.is_on_card and limited and within) or planned.schedule.has_transfers:
+            return 0
+        assumed = self.prices(planned.graph, planned.schedule.bodies).assumed
+        blocks = allocator_peaks(planned.graph, planned.schedule, assumed, self.library_blocks)
+        outside = self.on_card(ask.budget).outside_bytes
+        return max(0, blocks.allocated - program.budget_bytes - outside)
+
+    def _planned(self, ask: Ask, met: MetPlans | None) -> StepPlan:
         check_strategy(inner_strategy(ask.strategy), atomic=ask.atomic)
         programs: list[PlannedProgram] = []
         graphs: list[PlannedGraph] = []

@@ -202,7 +202,9 @@ def plans_to_try(prepared: PreparedStep, ask: Ask) -> tuple[tuple[StepPlan, ...]
     assert isinstance(ask.mode, ByTrials)
     seconds = baseline(prepared.problem()).seconds
     budget, _ = prepared.at_kept_clock(ask.budget)
-    others = other_budgets(budget, ask.mode.count, seconds, prepared.allowed(ask, 0, None))
+    others = other_budgets(
+        budget, ask.mode.count, seconds, prepared.allowed(ask, 0, None) + prepared.bytes_beside
+    )
     words = [described_limit(budget, seconds) for budget in (budget, *others)]
     named = plans_for(prepared, ask, others, otherwise_for=1).named(words)
     fitting = [(told, made) for told, made in named if _fits(made.plan.programs[0])] or named[:1]

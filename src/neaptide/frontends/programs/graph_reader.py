@@ -15,6 +15,7 @@ from neaptide.frontends.dispatch.recorder import no_operation
 from neaptide.frontends.kernels.functional_noise import with_functional_noise
 from neaptide.frontends.kernels.repeated_runs import without_repetitions
 from neaptide.frontends.programs.captured import CapturedProgram, Observation
+from neaptide.frontends.programs.list_parts import list_parts
 from neaptide.frontends.recording.record_queries import (
     SourceMap,
     foreach_length,
@@ -317,7 +318,7 @@ class _Reader:
                 return
         length = foreach_length(record)
         if length > 1:
-            self.values.of[record] = self._split_per_tensor(record, spec, length)
+            self.values.of[record] = self._in_parts(record, spec, length)
             return
         self._refuse_odd_results(record)
         self.values.of[record] = self._emit(record, spec, record.args, record.kwargs, result)
@@ -384,19 +385,19 @@ class _Reader:
             if any(isinstance(n, torch.SymInt) for n in item.shape):
                 raise unknown_shape(self.sources.of(record).location or None, str(record.target))
 
-    def _split_per_tensor(self, record: Record, spec: OpSpec | None, length: int) -> tuple[Any, ...]:
-        """One node for each tensor of a foreach or fused op: a single op would keep every gradient alive."""
+    def _in_parts(self, record: Record, spec: OpSpec | None, length: int) -> tuple[Any, ...]:
+        """A node for each part of the lists of a foreach or fused op: a single op would keep every gradient alive."""
 
-        def part(item: Any, at: int) -> Any:
-            return (item[at],) if isinstance(item, tuple) and len(item) == length else item
+        def part(item: Any, at: range) -> Any:
+            return item[at.start : at.stop] if isinstance(item, tuple) and len(item) == length else item
 
-        collected = []
-        for at in range(length):
+        collected: list[Any] = []
+        for at in list_parts(record, length):
             taken = tuple(part(a, at) for a in record.args)
             named = {name: part(a, at) for name, a in record.kwargs.items()}
             is_list = isinstance(record.result, tuple) and len(record.result) == length
-            made = self._emit(record, spec, taken, named, (record.result[at],) if is_list else None)
-            collected.append(made[0] if made else None)
+            made = self._emit(record, spec, taken, named, part(record.result, at) if is_list else None)
+            collected.extend(made or [None] * len(at))
         return tuple(collected)
 
     # -- effects ----------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from neaptide.frontends.state.step_state import StepState
 
 Fakes = Mapping[tuple[Any, ...], torch.Tensor]
 
-# Their updates give the same bits with `foreach` and without; those of others do not, or nobody knows.
+# Their updates give the same bits with `foreach` and without on the CPU; those of others do not, or nobody knows.
 _SAME_WITHOUT_FOREACH = frozenset(
     {torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adadelta, torch.optim.Adagrad}
     | {torch.optim.Adamax, torch.optim.RMSprop, torch.optim.Rprop}
@@ -158,7 +158,8 @@ class OptimizerCopies:
         else:
             group["params"] = type(group["params"])(filled)
         if "foreach" in group and not group.get("fused"):
-            if type(optimizer) in _SAME_WITHOUT_FOREACH:
+            alike = all(private.updates_one_by_one(p.device) for p in parameters)
+            if alike and type(optimizer) in _SAME_WITHOUT_FOREACH:
                 group["foreach"] = False  # one op over all gradients would keep them all alive at once
             elif group["foreach"] is None:  # torch's choice; it does not know the fakes for parameters
                 differentiable = bool(group.get("differentiable"))

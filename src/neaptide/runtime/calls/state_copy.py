@@ -95,8 +95,8 @@ def _storages(tensors: Iterable[Any]) -> list[torch.UntypedStorage]:
 
 
 def _random_devices() -> list[str]:
-    """Devices whose default generators may be drawn from."""
-    cuda = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    """Devices whose default generators may be drawn from: of cards only where they are in use, which asking would begin."""
+    cuda = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
     return ["cpu", *(f"cuda:{index}" for index in cuda)]
 
 

@@ -10,6 +10,7 @@ import logging
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -244,7 +245,7 @@ def _runner(
 
 
 def _synchronize(device: str) -> Step | None:
-    return torch.cuda.synchronize if device.partition(":")[0] == "cuda" else None
+    return partial(torch.cuda.synchronize, device) if device.partition(":")[0] == "cuda" else None
 
 
 def _tell(decided: StepPlan) -> None:

@@ -27,6 +27,7 @@ from neaptide.runtime._torch_private import (
     storage_identity,
 )
 
+_CPU: Final = torch.device("cpu")
 # Wraps a tensor that was just made from Python data: its argument is new, not something that was missed.
 _FRESH_INPUT: Final = frozenset(
     {"aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.lift.default"}
@@ -34,7 +35,7 @@ _FRESH_INPUT: Final = frozenset(
 
 
 class LiveBytesMeter(EagerMode):
-    """Tracks the live bytes of the CPU's storages, and the most there were at any operator.
+    """Tracks the live bytes of the storages of a kind of device, and the most there were at any operator.
 
     At each operator the count is taken when its outputs exist and its inputs are still live. A storage
     counts once however many tensors view it, with the bytes it really has (`untyped_storage().nbytes()`),
@@ -52,8 +53,9 @@ class LiveBytesMeter(EagerMode):
 
     only_observes = True  # the guards of a planned step let it be
 
-    def __init__(self, persistent: Iterable[torch.Tensor] = ()) -> None:
+    def __init__(self, persistent: Iterable[torch.Tensor] = (), device: torch.device = _CPU) -> None:
         super().__init__()
+        self._device = device
         self.live_bytes = 0
         self._storages: dict[int, _Tracked] = {}
         self._unregistered: list[Any] = []
@@ -124,7 +126,7 @@ class LiveBytesMeter(EagerMode):
                 nbytes = storage.nbytes()
                 known = storages.get(storage_identity(storage))
                 if known is None:
-                    if value.device.type != "cpu":
+                    if not _is_on(value, self._device):
                         continue
                     self._count(storage)
                     if reads and str(func) not in _FRESH_INPUT:
@@ -147,14 +149,29 @@ class LiveBytesMeter(EagerMode):
             self.live_bytes -= known.nbytes
 
 
-def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the storages of `tensors` on the CPU, each storage once."""
-    sizes: dict[int, int] = {}
+def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device = _CPU) -> int:
+    """Bytes of the storages of `tensors` on a device, each storage once."""
+    return sum(_sizes(tensors).get(device, {}).values())
+
+
+def device_of(tensors: Iterable[torch.Tensor]) -> torch.device:
+    """The device with most bytes of some tensors; the CPU where there are none."""
+    sizes = {device: sum(found.values()) for device, found in _sizes(tensors).items()}
+    return min(sizes, key=lambda device: (-sizes[device], str(device)), default=_CPU)
+
+
+def _sizes(tensors: Iterable[torch.Tensor]) -> dict[torch.device, dict[int, int]]:
+    """Bytes of storages by device and identity."""
+    sizes: dict[torch.device, dict[int, int]] = {}
     for tensor in tensors:
-        if tensor.layout is torch.strided and tensor.device.type == "cpu":
+        if tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
-            sizes[storage_identity(storage)] = storage.nbytes()
-    return sum(sizes.values())
+            sizes.setdefault(tensor.device, {})[storage_identity(storage)] = storage.nbytes()
+    return sizes
+
+
+def _is_on(tensor: torch.Tensor, device: torch.device) -> bool:
+    return tensor.device.type == device.type and device.index in (None, tensor.device.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +201,20 @@ def measure_step(
 
     Both runs must do the same: call `fn` once before, so that state which the first call makes (optimizer
     state, gradients) exists. The result of `fn` is dropped at its end. `persistent` lists the tensors that live before
-    the step, anew before each run: the step may replace or free some.
+    the step, anew before each run: the step may replace or free some. Bytes are those of the device that has most of these.
     """
+    device = device_of(persistent())
     host.reset_high_water_mark()
-    with LiveBytesMeter(persistent()) as meter:
+    with LiveBytesMeter(persistent(), device) as meter:
         fn()
     high_water_mark_bytes = host.high_water_mark_bytes()
-    start_bytes = storage_bytes(persistent())
+    start_bytes = storage_bytes(persistent(), device)
     return StepMeasurement(
         persistent_bytes=meter.persistent_bytes,
         measured_peak_bytes=meter.peak_bytes,
-        measured_allocator_peak_bytes=record(fn, persistent=persistent()).peak_bytes(start_bytes),
+        measured_allocator_peak_bytes=record(fn, persistent=persistent(), device=device).peak_bytes(
+            start_bytes
+        ),
         unregistered=meter.unregistered,
         high_water_mark_bytes=high_water_mark_bytes,
     )

@@ -100,11 +100,12 @@ class BesideEager:
                 checked = _Checked(variant.planned.captured, call, file, in_file)
                 result = checked.compare()
                 self._found.file_bytes = max(self._found.file_bytes, file.nbytes)
-                self._found.calls += 1
                 self._found.seconds += time.perf_counter() - began - checked.run_seconds
+                where = checked.first_operation() if checked.difference else ""
+                self._found.calls += 1
                 if checked.difference:
                     self._found.differed += 1
-                    result = self._tell(checked, result)
+                    result = self._tell(checked, where, result)
         except (_NotPossibleError, TransferError) as reason:
             self._leave_out(reason.what if isinstance(reason, TransferError) else str(reason))
             result = call.run()
@@ -113,8 +114,8 @@ class BesideEager:
         self._done.setdefault(variant, set()).add(index)  # a call that dies is no verified one
         return result
 
-    def _tell(self, checked: _Checked, result: Any) -> Any:
-        where, why = checked.first_operation(), checked.difference
+    def _tell(self, checked: _Checked, where: str, result: Any) -> Any:
+        why = checked.difference
         if self._strict:
             checked.put_back()
             raise NumericsError(
@@ -215,6 +216,11 @@ class _Checked:
         with OperationLog() as eager:
             self.eager()
         self.put_back()
+        with OperationLog() as again:
+            self.eager()
+        self.put_back()
+        if (varying := first_difference(again.rows, eager)) is not None:
+            raise _NotPossibleError(f"eager itself gives other bits at the next run, first of {varying}")
         with OperationLog() as ours:
             self._call.run()
         return first_difference(eager.rows, ours) or (
