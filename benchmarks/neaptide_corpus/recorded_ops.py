@@ -13,7 +13,7 @@ from neaptide.ir.axes import Merge, OpAxis
 from neaptide.ir.nodes import Ref
 from neaptide.ir.registry import AxisRow, Call, OpRegistry, OpSpec, Trait
 from neaptide.ops import structural
-from neaptide.ops.axes import with_axes
+from neaptide.ops.axes.table import with_axes
 from neaptide.ops.formulas import product
 from neaptide.symbolic.size_expr import SizeExpr
 

@@ -6,7 +6,7 @@ import pytest
 
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
-from neaptide.ops.axes import table
+from neaptide.ops.axes.table import table
 from support.run_elsewhere import told_by
 from support.together import together
 

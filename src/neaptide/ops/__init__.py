@@ -15,16 +15,10 @@ def registry() -> OpRegistry:
 
 @cache
 def _joined(declared: tuple[OpSpec, ...]) -> OpRegistry:
-    from neaptide.ops import (
-        aten_elementwise,
-        aten_host,
-        aten_layers,
-        aten_movement,
-        aten_reductions,
-        structural,
-    )
-    from neaptide.ops.axes import with_axes
+    from neaptide.ops import structural
+    from neaptide.ops.aten import elementwise, host, layers, movement, reductions
+    from neaptide.ops.axes.table import with_axes
 
-    families = (aten_elementwise, aten_reductions, aten_layers, aten_movement, aten_host)
+    families = (elementwise, reductions, layers, movement, host)
     rows = (row for family in families for row in family.ROWS)
     return OpRegistry(with_axes([*rows, *structural.rows(), *declared]))

@@ -15,7 +15,7 @@ from typing import Any
 from neaptide.errors import UnknownOp
 from neaptide.ir.nodes import ADD_OP, BORDER_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
-from neaptide.ops.axes_forms import pointwise
+from neaptide.ops.axes.forms import pointwise
 from neaptide.ops.byte_sizes import output_traffic, traffic
 
 _OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"

@@ -11,7 +11,7 @@ from neaptide.ir.registry import OpRegistry
 def registry() -> OpRegistry:
     """All known operators of ONNX, and neaptide's own operations. O(rows), once."""
     from neaptide.ops import structural
-    from neaptide.ops.axes import with_axes
+    from neaptide.ops.axes.table import with_axes
     from neaptide.ops.onnx import elementwise, layers, movement
     from neaptide.ops.onnx.axes import with_onnx_axes
 

@@ -18,7 +18,7 @@ from typing import Final
 from neaptide.ir.axes import Merge, Need, OpAxis, Window
 from neaptide.ir.nodes import Arg
 from neaptide.ir.registry import AxisRow, Call, OpSpec, Trait
-from neaptide.ops.axes_forms import (
+from neaptide.ops.axes.forms import (
     broadcast_dim,
     dim_of,
     moved,

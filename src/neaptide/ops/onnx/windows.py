@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.ir.registry import Call
-from neaptide.ops.axes_forms import numbers
+from neaptide.ops.axes.forms import numbers
 from neaptide.symbolic.size_expr import SizeExpr
 
 

@@ -13,7 +13,7 @@ from neaptide.analysis.folded import folded_values
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry, Trait
-from neaptide.ops.axes_forms import dim_of
+from neaptide.ops.axes.forms import dim_of
 from neaptide.ops.onnx.table import operator_of
 from neaptide.transform.passes.drafting import Drafting, pass_rule
 from neaptide.transform.passes.lines import Interval, Line, LineFinder, extent

@@ -11,7 +11,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import DTYPE_BYTES
-from neaptide.ops.axes_forms import numbers
+from neaptide.ops.axes.forms import numbers
 from neaptide.ops.dialect import Inserted
 from neaptide.ops.onnx.facts import MOVEMENTS, SAME_IF_ALONE, SAME_IF_SHAPED
 from neaptide.ops.rewritten import EXACT

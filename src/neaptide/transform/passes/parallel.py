@@ -14,7 +14,7 @@ from neaptide.ir.axes import Merge
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.axes_forms import dim_of
+from neaptide.ops.axes.forms import dim_of
 from neaptide.ops.dialect import Inserted
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.passes.drafting import Drafting, constant_shape, pass_rule, sized

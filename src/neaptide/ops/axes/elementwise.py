@@ -8,7 +8,7 @@ from typing import Final
 
 from neaptide.ir.axes import Need, OpAxis
 from neaptide.ir.registry import AxisRow, Call
-from neaptide.ops.axes_forms import Axed, Axes, along, pointwise, pointwise_axes
+from neaptide.ops.axes.forms import Axed, Axes, along, pointwise, pointwise_axes
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)

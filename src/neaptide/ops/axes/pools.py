@@ -9,7 +9,7 @@ from typing import Final
 from neaptide.ir.axes import Need, OpAxis, Window
 from neaptide.ir.registry import AxisRow, Call
 from neaptide.ir.values import Value
-from neaptide.ops.axes_forms import Axed, along, numbers, op_axis, operand, padding_at, slot
+from neaptide.ops.axes.forms import Axed, along, numbers, op_axis, operand, padding_at, slot
 from neaptide.symbolic.size_expr import SizeExpr
 
 _ONE = SizeExpr.const(1)

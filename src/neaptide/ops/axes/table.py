@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 from neaptide.ir.registry import AxisRow, OpSpec, Trait
-from neaptide.ops import axes_elementwise, axes_layers, axes_movement, axes_pools, axes_reductions
-from neaptide.ops.axes_forms import pointwise
+from neaptide.ops.axes import elementwise, layers, movement, pools, reductions
+from neaptide.ops.axes.forms import pointwise
 from neaptide.ops.table import overloads
 
-_FAMILIES = (axes_elementwise, axes_movement, axes_layers, axes_reductions, axes_pools)
+_FAMILIES = (elementwise, movement, layers, reductions, pools)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Final
 from neaptide.ir.axes import Merge, Need, OpAxis
 from neaptide.ir.nodes import Arg, Ref
 from neaptide.ir.registry import AxisRow, Call
-from neaptide.ops.axes_forms import (
+from neaptide.ops.axes.forms import (
     Axed,
     Dims,
     all_but,

@@ -1,0 +1,1 @@
+"""What each operation of ATen means: rows, a family a file."""
