@@ -304,7 +304,7 @@ def test_a_profile_for_another_device_of_a_model_without_bytes_allocates_nothing
     assert report.fits is False
     assert report.over_bytes > 10 * 2**30
     assert grown * 1024 < 64 * 2**20
-    assert report.captured_on == "cpu"
+    assert report.captured_on == "cuda"
     assert any("CUDA context" in line for line in report.not_counted)
 
 

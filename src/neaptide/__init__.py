@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neaptide.api import compare_shapes as compare_shapes
     from neaptide.api import compile_step as compile_step
     from neaptide.api import explain as explain
+    from neaptide.api import fits as fits
     from neaptide.api import plan as plan
     from neaptide.api import plan_by_trials as plan_by_trials
     from neaptide.api import profile as profile
@@ -39,6 +40,7 @@ _HOME: Final = {
     "compile_step": "neaptide.api",
     "declare_pure": "neaptide.ops.declared",
     "explain": "neaptide.api",
+    "fits": "neaptide.api",
     "plan": "neaptide.api",
     "plan_by_trials": "neaptide.api",
     "profile": "neaptide.api",

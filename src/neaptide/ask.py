@@ -24,6 +24,7 @@ BITWISE: Final = "bitwise"
 CLOSE: Final = "close"
 """Sums may be taken in another order."""
 THIS_MACHINE: Final = "this-machine"
+THE_DEVICE: Final = "device"  # what `--fit` without a size asks about
 RUNS: Final = 100
 """Of a step that is planned while it trains, for `Limits`. Such a step runs thousands of times, but a search saves a small part
 of what is recomputed, not all of it."""

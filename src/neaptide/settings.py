@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
-from neaptide.ask import BITWISE, CLOSE, DEFAULT_STRATEGY
+from neaptide.ask import BITWISE, CLOSE, DEFAULT_STRATEGY, THE_DEVICE
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.units import parse_duration, parse_size
@@ -54,6 +54,7 @@ def _text_reader(check: Callable[[Any], object], *, is_time: bool = False) -> Ca
 
 
 _read_size: Final = _text_reader(parse_size)
+_read_fit: Final = _text_reader(lambda value: value == THE_DEVICE or parse_size(value))
 _read_peak: Final = _text_reader(Budget)
 _read_host: Final = _text_reader(lambda value: Budget(host=value))
 _read_latency: Final = _text_reader(lambda text: Budget(None, latency=text), is_time=True)
@@ -214,7 +215,7 @@ _KINDS: Final[dict[str, tuple[Any, Callable[[Any], Any], str]]] = {
     "refresh": (False, read_boolean, ""),
     "dynamic": ((), read_texts, "DIMS"),
     "at": ((), read_texts, "SHAPE"),
-    "fit": (None, _read_size, "SIZE"),
+    "fit": (None, _read_fit, "SIZE"),
     "arena": (False, read_boolean, ""),
     "arena_copies": ("cheap", one_of_reader("cheap", "all", "none"), "WHICH"),
 }
@@ -252,7 +253,7 @@ _HELP: Final = {
     "refresh": "Time operations again that were timed before, on a machine that was busier than now, say.",
     "dynamic": "Dims of an argument that may vary, such as batch:0=2..64,1=16..4096 (dim=smallest..largest); repeatable.",
     "at": "Compare at this shape of --dynamic, such as 8x512: a size for each dim, in order; repeatable.",
-    "fit": "Find the largest shapes within --dynamic that fit into 24GiB, say.",
+    "fit": "Whether it fits --device, how large a batch may be, and what makes it fit; or, of a size such as 24GiB, the largest shapes within --dynamic.",
     "arena": "Run inside one block of memory, results at planned addresses.",
     "arena_copies": "Results copied into the arena where operations do not write there: cheap (default), all or none.",
 }

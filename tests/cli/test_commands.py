@@ -60,10 +60,10 @@ def test_a_zoo_model_is_profiled_for_a_device_without_weights(call, fake_api, mo
     call("compare", "zoo:gpt2@paper", "--device", "rtx4090")
     call("profile", "zoo:gpt2@paper", "--device", "this-machine")
     assert asked == [
-        ("gpt2@paper", {"device": "meta"}),
+        ("gpt2@paper", {"device": "cuda"}),
         ("gpt2@paper,device=cpu", {}),
         ("gpt2@paper", {}),
-        ("gpt2@paper", {"device": "meta"}),
+        ("gpt2@paper", {"device": "cuda"}),
         ("gpt2@paper", {}),
     ]
     devices = [options["device"] for _, _, options in fake_api.calls]

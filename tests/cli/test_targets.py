@@ -44,8 +44,8 @@ def test_names_that_cannot_be_imported_plainly(tmp_path, name):
 
 def test_zoo_targets_are_lazy_and_checked():
     assert find_target("zoo:mlp@tiny").factory.keywords["device"] == "cpu"
-    assert find_target("zoo:mlp@tiny", without_weights=True).factory.keywords["device"] == "meta"
-    kept = find_target("zoo:mlp@tiny,device=cpu", without_weights=True)
+    assert find_target("zoo:mlp@tiny", "rtx4090").factory.keywords["device"] == "cuda"
+    kept = find_target("zoo:mlp@tiny,device=cpu", "rtx4090")
     assert kept.factory.keywords["device"] == "cpu"
     assert "mlp" in str(refusal("zoo:nothing"))
     with pytest.raises(UsageError, match="no option"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from neaptide.errors import UsageError
+from neaptide.frontends.card.pretended import card_named
 from neaptide.options import ProfileOptions, check_names
 from neaptide.policy.prepared_step import prepare
 from neaptide.report.fitting_shapes import fitting_shapes, shape_ranges
@@ -66,7 +67,8 @@ def profile(
     report = profile_report(prepared, has_device=device is not None, seed=seed)
     if not dynamic:
         return report
-    captured = capture(step, args, kwargs, state=state, name=name, dynamic=dynamic)
+    card = card_named(device)
+    captured = capture(step, args, kwargs, state=state, name=name, dynamic=dynamic, card=card)
     ranges = shape_ranges(captured, prepared.device, with_curves=curves)
     if limit_bytes is not None:
         fitting = fitting_shapes(captured, prepared.device, limit_bytes, with_curves=curves)

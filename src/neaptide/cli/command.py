@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import click
 
-from neaptide.ask import THIS_MACHINE
+from neaptide.ask import THE_DEVICE, THIS_MACHINE
 from neaptide.budget import Budget, check_unit
 from neaptide.cli import config
 from neaptide.cli.files import check_file, check_folder, check_writable, is_model, write_result
@@ -291,6 +291,10 @@ def _option(made: SettingInfo, time_limit: str) -> click.Option:
         told = f"{told[:-1]}; {time_limit} by default."
     if made.is_yes_or_no:
         return click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=told)
+    if made.name == "fit":
+        return click.Option(
+            [flag], metavar=f"[{made.metavar}]", is_flag=False, flag_value=THE_DEVICE, help=told
+        )
     completion = _complete_device if made.name == "device" else None
     return click.Option(
         [flag], metavar=made.metavar, multiple=made.is_many, shell_complete=completion, help=told
@@ -332,7 +336,11 @@ def check_options(command: str, settings: Settings) -> None:
         check_unit(settings.peak)
     if settings.at and not settings.dynamic:
         raise UsageError("--at names shapes, and no dim varies", next_step=_DIM)
-    if settings.fit and not settings.dynamic:
+    if settings.fit == THE_DEVICE and settings.device in (None, THIS_MACHINE):
+        raise UsageError(
+            "--fit asks about a device, and none is named", next_step="add --device rtx4090, say"
+        )
+    if settings.fit not in (None, THE_DEVICE) and not settings.dynamic:
         raise UsageError("--fit asks for shapes, and no dim varies", next_step=_DIM)
     further = {
         "budget": budget_of(settings),

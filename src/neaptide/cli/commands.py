@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neaptide.ask import THE_DEVICE
 from neaptide.budget import Budget
 from neaptide.cli.command import Request, budget_of, device_of, options_of
 from neaptide.cli.files import is_model
@@ -39,10 +40,12 @@ def profile(request: Request) -> int:
         _check_range_picture(request.picture, settings)
     device = device_of(settings)
     with console.user_code():
-        target = find_target(request.target, without_weights=device is not None)
+        target = find_target(request.target, device)
         step, batch = target.build()
         from neaptide import api
 
+        if settings.fit == THE_DEVICE and device is not None:
+            return _fits(request, step, batch, device)
         report = api.profile(
             step,
             batch,
@@ -62,6 +65,16 @@ def profile(request: Request) -> int:
     return exit_codes.DONE
 
 
+def _fits(request: Request, step: Any, batch: Any, device: str) -> int:
+    """Says whether a step fits a device, and what would make it fit."""
+    from neaptide import api
+    from neaptide.report.fit_text import fit_document
+
+    report = api.fits(step, batch, device=device, name=request.target, progress=request.console.progress)
+    request.deliver(report, lambda: fit_document(report), noun="report")
+    return exit_codes.DONE if report.fits else exit_codes.OVER_BUDGET
+
+
 def plan(request: Request) -> int:
     """Plans a step for a budget."""
     if is_model(request.target):
@@ -79,7 +92,7 @@ def plan(request: Request) -> int:
     options = options_of(settings, PlanOptions if settings.trials is None else TrialOptions)
     try:
         with console.user_code():
-            target = find_target(request.target)
+            target = find_target(request.target, device_of(settings))
             from neaptide import api
 
             if settings.trials is None:
@@ -154,8 +167,7 @@ def compare(request: Request) -> int:
     }
     with console.user_code():
         # With another device nothing is run, so nothing needs weights.
-        without_weights = not settings.dynamic and options["device"] is not None
-        target = find_target(request.target, without_weights=without_weights)
+        target = find_target(request.target, None if settings.dynamic else options["device"])
         from neaptide import api
 
         with asking_before_aborting() as interrupt:

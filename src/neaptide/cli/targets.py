@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib.util
 import inspect
@@ -30,19 +31,24 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command works on, as it was typed; its factory makes a fresh `(step, batch)` at each call."""
+    """What a command works on, as it was typed; its factory makes a fresh `(step, batch)` at each call.
+
+    `card`: the device that it is built for, where that need not be there.
+    """
 
     text: str
     factory: Callable[[], Any]
+    card: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process the target is found again by its text."""
-        return find_target, (self.text,)
+        return find_target, (self.text, self.card)
 
     def build(self) -> tuple[Step, Any]:
         """A fresh step and its batch."""
         try:
-            made = self.factory()
+            with _built_for(self.card):
+                made = self.factory()
         except NeaptideError:
             raise
         except (Exception, SystemExit, GeneratorExit) as error:
@@ -58,13 +64,14 @@ class Target:
         return check_made(made, self.factory, f"the factory of {self.text}", TargetError)
 
 
-def find_target(text: str, *, without_weights: bool = False) -> Target:
+def find_target(text: str, card: str | None = None) -> Target:
     """The target of a command line: `file.py:factory` or `zoo:NAME@SIZE[,OPTION...]`.
 
-    Without weights, a zoo model is built on the meta device, so that nothing of its size is allocated.
+    With the name of a card, the program is built as if it were there: what it puts there has no bytes, and a zoo model is
+    put there.
     """
     if text.startswith(_ZOO):
-        return Target(text, _zoo_factory(text.removeprefix(_ZOO), without_weights=without_weights))
+        return Target(text, _zoo_factory(text.removeprefix(_ZOO), card), card)
     path_text, colon, name = text.rpartition(":")
     if not colon or name.endswith(".py"):
         raise _incomplete(text)
@@ -73,8 +80,18 @@ def find_target(text: str, *, without_weights: bool = False) -> Target:
         raise _missing_file(text, path)
     if path.suffix != ".py":
         raise TargetError(f"{path} is no Python file", next_step=f"write {_FORMS}")
-    module = _load(path)
-    return Target(text, _function(module, path, name))
+    with _built_for(card):
+        module = _load(path)
+    return Target(text, _function(module, path, name), card)
+
+
+def _built_for(card: str | None) -> contextlib.AbstractContextManager[None]:
+    """What a program is built in."""
+    if card is None:
+        return contextlib.nullcontext()
+    from neaptide.frontends.card.pretended import built_for, card_named
+
+    return built_for(card_named(card))
 
 
 def with_factory(text: str) -> str:
@@ -89,11 +106,11 @@ def with_factory(text: str) -> str:
     return f"{text}:{names[0] if names else 'NAME'}"
 
 
-def _zoo_factory(spec: str, *, without_weights: bool) -> Callable[[], Any]:
+def _zoo_factory(spec: str, card: str | None) -> Callable[[], Any]:
     from neaptide import zoo
 
     names_device = any(part.strip().startswith("device=") for part in spec.split(","))
-    return zoo.factory(spec, **({"device": "meta"} if without_weights and not names_device else {}))
+    return zoo.factory(spec, **({"device": "cuda"} if card is not None and not names_device else {}))
 
 
 def _incomplete(text: str) -> TargetError:

@@ -19,6 +19,7 @@ Not in any data sheet, and estimated here for all of them:
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -67,6 +68,17 @@ _ROWS: Final = (
     ("t4", 16, 320, 3, "T4 tensor core GPU data sheet"),
 )
 _ECC_IN_MEMORY: Final = ("l4", "t4")
+# Of NVIDIA's table of GPUs (developer.nvidia.com/cuda-gpus): which kernels a library has for a card.
+_COMPUTE_CAPABILITY: Final[Mapping[str, tuple[int, int]]] = {
+    "rtx3090": (8, 6),
+    "rtx4090": (8, 9),
+    "a100-40g": (8, 0),
+    "a100-80g": (8, 0),
+    "h100": (9, 0),
+    "h200": (9, 0),
+    "l4": (8, 9),
+    "t4": (7, 5),
+}
 
 
 def cuda_device(
@@ -118,8 +130,11 @@ def get_device(name: str) -> Device:
     """The preset of that name, in any letter case."""
     device = PRESETS.get(name.lower())
     if device is None:
+        close = difflib.get_close_matches(name.lower(), PRESETS, n=2, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise UsageError(
-            f"there is no device named {name!r}", next_step=f"the known devices are {', '.join(PRESETS)}"
+            f"there is no device named {name!r}",
+            next_step=f"{hint}the known devices are {', '.join(PRESETS)}",
         )
     return device
 
@@ -129,3 +144,21 @@ def preset_of_card(name: str, capacity_bytes: int) -> Device | None:
     words = re.split(r"[^a-z0-9]+", name.lower().replace("rtx ", "rtx"))
     found = [preset for preset in PRESETS.values() if preset.name.partition("-")[0] in words]
     return min(found, key=lambda preset: abs(preset.main_space.capacity_bytes - capacity_bytes), default=None)
+
+
+_KIB: Final = 1024
+# aten/src/ATen/cuda/CublasHandlePool.cpp of PyTorch: :4096:2:16:8, and :4096:8 on Hopper.
+_CUBLAS_BYTES: Final = (2 * 4096 + 8 * 16) * _KIB
+_CUBLAS_HOPPER_BYTES: Final = 8 * 4096 * _KIB
+_HOPPER_MAJOR: Final = 9
+
+
+def cublas_workspace_bytes(device: Device) -> int:
+    """What cuBLAS takes from PyTorch's allocator at the first product, and keeps."""
+    is_hopper = compute_capability(device)[0] == _HOPPER_MAJOR
+    return _CUBLAS_HOPPER_BYTES if is_hopper else _CUBLAS_BYTES
+
+
+def compute_capability(device: Device) -> tuple[int, int]:
+    """Major and minor number of a preset's compute capability."""
+    return _COMPUTE_CAPABILITY[device.name]

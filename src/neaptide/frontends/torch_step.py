@@ -14,6 +14,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from neaptide.errors import CaptureError, PlanMismatch, UsageError
+from neaptide.frontends.card.pretended import Card, pretended
 from neaptide.frontends.dims.dynamic_dims import Dynamic, find_dims
 from neaptide.frontends.guards.mode_facts import check_modes
 from neaptide.frontends.guards.signature import SignatureReader
@@ -54,6 +55,8 @@ class CaptureOptions(TypedDict, total=False):
         replans: a call that differs is captured again. So where the first call is another program than all later ones, by
             Python state that it finds, the capture is of that call alone; and where a count of the step leads to a
             branch at a later call that cannot be captured, the step is refused now.
+        card: that the step is captured for: its state and batch are taken to lie there, wherever they are. It need not be
+            there, and such a capture is for planning alone.
     """
 
     state: Any
@@ -64,6 +67,7 @@ class CaptureOptions(TypedDict, total=False):
     like: CapturedStep | None
     fixed: frozenset[str]
     replans: bool
+    card: Card | None
 
 
 def capture_step(
@@ -98,7 +102,7 @@ def capture_step(
         dims=dims,
         replans=how.get("replans", False),
     )
-    with _collector_paused():
+    with _collector_paused(), pretended(how.get("card")):
         try:
             known = (
                 captured_alike(_recapture(step, like), like, request) if like is not None and dims else None

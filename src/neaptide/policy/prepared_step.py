@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 
 from neaptide.ask import CLOSE, DEFAULT_STRATEGY, Ask, LeaveOut
 from neaptide.budget import allowed_bytes
-from neaptide.cost.presets import get_device
+from neaptide.frontends.card.pretended import card_named
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.torch_step import CaptureOptions
 from neaptide.interruption import keeping
@@ -297,9 +297,8 @@ def prepare(
     """Capture a step and get ready to cost it; see `CaptureOptions` and `CostOptions`."""
     further: dict[str, Any] = {**how}
     costs = {name: further.pop(name) for name in CostOptions.__optional_keys__ & how.keys()}
-    if costs.get("device") is not None:
-        get_device(costs["device"])  # a misspelt name is told before the capture, which takes seconds
+    card = card_named(costs.get("device"))  # a misspelt name is told before the capture, which takes seconds
     if costs.get("progress") is not None:
         costs["progress"]("capturing the step")
-    captured = capture_for_call(step, args, kwargs or {}, **further)
+    captured = capture_for_call(step, args, kwargs or {}, card=card, **further)
     return PreparedStep(captured, **costs)

@@ -130,6 +130,38 @@ class ProfileReport(AtPeak, OnDevice, CapturedReport):
 
 
 @dataclass(frozen=True)
+class FitChange:
+    """What the peak would be with one change."""
+
+    name: str
+    how: str  # what to write
+    predicted_peak_bytes: int | None  # as the allocator counts; None where it cannot be predicted
+    fits: bool | None
+    predicted_time: float | None = None  # of a step, by that without the change
+    note: str = ""  # why it cannot be predicted, or what else it takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitReport(CapturedReport):
+    """Whether a step fits a card, and what would make it fit. Nothing in it was run.
+
+    The peak is what `torch.cuda.max_memory_allocated` counts: blocks as the caching allocator rounds them, with workspace.
+    """
+
+    capacity_bytes: int  # less what the driver keeps
+    predicted_peak_bytes: int
+    library_bytes: int  # of it what cuBLAS keeps for its workspace
+    fits: bool
+    margin_bytes: int  # below zero where it does not fit
+    captured_on: str  # kind of the device whose kernels the step was captured with
+    predicted_step_seconds: float
+    largest: tuple[LargestSize, ...]  # the largest batch, and length, that fit
+    changes: tuple[FitChange, ...]  # where it does not fit
+    notes: tuple[str, ...] = ()  # what could not be found out
+    not_exact: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class MeasuredRow:
     """What one program was measured to take. A number that was not taken is None."""
 

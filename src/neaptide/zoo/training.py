@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from neaptide.errors import UsageError
+from neaptide.frontends.card.pretended import current_card
 from neaptide.zoo.model import Batch, Step
 
 Loss: TypeAlias = Callable[[nn.Module, Batch], Tensor]
@@ -34,13 +35,16 @@ def build(family: Family, sizes: Sizes) -> tuple[Step, Batch]:
     """A training step and its batch. Weights, then data, are drawn from the seed.
 
     On `meta`, modules are made there, so that nothing is allocated. For other devices they are made on the
-    CPU and moved, so that the numbers do not depend on the device.
+    CPU and moved, so that the numbers do not depend on the device. For a card that is not there they are made on
+    `meta`, too, and the data on the CPU.
     """
     try:
         target = torch.device(sizes.device)
     except RuntimeError as error:
         raise UsageError(f"no such device: {sizes.device!r}", why=str(error).partition("\n")[0]) from error
     torch.manual_seed(sizes.seed)
+    if target.type == "cuda" and current_card() is not None:
+        target = torch.device("meta")
     with target if target.type == "meta" else nullcontext():
         model = family.network(sizes)
     if sizes.precision == "bf16_params":

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from neaptide.errors import CaptureError
+from neaptide.frontends.card.pretended import device_of_copy
 from neaptide.frontends.dims.dynamic_dims import SMALLEST, DynamicDim, axes_inwards, dense_strides, examples
 from neaptide.frontends.objects.places import all_replaced
 from neaptide.frontends.recording import _torch_sizes as private
@@ -270,9 +271,8 @@ class TracedDims:
                 why="it is a part of another tensor or repeats its elements: its strides do not follow from its shape",
                 next_step="pass a plain tensor (.contiguous()), or leave it out of dynamic=",
             )
-        device = torch.device("cpu") if tensor.device.type == "meta" else tensor.device
         with self._mode:
-            fake = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=device)
+            fake = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=device_of_copy(tensor))
         return fake.requires_grad_(tensor.requires_grad)
 
     @contextlib.contextmanager

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.kernels.card_results import CARD_RESULTS
 from neaptide.frontends.kernels.trial_operands import dense, is_dense, kind_of, storage_number, trial_operands
 from neaptide.frontends.recording._torch_sizes import example_of
 from neaptide.ir.registry import OpSpec, Trait
@@ -93,6 +94,7 @@ FAKE_KERNELS: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         torch.ops.aten._ctc_loss.Tensor: _ctc_loss,  # noqa: SLF001
         torch.ops.aten._ctc_loss_backward.default: _ctc_loss_backward,  # noqa: SLF001
         torch.ops.aten._ctc_loss_backward.Tensor: _ctc_loss_backward,  # noqa: SLF001
+        **CARD_RESULTS,
     }
 )
 """By operation: a function of the same arguments that gives tensors of the right geometry."""
@@ -122,6 +124,19 @@ class _Result(NamedTuple):
 _Results = tuple[_Result | None, ...]
 _NOT_TRIED: _Results = ()
 _known: dict[Any, _Results] = {}  # by kind of call, for as long as the process lives
+
+
+_not_tried_on: set[str] = {"meta"}
+
+
+@contextlib.contextmanager
+def no_trials_on(device: str) -> Iterator[None]:
+    """While open, no kernel is tried on devices of a type: none is there, or it is another one."""
+    _not_tried_on.add(device)
+    try:
+        yield
+    finally:
+        _not_tried_on.discard(device)
 
 
 def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -187,7 +202,7 @@ def _has_numbers(tensor: torch.Tensor) -> bool:
     """Whether shape and strides are numbers."""
     return (
         tensor.layout is torch.strided
-        and tensor.device.type != "meta"
+        and tensor.device.type not in _not_tried_on
         and all(isinstance(size, int) for size in (*tensor.shape, *tensor.stride()))
     )
 

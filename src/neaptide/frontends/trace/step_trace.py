@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.card.operations import operations_of_card
 from neaptide.frontends.dims.dynamic_dims import DynamicDim
 from neaptide.frontends.dispatch.answers import answered_as_eager, known_truths
 from neaptide.frontends.dispatch.host_numbers import HostNumbers
@@ -211,6 +212,7 @@ class _Tracer:
         yield self.inputs.sizes.traced()
         yield torch.autograd.set_multithreading_enabled(False)
         yield private.inlined_compile()
+        yield operations_of_card()
         yield all_replaced(torch_functions(recorder, host, notes, undone=state.undoes_checkpoints))
         yield no_host_traffic(state)
         yield all_replaced(known_truths(host))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.card.pretended import current_card, device_of_copy
 from neaptide.frontends.dims.dynamic_dims import DynamicDim
 from neaptide.frontends.dims.traced_dims import TracedDims
 from neaptide.frontends.objects.places import Place
@@ -72,7 +74,7 @@ class FakeInputs:
             vars(fake).update({k: v for k, v in vars(slot.current()).items() if k not in vars(fake)})
             self._add(InputSlot(slot.role, slot.name, ("tensor", slot.name)), fake)
         for name, spec in entry.gradients.items():
-            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(spec))
+            self._add(InputSlot("gradient", f"{name}.grad", ("gradient", name)), self._new(placed(spec)))
 
     def _add_state(self, state: StepState, entry: EntryPattern) -> None:
         elsewhere = held_elsewhere(state)
@@ -82,7 +84,11 @@ class FakeInputs:
             if key in elsewhere:
                 continue
             if isinstance(spec, TensorSpec):
-                self._add(InputSlot("optimizer_state", slot_name, slot_key), self._new(spec))
+                # Step counts stay where they are: on the CPU, unless the optimizer's kernels read them.
+                self._add(
+                    InputSlot("optimizer_state", slot_name, slot_key),
+                    self._new(placed(spec) if spec.shape else spec),
+                )
             elif spec.kind in NUMBER_TYPES:
                 self._add(InputSlot("rate", slot_name, slot_key), self._new(_NUMBERS[spec.kind]))
 
@@ -93,7 +99,7 @@ class FakeInputs:
     def _add_number(self, name: str, key: tuple[Any, ...], number: Any) -> None:
         """A Python number, or the tensor that stands in a parameter group."""
         if isinstance(number, torch.Tensor):
-            fake = self._fake(number)
+            fake = self._new(TensorSpec.of(number)) if current_card() else self._fake(number)
         else:
             fake = self._new(_NUMBERS[int if isinstance(number, int) else float])
         self._add(InputSlot("rate", name, key), fake)
@@ -106,12 +112,12 @@ class FakeInputs:
                 f"a tensor with layout {tensor.layout} cannot be traced",
                 next_step="make it dense, or keep what uses it outside the step",
             )
-        if tensor.device.type == "meta":
-            # A model built without bytes stands for one on the CPU: ops must choose real kernels.
-            on_cpu = self._new(TensorSpec.of(tensor))
+        if tensor.device.type == "meta" or device_of_copy(tensor) != tensor.device:
+            # A model built without bytes stands for one on the CPU, or on a card: ops must choose real kernels.
+            copy = self._new(replace(TensorSpec.of(tensor), device=device_of_copy(tensor)))
             if isinstance(tensor, torch.nn.Parameter):
-                return torch.nn.Parameter(on_cpu, requires_grad=tensor.requires_grad)
-            return on_cpu.requires_grad_(tensor.requires_grad)
+                return torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
+            return copy.requires_grad_(tensor.requires_grad)
         if not tensor.is_leaf:  # what it was computed from is no part of the step
             return self._fake(tensor.detach()).requires_grad_(tensor.requires_grad)
         try:
@@ -133,6 +139,12 @@ class FakeInputs:
     def _new(self, spec: TensorSpec) -> torch.Tensor:
         with self.mode:
             return spec.empty()
+
+
+def placed(spec: TensorSpec) -> TensorSpec:
+    """The spec of a gradient or a moment, on the card where one is pretended."""
+    card = current_card()
+    return spec if card is None else replace(spec, device=card.device)
 
 
 def _keep_hooks(slot: TensorSlot, fake: torch.Tensor) -> None:
