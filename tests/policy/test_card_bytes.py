@@ -67,7 +67,9 @@ def test_a_budget_on_a_card_counts_libraries_and_blocks():
     prepared = prepare(step, (batch,))
     kept = 2 * 32 * MIB + MIB
     assert prepared.library_bytes == kept == sum(library_blocks(9))
-    assert any("cuBLAS keeps 65.00 MiB" in said for said in prepared.surprises)
+    libraries, blocks = prepared.told_of_card
+    assert "cuBLAS keeps 65.00 MiB" in libraries
+    assert "in blocks and reserves" in blocks
     eager = prepared.as_written().peak_with_workspace_bytes
     limit = kept + int(0.8 * eager)
     found = prepared.plan(ask(limit))
@@ -107,5 +109,5 @@ def test_a_share_is_of_all_that_eager_has_on_the_card():
 def test_on_the_cpu_nothing_is_added():
     step, batch = step_and_batch()
     prepared = prepare(step, (batch,))
-    assert (prepared.bytes_beside, prepared.is_on_card) == (0, False)
+    assert (prepared.bytes_beside, prepared.is_on_card, prepared.told_of_card) == (0, False, ())
     assert prepared.plan(ask("80%")).plan.budget.outside_bytes == 0

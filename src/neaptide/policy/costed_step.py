@@ -26,6 +26,7 @@ from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.layout.caching_allocator import AllocatorBytes
 from neaptide.ops import registry
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.own_schedule import as_written
@@ -86,8 +87,6 @@ class CostedStep:
         self.is_on_card = where.type == "cuda" and device is None
         if self.is_on_card and _has_products(captured, self.registry):
             self.library_blocks = library_blocks(torch.cuda.get_device_capability(where)[0])
-            kept = format_bytes(self.library_bytes)
-            self.surprises[f"cuBLAS keeps {kept} of the card beside the step; the budget counts them"] = None
 
     @property
     def library_bytes(self) -> int:
@@ -100,12 +99,32 @@ class CostedStep:
 
         0 on the CPU and for a preset.
         """
+        blocks = self.blocks_as_written
+        return (
+            self.library_bytes if blocks is None else self.library_bytes + blocks.allocated - blocks.requested
+        )
+
+    @cached_property
+    def blocks_as_written(self) -> AllocatorBytes | None:
+        """What the allocator of the step's card makes of program order, libraries included; None where that is not known."""
         if not self.is_on_card or self.captured.steady.graph.dims:
-            return self.library_bytes
+            return None
         written = PlannedGraph.captured(self.captured.steady)
         assumed = self.prices(written.graph).assumed
-        peaks = allocator_peaks(written.graph, written.schedule, assumed, self.library_blocks)
-        return self.library_bytes + peaks.allocated - peaks.requested
+        return allocator_peaks(written.graph, written.schedule, assumed, self.library_blocks)
+
+    @property
+    def told_of_card(self) -> tuple[str, ...]:
+        """Sentences for a report: bytes of the card beside those that the step asks for."""
+        found = []
+        if self.library_blocks:
+            found.append(f"cuBLAS keeps {format_bytes(self.library_bytes)} of the card; budgets count them")
+        if (blocks := self.blocks_as_written) is not None:
+            found.append(
+                f"in program order the card's allocator hands out {format_bytes(blocks.allocated)} in blocks and "
+                f"reserves {format_bytes(blocks.reserved)}, cuBLAS's included"
+            )
+        return tuple(found)
 
     def on_card(self, budget: Budget) -> Budget:
         """A budget that counts `bytes_beside`, where nothing larger outside of the step is counted."""

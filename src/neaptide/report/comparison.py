@@ -280,6 +280,7 @@ def _notes(
         if outcome is not None and not outcome.agrees:
             worst = ", ".join(f"{group} {tensor}" for group, tensor in outcome.worst.items())
             yield f"{name} differs from eager: {worst or 'the random state or the sign of zeros'}"
+    yield from prepared.told_of_card
     yield from prepared.surprises
     for name, variant in variants.items():
         for line in described_rewrites(variant.graphs[0].rewrites):

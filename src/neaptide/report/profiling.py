@@ -55,7 +55,7 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         operations=len(graph.nodes),
         unknown_ops=program.unknown_ops,
         rewrites=program.rewrites,
-        not_counted=(*not_counted(prepared.device.kind), *prepared.surprises),
+        not_counted=(*not_counted(prepared.device.kind), *prepared.told_of_card, *prepared.surprises),
         versions=versions(),
         seed=seed,
         captured_on=prepared.captured_on,
