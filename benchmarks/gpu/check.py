@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +54,7 @@ def main() -> int:
         print("There is no card here that PyTorch can use: nothing was checked.")
         return 0
     tests = None if given.no_tests else tested()
+    operations = same_operations()
     rows = [row for found in measured(given) for row in found]
     card = torch.cuda.get_device_properties(0)
     settings = {
@@ -63,11 +65,12 @@ def main() -> int:
         "seconds_for_a_plan": given.seconds,
         "side_by_side": given.side_by_side,
         "tests": tests,
+        "operations_of_an_absent_card": operations,
     }
     save("gpu", recorded(rows, seed=1, repeats=given.rounds, **settings), given.results)
     print(table(COLUMNS, [cells(row) for row in rows]))
     failed = [row for row in rows if "failure" in row and row["program"] == "eager"]
-    return int(bool(failed) or tests not in (None, "passed"))
+    return int(bool(failed) or tests not in (None, "passed") or operations != "same")
 
 
 def tested() -> str:
@@ -84,6 +87,27 @@ def tested() -> str:
         check=False,
     )
     return "passed" if not done.returncode else "\n".join(done.stdout.splitlines()[-20:])
+
+
+def same_operations() -> str:
+    """Whether captures for this card as if it were absent have the operations of captures on it; `same`, or how they differ."""
+    say("operations of captures, on the card and as if it were absent")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            str(Path(__file__).parent / "operations.py"),
+            "-o",
+            str(Path(folder) / "lists.json"),
+        ]
+        done = subprocess.run(
+            command,
+            env=part_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_CASE_S,
+            check=False,
+        )
+    return "same" if not done.returncode else "\n".join((done.stdout + done.stderr).splitlines()[-20:])
 
 
 def measured(given: argparse.Namespace) -> Iterable[list[dict[str, Any]]]:

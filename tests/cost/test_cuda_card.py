@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from neaptide.cost import cuda_card, op_session
+from neaptide.cost.cublas import library_blocks
 from neaptide.cost.presets import preset_of_card
 
 GIB = 2**30
@@ -50,7 +51,7 @@ def test_libraries_keep_a_workspace_in_each_of_two_threads(monkeypatch, major, c
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value)
-    assert cuda_card.library_blocks(major) == expected
+    assert library_blocks(major) == expected
 
 
 def test_costs_of_a_step_on_the_cpu_ask_for_no_card(monkeypatch):

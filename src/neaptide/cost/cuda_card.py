@@ -6,8 +6,6 @@ The whole takes about a second and runs once per card and version.
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -26,13 +24,6 @@ _SMALL_BYTES: Final = 4096
 _REPEATS: Final = 5
 _CALLS_PER_LAUNCH_PROBE: Final = 200
 _LEAST_S: Final = 1e-9
-
-_KIB: Final = 1024
-_HOPPER: Final = 9
-_WORKSPACE: Final = ":4096:2:16:8"
-_HOPPER_WORKSPACE: Final = ":4096:8"
-_THREADS: Final = 2
-_LIGHT_KIB: Final = 1024
 
 
 def card(device: torch.device, *, refresh: bool = False, cache: OpCostCache | None = None) -> Device:
@@ -79,30 +70,6 @@ def measure(device: torch.device) -> Device:
             links=_links(device),
             source=f"measured: {card_in_words(device)}",
         )
-
-
-def library_blocks(major: int) -> tuple[int, ...]:
-    """Blocks that cuBLAS takes from PyTorch's allocator on a card of a major compute capability, and keeps.
-
-    There is a workspace for each thread that calls it. In eager these are two: the one that runs the step and that of autograd's
-    backward. The size of one is what `CUBLAS_WORKSPACE_CONFIG` says, else 32 MiB from compute capability 9 on and 8.125 MiB
-    before (`aten/src/ATen/cuda/CublasHandlePool.cpp`). The first thread has one of cuBLASLt as well, of as many KiB as
-    `CUBLASLT_WORKSPACE_SIZE` says, else 1 MiB: with it, predicted and measured peaks of five models were equal to the byte.
-    """
-    usual = _HOPPER_WORKSPACE if major >= _HOPPER else _WORKSPACE
-    one = workspace_bytes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", usual), usual)
-    light = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
-    return *(_THREADS * (one,)), _KIB * (int(light) if light.isdecimal() else _LIGHT_KIB)
-
-
-def workspace_bytes(config: str, usual: str) -> int:
-    """Bytes of a workspace in the form `:KiB:count`, once or more; of the usual one where the text has no such form.
-
-    >>> workspace_bytes(":4096:2:16:8", ":4096:8") / 2**20
-    8.125
-    """
-    pairs = re.findall(r":(\d+):(\d+)", config)
-    return sum(_KIB * int(size) * int(count) for size, count in pairs or re.findall(r":(\d+):(\d+)", usual))
 
 
 def device_seconds(work: Callable[[], object], device: torch.device) -> float:

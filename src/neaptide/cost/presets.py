@@ -24,6 +24,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from neaptide.cost.cublas import library_blocks
 from neaptide.cost.devices import HOST_SPACE, Device, Link, MemorySpace
 from neaptide.errors import UsageError
 
@@ -146,17 +147,9 @@ def preset_of_card(name: str, capacity_bytes: int) -> Device | None:
     return min(found, key=lambda preset: abs(preset.main_space.capacity_bytes - capacity_bytes), default=None)
 
 
-_KIB: Final = 1024
-# aten/src/ATen/cuda/CublasHandlePool.cpp of PyTorch: :4096:2:16:8, and :4096:8 on Hopper.
-_CUBLAS_BYTES: Final = (2 * 4096 + 8 * 16) * _KIB
-_CUBLAS_HOPPER_BYTES: Final = 8 * 4096 * _KIB
-_HOPPER_MAJOR: Final = 9
-
-
 def cublas_workspace_bytes(device: Device) -> int:
-    """What cuBLAS takes from PyTorch's allocator at the first product, and keeps."""
-    is_hopper = compute_capability(device)[0] == _HOPPER_MAJOR
-    return _CUBLAS_HOPPER_BYTES if is_hopper else _CUBLAS_BYTES
+    """What cuBLAS takes from PyTorch's allocator at the first products, and keeps."""
+    return sum(library_blocks(compute_capability(device)[0]))
 
 
 def compute_capability(device: Device) -> tuple[int, int]:

@@ -16,7 +16,8 @@ from neaptide.budget import Budget
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock, ClockNormalisation
-from neaptide.cost.cuda_card import card, library_blocks
+from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cuda_card import card
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost, surprises
 from neaptide.cost.model import EstimatedCost
