@@ -60,7 +60,11 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """The result of a search: the best value found, or None."""
+    """The result of a search: the best value found, or None.
+
+    A limit of work is kept, gives the same again under the same seed, and nothing worse where it is higher. A search that is
+    interrupted says so, unless its answer is proved. `tests/test_search_conformance.py` holds searches to this.
+    """
 
     value: T | None
     termination: Termination

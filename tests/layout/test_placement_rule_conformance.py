@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from layout.layout_play import nothing_shared, random_problem, renumbered
 from layout.layout_small import NINE, problem_of
@@ -31,23 +29,12 @@ def test_every_own_rule_is_among_them():
 
 @together("name", [name for name in RULES if name != CLIMB], quick=OWN)
 def test_layouts_are_legal_the_same_again_and_between_the_bound_and_the_sum(name):
-    for seed in range(8):
+    for seed in range(25):
         problem = random_problem(seed, 40, largest=1 << 33)
         layout = RULES[name](problem)
         check_layout(problem, layout)
         assert arena_lower_bound(problem) <= layout.arena_bytes <= nothing_shared(problem)
         assert RULES[name](problem) == layout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RULES)
-@given(seed=st.integers(0, 10**9))
-def test_any_layout_is_legal_and_the_same_again(name, seed):
-    problem = random_problem(seed, 40, largest=1 << 33)
-    layout = RULES[name](problem)
-    check_layout(problem, layout)
-    assert arena_lower_bound(problem) <= layout.arena_bytes <= nothing_shared(problem)
-    assert RULES[name](problem) == layout
 
 
 @together("name", [*OWN, *UNNUMBERED], quick=OWN)

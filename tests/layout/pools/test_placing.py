@@ -1,5 +1,3 @@
-import threading
-
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -114,17 +112,6 @@ def test_no_buffers():
     outcome = place_in_spaces(PooledProblem(LayoutProblem(()), (MemorySpace("only", 0),)))
     assert outcome.require().arena_bytes == ((),)
     assert outcome.termination.reason is TerminationReason.OPTIMAL
-
-
-def test_limits_and_interrupts_keep_the_first_answer():
-    pooled = random_pools(30, 15) or microcontroller()
-    stop = threading.Event()
-    stop.set()
-    assert place_in_spaces(pooled, None, stop).value is not None
-    short = place_in_spaces(pooled, Limits(work=1))
-    assert short.value is not None
-    assert place_in_spaces(pooled, Limits(work=1)).value == short.value
-    assert place_in_spaces(pooled).require().cost <= short.value.cost
 
 
 def test_a_search_finds_what_the_rules_do_not():

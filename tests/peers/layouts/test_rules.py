@@ -21,7 +21,7 @@ from neaptide.layout.placement import (
 )
 from neaptide.layout.problem import Buffer, LayoutProblem
 from neaptide.layout.validate import check_layout
-from neaptide.outcome import LimitGuard, Limits, TerminationReason
+from neaptide.outcome import LimitGuard, Limits
 from neaptide_corpus.layouts import equal_sizes, nested, staggered, training_shaped
 from neaptide_peers.layouts.end_to_end import lay_end_to_end
 from neaptide_peers.layouts.hill_climb import _Climb, climb_layout, hill_climb
@@ -202,20 +202,3 @@ def test_placing_again_what_can_move_equals_placing_all(seed):
 def test_the_climb_improves_hard_problems():
     problem = from_rows(staggered(60, 2))
     assert climb_layout(problem).arena_bytes < RULES["size_first"](problem).arena_bytes
-
-
-def test_limits_end_the_climb_with_its_best():
-    problem = from_rows(staggered(60, 2))
-    outcome = hill_climb(problem, Limits(work=30))
-    assert outcome.termination.limit == "work"
-    assert outcome.work <= 30
-    check_layout(problem, outcome.require())
-    stop = threading.Event()
-    stop.set()
-    assert hill_climb(problem, interrupt=stop).termination.reason is TerminationReason.INTERRUPTED
-
-
-@pytest.mark.parametrize("work", [1, 7, 200])
-def test_equal_work_gives_equal_layouts(work):
-    problem = from_rows(staggered(40, 5))
-    assert hill_climb(problem, Limits(work=work)).value == hill_climb(problem, Limits(work=work)).value

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 
 import pytest
 
@@ -78,12 +77,3 @@ def test_where_nothing_is_fast_enough_the_fastest_known_plan_stays():
     alone, outcome = lowest(step, host, 0.5 * step.baseline_seconds)
     assert outcome.require().offloads == ()
     assert outcome.require().planned == alone
-
-
-def test_an_interrupted_search_gives_the_known_plan():
-    step = chain(5, random.Random(2))
-    interrupt = threading.Event()
-    interrupt.set()
-    alone, outcome = lowest(step, HostSpace(1 << 40, *links(1e15)), step.baseline_seconds, interrupt)
-    assert outcome.require().planned == alone
-    assert outcome.termination.reason == "interrupted"

@@ -1,11 +1,9 @@
-import threading
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.errors import UsageError
-from neaptide.outcome import Limits, TerminationReason
+from neaptide.outcome import Limits
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve, recompute_curve
@@ -83,30 +81,6 @@ def test_budgets_of_ones_own_in_any_order_and_out_of_reach():
     for budgets, count, message in ((None, 1, "cannot have 1 points"), ([], 2, "needs budgets")):
         with pytest.raises(UsageError, match=message):
             recompute_curve(step, budgets, count=count)
-
-
-def test_the_same_under_a_work_limit_and_better_with_more():
-    step = instance("skips", 60)
-    lowest = []
-    for work in (0, 100, 400):
-        limits = Limits(work=work, seed=3)
-        one = recompute_curve(step, count=4, limits=limits)
-        if work == 100:
-            assert one.value == recompute_curve(step, count=4, limits=limits).value
-        assert one.work <= work
-        assert one.termination.reason in {TerminationReason.FEASIBLE, TerminationReason.OPTIMAL}
-        assert "budgets proved" in one.termination.detail
-        lowest.append(one.require().lowest_peak_bytes)
-    assert lowest == sorted(lowest, reverse=True)
-
-
-def test_an_interrupt_leaves_the_baseline():
-    interrupt = threading.Event()
-    interrupt.set()
-    step = instance("transformer")
-    outcome = recompute_curve(step, [Evaluator(step).peak * 3 // 4], interrupt=interrupt)
-    assert outcome.termination.reason is TerminationReason.INTERRUPTED
-    assert outcome.require().points[0].sequence == tuple(range(step.node_count))
 
 
 def checked(graph, step, limits):

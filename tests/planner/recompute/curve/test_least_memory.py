@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import threading
 
 import pytest
 from hypothesis import given, settings
@@ -73,31 +72,6 @@ def test_the_bound_holds_against_brute_force(seed, more):
 
     least = next(b for b in range(step.lower_bound_bytes, Evaluator(step).peak + 1) if is_reached(b))
     assert outcome.termination.bound <= least <= found.peak_with_workspace_bytes
-
-
-def test_the_same_under_a_work_limit_and_better_with_more():
-    step = instance("skips", 60)
-    longest = 1.1 * once(step)
-    peaks = []
-    for work in (0, 100, 500):
-        limits = Limits(work=work, seed=3)
-        one = least_memory(step, longest, limits)
-        if work == 100:
-            other = least_memory(step, longest, limits)
-            assert (one.value, one.termination) == (other.value, other.termination)
-        assert one.work <= work
-        peaks.append(check(step, one, longest).peak_with_workspace_bytes)
-    assert peaks == sorted(peaks, reverse=True)
-    assert peaks[-1] < peaks[0]
-
-
-def test_an_interrupt_leaves_what_there_is():
-    interrupt = threading.Event()
-    interrupt.set()
-    step = instance("transformer")
-    outcome = least_memory(step, 1.1 * once(step), Limits(), interrupt)
-    assert outcome.termination.reason is TerminationReason.INTERRUPTED
-    assert len(outcome.require().sequence) == step.node_count
 
 
 @together("name", [None, "greedy_recompute"])
