@@ -116,7 +116,7 @@ class OnnxPlan:
 
         With the target `ort` a kernel runs on one thread, as it did when its scratch was measured: each thread has its own.
         """
-        options = session_options()
+        options = session_options(keep_dequantisations=self.own is None)
         if self.target == ORT:
             options.intra_op_num_threads = 1
         return options if self.own is None else self.own.session_options(options)

@@ -173,7 +173,34 @@ SMALL = {
         [tensor("y", 4, 64, 32)],
         [numbers("scale", 0.5, dtype="float32")],
     ),
+    "in place": model(
+        [
+            "s0 = Exp(x)",
+            *(line for i in range(40) for line in (f"v{i} = Flatten(s{i})", f"s{i + 1} = Tanh(v{i})")),
+            node("y = Concat(s40, s40)", axis=0),
+        ],
+        [tensor("x", 4, 256)],
+        [tensor("y", 8, 256)],
+        [],
+    ),
+    "quantised": model(
+        [
+            "q = QuantizeLinear(z, scale, zero)",
+            "d = DequantizeLinear(q, scale, zero)",
+            "r = Neg(d)",
+            "i = Exp(x)",
+            "b = MatMul(d, i)",
+            "j = Sin(x)",
+            "k = MatMul(r, j)",
+            "y = Add(b, k)",
+        ],
+        [tensor("x", 256, 256), tensor("z", 1, 256)],
+        [tensor("y", 1, 256)],
+        [numbers("scale", 0.1, dtype="float32"), numbers("zero", 3, dtype="uint8")],
+    ),
 }
+"""`in place`: what a run keeps of each result on the bytes of an operand. `quantised`: a dequantisation with two readers, where a
+copy for the second would run last, with both exponentials there."""
 
 
 @together("name", SMALL)

@@ -12,7 +12,7 @@ from neaptide.named_peers import PASSES as PEERS
 from neaptide.named_peers import peer
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.passes.features import NAMES, Lives, facts_of, most_promising
+from neaptide.planner.passes.features import NAMES, Lives, at_the_peak, facts_of
 from neaptide.planner.passes.graph_space import GraphSpace
 from neaptide.planner.passes.plan_passes import plan_passes
 from neaptide.planner.passes.search import search_passes
@@ -104,7 +104,7 @@ def test_of_alternatives_the_place_at_the_peak_is_tried_first_and_another_where_
     lives = Lives.of(problem, order)
     (equal,) = PASSES["common_subexpressions"].find(graph, REGISTRY)
     (join,) = PASSES["concat_before_convolution"].find(graph, REGISTRY)
-    assert most_promising([equal, join], problem, lives, order) == join
+    assert at_the_peak([equal, join], problem, lives, order) == (join,)
 
     tried = []
 

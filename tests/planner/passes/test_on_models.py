@@ -11,13 +11,13 @@ pytest.importorskip("onnxruntime")
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.ops.onnx import registry
 from neaptide.outcome import Limits
-from neaptide.planner.passes.graph_space import GraphSpace
+from neaptide.planner.passes.graph_space import GraphSpace, PassState
 from neaptide.planner.passes.plan_passes import plan_passes
 from neaptide.schedule.order.of_model import model_problem
 from neaptide.transform.passes import PASSES
 from neaptide.transform.rewrite import replay
 from neaptide_corpus.onnx_families import FAMILIES, family_model
-from support.onnx_cases import largest_error, outputs_of
+from support.onnx_cases import graph_of, largest_error, outputs_of
 from support.together import together
 
 ROWS = registry()
@@ -45,6 +45,29 @@ def check_sequence(family, seed, draw, length):
 
 def test_a_random_sequence_keeps_what_a_model_computes():
     check_sequence("residual", 1, random.Random(0), 3)
+
+
+TWO_LAYERS = """g (float[1,32,8] x, float[8,64] wa, float[64,8] wb, float[8,64] wc, float[64,8] wd) => (float[1,32,8] y) {
+  e = MatMul (x, wa)
+  f = Relu (e)
+  h = MatMul (f, wb)
+  i = Relu (h)
+  j = MatMul (i, wc)
+  k = Relu (j)
+  y = MatMul (k, wd)
+}"""
+
+
+def test_alternatives_that_stand_at_equal_peaks_are_taken_together():
+    model = graph_of(TWO_LAYERS)
+    space = GraphSpace(model.graph, ROWS, {"mlp_fission_4": PASSES["mlp_fission_4"]}, problem_of)
+    before = space.measure(space.start).nbytes
+    after = space.after(space.start, "mlp_fission_4")
+    assert len(after.rewrites) == 2
+    assert space.measure(after).nbytes < before
+    assert largest_error(outputs_of(model, model.graph), outputs_of(model, after.graph)) <= 1e-5
+    again = replay(model.graph, ROWS, after.rewrites, PASSES).graph
+    assert space.key(after) == space.key(PassState(again))
 
 
 @pytest.mark.slow

@@ -308,6 +308,27 @@ RESIDUAL = """g (float[1,4,16,16] x, float[24,4,3,3] w1, float[4,24,5,5] w2) => 
 }"""
 
 
+POSITIONS = """g (float[1,32,8] x, float[8] s, float[8,64] w1, float[64,8] w2) => (float[1,32,8] y) {
+  a = LayerNormalization (x, s)
+  b = MatMul (a, w1)
+  c = Relu (b)
+  d = MatMul (c, w2)
+  y = Add (d, x)
+}"""
+
+SIGNAL = """g (float[1,4,64] x, float[24,4,3] w1, float[4,24,5] w2) => (float[1,4,64] y) {
+  a = Conv <pads = [1,1]> (x, w1)
+  b = Relu (a)
+  y = Conv <pads = [2,2]> (b, w2)
+}"""
+
+HEADS = """g (float[1,8,24,4] q, float[1,8,4,24] k, float[1,8,24,4] v) => (float[1,8,24,4] y) {
+  a = MatMul (q, k)
+  b = Softmax (a)
+  y = MatMul (b, v)
+}"""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "kind"),
     [
@@ -321,6 +342,9 @@ RESIDUAL = """g (float[1,4,16,16] x, float[24,4,3,3] w1, float[4,24,5,5] w2) => 
         ("windows_2", RESIDUAL, "Concat"),
         ("windows_4", RESIDUAL, "Concat"),
         ("windows_4", BLOCK, "Concat"),
+        ("windows_4", POSITIONS, "Concat"),
+        ("windows_2", SIGNAL, "Concat"),
+        ("windows_4", HEADS, "Concat"),
     ],
 )
 def test_a_region_in_parts_makes_what_it_made_whole_and_takes_less(name: str, text: str, kind: str) -> None:
@@ -415,8 +439,10 @@ def test_fission_refuses_what_is_no_region() -> None:
         ("channel_fission_2", (1, 2), (), "no region"),
         ("channel_fission_2", (0, 2), (), "no region"),
         ("channel_fission_2", (0,), (("parts", 2),), "no settings"),
-        ("windows_2", (0, 2), (("value", 0),), "no region"),
-        ("windows_2", (0, 1), (("value", 7),), "no operand 7"),
+        ("windows_2", (0, 2), (("dim", 2), ("value", 0)), "no region"),
+        ("windows_2", (0, 1), (("dim", 2), ("value", 7)), "no operand 7"),
+        ("windows_2", (0, 1), (("dim", 4), ("value", 0)), "no dim 4"),
+        ("windows_2", (0, 1), (("value", 0),), "the settings dim and value"),
     ):
         rewrite = Rewrite(name, nodes, settings, keeps_bits=False)
         with pytest.raises(RewriteError, match=reason):

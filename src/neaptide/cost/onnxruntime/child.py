@@ -77,9 +77,14 @@ def _call(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frame(_request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run keeps for each value of a model, beside the values' own bytes."""
-    few, many = (_peak(*chain_model(length), _options({}))[0] for length in (_SHORT, _LONG))
-    return {"value_bytes": (many - few) / (2 * (_LONG - _SHORT))}
+    """What a run keeps for each value of a model, beside the values' own bytes, and for each on the bytes of another."""
+
+    def of_a_node(kind: str) -> float:
+        few, many = (_peak(*chain_model(kind, length), _options({}))[0] for length in (_SHORT, _LONG))
+        return (many - few) / (_LONG - _SHORT)
+
+    value = of_a_node("Add") / 2  # its weight is a value too
+    return {"value_bytes": value, "shared_bytes": max(of_a_node("Relu") - value, 0.0)}
 
 
 def _model(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +154,10 @@ def _options(asked: Mapping[str, Any]) -> Any:
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = asked.get("threads", 1)
     options.inter_op_num_threads = 1
-    options.graph_optimization_level = by_name[asked.get("optimize", "none")]
+    level = asked.get("optimize", "none")
+    options.graph_optimization_level = by_name[level]
+    # With optimizers off, it still copies dequantisations that have several readers, and runs the copies last.
+    options.add_session_config_entry("session.disable_quant_qdq", "1" if level == "none" else "0")
     options.enable_cpu_mem_arena = asked.get("arena", False)
     options.enable_mem_pattern = asked.get("pattern", False)
     options.enable_mem_reuse = asked.get("reuse", False)

@@ -47,14 +47,15 @@ def overwriting_model(call: Call, place: int) -> tuple[bytes, Feeds]:
     return made.model([helper.make_tensor_value_info("extents", TensorProto.INT64, [rank])]), made.feeds
 
 
-def chain_model(length: int) -> tuple[bytes, Feeds]:
-    """Additions in a row, each of a weight of its own: two values for each node, two tensors at a time."""
+def chain_model(kind: str, length: int) -> tuple[bytes, Feeds]:
+    """Operations in a row, two tensors at a time: `Add`, each of a weight of its own, or one that overwrites its operand."""
     shape = (1, 16)
     names = ["x", *(f"y{i}" for i in range(length))]
-    nodes = [helper.make_node("Add", [names[i], f"w{i}"], [names[i + 1]]) for i in range(length)]
+    held = [f"w{i}" for i in range(length)] if kind == "Add" else []
+    nodes = [helper.make_node(kind, [names[i], *held[i : i + 1]], [names[i + 1]]) for i in range(length)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (names[0], names[-1])]
     ones = np.ones(shape, np.float32)
-    weights = [numpy_helper.from_array(ones, f"w{i}") for i in range(length)]
+    weights = [numpy_helper.from_array(ones, name) for name in held]
     graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
     opsets = [helper.make_opsetid("", _STANDARD_OPSET)]
     version = helper.find_min_ir_version_for(opsets)

@@ -36,12 +36,14 @@ class KernelScratch:
     Attributes:
         kernels: by node, where something was measured.
         frame_bytes: what a run keeps for the values of the graph, beside their own bytes.
+        shared_bytes: what it keeps up to its end for each value that lies on the bytes of another.
         note: one sentence where nothing could be; empty otherwise. Planning goes on without it.
         failures: by operator, why a call of it has no measurement.
     """
 
     kernels: Mapping[int, KernelMemory] = field(default_factory=dict)
     frame_bytes: int = 0
+    shared_bytes: float = 0.0
     note: str = ""
     failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,29 +87,31 @@ class KernelMeter:
         calls = calls_of(graph, numbers, binding)
         try:
             found = self.measure(calls.values())
-            frame_bytes = round(self.value_bytes() * len(graph.values))
+            frame = self.frame()
         except CannotMeasure as error:
             note = f"scratch of ONNX Runtime's kernels is not counted: {error.what}"
             return KernelScratch(note=note)
         kernels = {node: found[call] for node, call in calls.items()}
         failures = {call.kind: found[call].failure for call in calls.values() if found[call].failure}
         measured = {node: kernel for node, kernel in kernels.items() if not kernel.failure}
-        return KernelScratch(measured, frame_bytes, failures=failures)
+        frame_bytes = round(frame["value_bytes"] * len(graph.values))
+        return KernelScratch(measured, frame_bytes, frame["shared_bytes"], failures=failures)
 
-    def value_bytes(self) -> float:
-        """What a run keeps for each value of a model, weights included, beside the values' own bytes.
+    def frame(self) -> Mapping[str, float]:
+        """What a run keeps beside the bytes of values: `value_bytes` for each, weights included, and `shared_bytes` more, up to
+        its end, for each that lies on the bytes of another.
 
         Raises:
             CannotMeasure: it is not in the cache, and there is no runtime, compiler or Linux here.
         """
-        key = f"{self._environment()}frame"
+        key = f"{self._environment()}frame and shared"
         kept = self._cache.get_many([key])
         if key not in kept:
             kept = {key: self._started().ask({"ask": "frame"})}
             if "value_bytes" not in kept[key]:
                 raise CannotMeasure("ONNX Runtime does not run here", why=str(kept[key].get("failure")))
             self._cache.put_many(kept)
-        return float(kept[key]["value_bytes"])
+        return {name: float(kept[key][name]) for name in ("value_bytes", "shared_bytes")}
 
     def measure(self, calls: Iterable[KernelCall]) -> dict[KernelCall, KernelMemory]:
         """The memory of each distinct call.

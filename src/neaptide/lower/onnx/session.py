@@ -10,11 +10,16 @@ if TYPE_CHECKING:
     from onnxruntime import SessionOptions
 
 
-def session_options() -> SessionOptions:
+def session_options(*, keep_dequantisations: bool = True) -> SessionOptions:
     """Options of a session that runs the nodes of a file in their order, and frees each tensor after its last use.
 
     Nodes run by priority; all have the same, so that the first in the file comes first. Optimizers are off: they would
     undo what was planned. The memory pattern, the reuse of buffers and the arena are off: they hold more than is alive.
+    Dequantisations stay as the file has them: the runtime would else copy each for each of its readers before anything
+    is optimized, and run the copies after all that the file has.
+
+    Args:
+        keep_dequantisations: the runtime's optimizers, where they are turned on again, need them free.
 
     Raises:
         MissingExtra: onnxruntime is not installed.
@@ -33,4 +38,6 @@ def session_options() -> SessionOptions:
     options.enable_mem_pattern = False
     options.enable_mem_reuse = False
     options.enable_cpu_mem_arena = False
+    if keep_dequantisations:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options

@@ -122,22 +122,34 @@ def facts_of(
     }
 
 
-def most_promising(
+def at_the_peak(
     places: Sequence[Rewrite], problem: OrderProblem, lives: Lives, order: Sequence[int]
-) -> Rewrite:
-    """Of places that are alternatives, the one after which the peak could be lowest: if what its nodes read and make took no
-    bytes, then if what they make did not. The first of several. Results in place of an operand are counted once.
+) -> tuple[Rewrite, ...]:
+    """Of places that are alternatives, those to be taken together: one place seldom stands at every step near the peak.
+
+    The first is the one after which the peak could be lowest: if what its nodes read and make took no bytes, then if what they
+    make did not; the first of several. Others follow while a step near the peak is left as it was. Results in place of an
+    operand are counted once.
     """
-    bytes_at = np.array(evaluate_order(problem, order).bytes_at, float)
-    peak = float(bytes_at.max(initial=0.0)) or 1.0
+    rest = np.array(evaluate_order(problem, order).bytes_at, float)
+    peak = float(rest.max(initial=0.0)) or 1.0
+    left, chosen = list(places), list[Rewrite]()
 
     def could_be(place: Rewrite) -> tuple[float, float]:
         made, touched = _touched([place], problem)
-        rests = (bytes_at - lives.of_some(some) for some in (touched, made))
-        first, second = (_rest(rest, peak) for rest in rests)
+        first, second = (_rest(rest - lives.of_some(some), peak) for some in (touched, made))
         return first, second
 
-    return min(places, key=could_be)
+    while left and (not chosen or rest.max(initial=0.0) >= _NEAR * peak):
+        best = min(left, key=could_be)
+        spared = lives.of_some(_touched([best], problem)[1])
+        if chosen and not spared[int(rest.argmax())]:
+            left.remove(best)
+            continue
+        chosen.append(best)
+        left.remove(best)
+        rest = rest - spared
+    return tuple(chosen)
 
 
 def _touched(found: Sequence[Rewrite], problem: OrderProblem) -> tuple[set[int], set[int]]:

@@ -13,7 +13,7 @@ from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.outcome import Limits
-from neaptide.planner.passes.features import Lives, facts_of, most_promising
+from neaptide.planner.passes.features import Lives, at_the_peak, facts_of
 from neaptide.planner.passes.space import Measurement
 from neaptide.schedule.order.portfolio import best_order
 from neaptide.schedule.order.problem import OrderProblem
@@ -64,7 +64,7 @@ class GraphSpace:
         self._problem_of = problem_of
         self._limits = Limits(work=order_work)
         self._places: dict[str, dict[str, tuple[Rewrite, ...]]] = {}  # by key of the state, then by pass
-        self._best_places: dict[tuple[str, str], Rewrite] = {}
+        self._best_places: dict[tuple[str, str], tuple[Rewrite, ...]] = {}
 
     def key(self, state: PassState) -> str:
         """States of one graph are one, whatever passes made it."""
@@ -79,7 +79,7 @@ class GraphSpace:
         places = {name: self._found(graph, rule) for name, rule in self._rules.items()}
         for name, rule in self._rules.items():
             if rule.are_alternatives and len(places[name]) > 1:
-                self._best_places[key, name] = most_promising(places[name], problem, lives, found.order)
+                self._best_places[key, name] = at_the_peak(places[name], problem, lives, found.order)
         self._places[key] = {name: some for name, some in places.items() if some}
         facts = facts_of(graph, self._registry, problem, lives, places, state.taken)
         return Measurement(found.peak_bytes, facts, (len(graph.inputs), len(graph.outputs), len(graph.nodes)))
@@ -95,7 +95,7 @@ class GraphSpace:
         return tuple(place for place in rule.find(graph, self._registry) if not is_about_weights(place))
 
     def after(self, state: PassState, name: str) -> PassState | None:
-        """The graph with a pass at all its places; at the most promising one where they are alternatives."""
+        """The graph with a pass at all its places; at those that stand at the peak where they are alternatives."""
         rule, key = self._rules[name], self.key(state)
         edited, rewrites = self._applied(state.graph, rule, key)
         if not rewrites:
@@ -106,10 +106,18 @@ class GraphSpace:
         if not rule.are_alternatives:
             return apply_rule(graph, self._registry, rule)
         places = self._places[key][rule.name]
-        best = self._best_places.get((key, rule.name), places[0])
-        for place in (best, *(other for other in places if other is not best)):
-            try:
-                return apply_rewrite(graph, self._registry, place, self._rules), (place,)
-            except RewriteError:
-                continue  # `find` promises no more than that it looks legal
+        best = self._best_places.get((key, rule.name), places)
+        for together in (best, *((place,) for place in places if place not in best)):
+            edited, rewrites = Edited.unchanged(graph), list[Rewrite]()
+            for place in together:
+                here = place.moved(edited)
+                if here is None:
+                    continue
+                try:
+                    edited = edited.then(apply_rewrite(edited.graph, self._registry, here, self._rules))
+                except RewriteError:
+                    continue  # `find` promises no more than that it looks legal
+                rewrites.append(here)
+            if rewrites:
+                return edited, rewrites
         return Edited.unchanged(graph), ()

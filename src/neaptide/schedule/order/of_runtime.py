@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from neaptide.analysis.folded import folded_storages
+from neaptide.analysis.folded import folded_storages, folded_values
 from neaptide.cost.onnxruntime.scratch import KernelMemory, KernelScratch
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.values import Kind
 from neaptide.schedule.order.from_graph import order_problem
-from neaptide.schedule.order.problem import OrderOp, OrderProblem
+from neaptide.schedule.order.problem import OrderProblem
 
 _Pairs = tuple[tuple[int, int], ...]
 
@@ -24,23 +24,28 @@ def runtime_problem(
     Its peaks are bytes that the runtime allocates in a run with optimizers, memory pattern, reuse of buffers and arena
     off. The caller holds the inputs through the whole run, and weights are there before: neither counts. A result takes
     the bytes of an operand where the kernel was seen to do so; it never does if it is an output of the model. A view
-    that is an output is a copy.
+    that is an output is a copy. What the runtime keeps of results on the bytes of others counts from the start of the run.
     """
     sizes = folded_storages(graph)
     sizes.update((storage.id, 0) for storage in graph.storages if storage.kind is Kind.INPUT)
-    workspace = dict(scratch.workspace)
+    kept = {*graph.input_storages(), *graph.output_storages()}
+    pairs = {
+        node.id: _pairs(graph, node, scratch.kernels[node.id], kept)
+        for node in graph.nodes
+        if node.id in scratch.kernels
+    }
+    shared = round(scratch.shared_bytes * (sum(bool(some) for some in pairs.values()) + _views(graph)))
+    workspace = {node: nbytes + shared for node, nbytes in scratch.workspace.items()}
     for node in graph.nodes:
         copied = _copied_bytes(graph, node, binding)
         if copied:
             workspace[node.id] = workspace.get(node.id, 0) + copied
     problem = order_problem(graph, workspace=workspace, storage_bytes=sizes, binding=binding)
-    kept = {*graph.input_storages(), *graph.output_storages()}
-
-    def overwriting(op: OrderOp, node: Node) -> OrderOp:
-        kernel = scratch.kernels.get(node.id)
-        return op if kernel is None else replace(op, in_place=_pairs(graph, node, kernel, kept))
-
-    return replace(problem, ops=tuple(map(overwriting, problem.ops, graph.nodes)))
+    ops = tuple(
+        replace(op, in_place=pairs.get(node.id, op.in_place))
+        for op, node in zip(problem.ops, graph.nodes, strict=True)
+    )
+    return replace(problem, ops=ops)
 
 
 def _pairs(graph: Graph, node: Node, kernel: KernelMemory, kept: set[int]) -> _Pairs:
@@ -55,6 +60,15 @@ def _pairs(graph: Graph, node: Node, kernel: KernelMemory, kept: set[int]) -> _P
         if read is not None and read != made and read not in kept:
             found.append((made, read))
     return tuple(dict.fromkeys(found))
+
+
+def _views(graph: Graph) -> int:
+    """How many nodes make a view of what is no weight, and no output of the model."""
+    others = {*folded_values(graph), *graph.outputs}
+    return sum(
+        any(value not in others for value in node.outputs) and not graph.created_storages(node)
+        for node in graph.nodes
+    )
 
 
 def _copied_bytes(graph: Graph, node: Node, binding: Mapping[str, int] | None) -> int:

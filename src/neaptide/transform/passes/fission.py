@@ -17,6 +17,7 @@ from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.passes.drafting import Drafting
 from neaptide.transform.passes.estimate import bytes_in_parts, bytes_of_values, bytes_whole
 from neaptide.transform.passes.lines import LineFinder, extent
@@ -75,50 +76,66 @@ def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
 
 
 def _windows_rule(name: str, parts: int) -> Rule:
-    """Fission along rows."""
+    """Fission along rows of an image, positions of a sequence, heads, or channels that are handed over."""
 
     def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
         finder, users, wide = LineFinder(graph, registry), graph.consumers(), _Wide(graph)
         best: list[tuple[int, Region]] = []
-        seeds: dict[int, int] = {}  # by first node of a region, the value that it is handed in parts
+        seen: set[tuple[int, int]] = set()  # first node and dim of what was looked at
         for value in graph.values:
-            shape = value.shape
-            is_image = len(shape) == 4 and value.id not in wide.weights and users[value.id]
-            if not is_image or not shape[_ROWS].is_constant or not wide.follows(users[value.id][0]):
+            first = users[value.id][0] if users[value.id] else None
+            if first is None or value.id in wide.weights or not wide.follows(first):
                 continue
-            if shape[_ROWS].constant_value() >= 2 * parts and users[value.id][0] not in seeds:
-                seeds[users[value.id][0]] = value.id
-                best += _best(graph, registry, Growth(finder, users, {value.id: _ROWS}), parts, wide, _MARGIN)
+            for dim in _dims_in_parts(value.shape, parts):
+                if (first, dim) not in seen:
+                    seen.add((first, dim))
+                    best += _best(
+                        graph, registry, Growth(finder, users, {value.id: dim}), parts, wide, _MARGIN
+                    )
         for _, region in _disjoint(best):
-            first = region.nodes[0]
-            slot = graph.nodes[first].inputs.index(seeds[first])
-            yield Rewrite(name, region.nodes, (("value", slot),), keeps_bits=False)
+            ((value_id, dim),) = region.seeds.items()
+            slot = graph.nodes[region.nodes[0]].inputs.index(value_id)
+            yield Rewrite(name, region.nodes, (("dim", dim), ("value", slot)), keeps_bits=False)
 
     def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
-        settings, nodes = dict(rewrite.settings), rewrite.nodes
-        slot = settings.get("value")
-        if (
-            list(settings) != ["value"]
-            or list(nodes) != sorted(set(nodes))
-            or type(slot) is not int
-            or not nodes
-        ):
-            raise RewriteError("it must name nodes, ascending, and the setting value")
-        first, finder = graph.nodes[nodes[0]], LineFinder(graph, registry)
-        if not 0 <= slot < len(first.inputs):
-            raise RewriteError(f"its first node has no operand {slot}")
-        region = region_of(finder, nodes, (first.inputs[slot], _ROWS))
+        finder = LineFinder(graph, registry)
+        region = region_of(finder, rewrite.nodes, _seed(graph, rewrite))
         if region is None:
-            raise RewriteError("its nodes are no region from rows of one value to one value that leaves it")
+            raise RewriteError("its nodes are no region from parts of one value to one value that leaves it")
         edit = GraphEdit(graph)
         unroll(Drafting(graph, edit), finder, region, parts)
         return edit.finish()
 
-    summary = f"convolutions and pools run in {parts} parts of rows"
+    summary = f"operations run in {parts} parts of rows, positions or heads"
     return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
 
 
-_ROWS: Final = 2
+def _dims_in_parts(shape: tuple[SizeExpr, ...], parts: int) -> Iterator[int]:
+    """Dims along which a value may be handed over in parts: not the batch, nor the last of an image."""
+    for dim in range(1, min(len(shape), 3)):
+        if shape[dim].is_constant and shape[dim].constant_value() >= 2 * parts:
+            yield dim
+
+
+def _seed(graph: Graph, rewrite: Rewrite) -> tuple[int, int]:
+    """The value that a rewrite hands over in parts, and its dim.
+
+    Raises:
+        RewriteError: it names none.
+    """
+    settings, nodes = dict(rewrite.settings), rewrite.nodes
+    dim, slot = settings.get("dim"), settings.get("value")
+    is_whole = sorted(settings) == ["dim", "value"] and type(dim) is type(slot) is int
+    if not is_whole or list(nodes) != sorted(set(nodes)) or not nodes:
+        raise RewriteError("it must name nodes, ascending, and the settings dim and value")
+    assert isinstance(dim, int)
+    assert isinstance(slot, int)
+    first = graph.nodes[nodes[0]]
+    if not 0 <= slot < len(first.inputs):
+        raise RewriteError(f"its first node has no operand {slot}")
+    if not 0 <= dim < len(graph.values[first.inputs[slot]].shape):
+        raise RewriteError(f"operand {slot} of its first node has no dim {dim}")
+    return first.inputs[slot], dim
 
 
 class _Wide:

@@ -20,11 +20,13 @@ class Region:
         lines: by node, how it runs in parts; ascending.
         dims: by value that carries the axis, or is handed over in parts, its dim.
         result: the value that leaves, made by the last node: a join of parts, or a sum over them.
+        seeds: values with whose parts it begins, with their dim; none where it begins with parts of weights.
     """
 
     lines: Mapping[int, Line]
     dims: Mapping[int, int]
     result: int
+    seeds: Mapping[int, int]
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -43,7 +45,7 @@ class Growth:
         """`seeds`: values that are handed over in parts, and whose users must all be in the region, with their dim."""
         self.finder, self.users = finder, users
         self.graph: Graph = finder.graph
-        self.dims = dict(seeds)
+        self.seeds, self.dims = seeds, dict(seeds)
         self.lines: dict[int, Line] = {}
         self.open: set[int] = set()  # made inside, with users that are not (yet)
         self._waiting = {value: set(users[value]) for value in seeds}
@@ -113,7 +115,7 @@ class Growth:
             return None
         if self._sums - {result}:
             return None
-        return Region(dict(self.lines), dict(self.dims), result)
+        return Region(dict(self.lines), dict(self.dims), result, self.seeds)
 
     def next_node(self) -> int | None:
         """The first user of what is open, or of a seed, that is not inside."""
