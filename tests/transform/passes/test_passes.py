@@ -94,6 +94,20 @@ CASES = [
         ["Conv", "GlobalAveragePool", "GlobalAveragePool", "Concat"],
     ),
     (
+        "pool_before_concat",
+        """g (float[1,4,6,6] x, float[6,4,1,1] w) => (float[1,10,6,6] y) {
+          a = Conv (x, w)
+          j = Concat <axis = 1> (a, x)
+          p = GlobalAveragePool (j)
+          y = Mul (j, p)
+        }""",
+        [
+            "Conv",
+            *("GlobalAveragePool", "GlobalAveragePool", "Concat"),
+            *("Slice", "Mul", "Slice", "Mul", "Concat"),
+        ],
+    ),
+    (
         "concat_before_convolution",
         """g (float[1,4,6,6] x, float[6,4,1,1] w, float[5,14,3,3] w1, float[5] wb, float[3,14,1,1] w2) => (float[1,5,6,6] y, float[1,3,6,6] z) {
           a = Conv (x, w)
@@ -322,6 +336,16 @@ SIGNAL = """g (float[1,4,64] x, float[24,4,3] w1, float[4,24,5] w2) => (float[1,
   y = Conv <pads = [2,2]> (b, w2)
 }"""
 
+SHUFFLED = """g (float[1,4,32,8] x, float[16,4,3,3] wa, float[8,8,1,1] wb) => (float[1,16,16,8] y) {
+  a = Conv <pads = [1,1,1,1]> (x, wa)
+  b, c = Split <axis = 1> (a)
+  d = Conv (b, wb)
+  e = Concat <axis = 1> (c, d)
+  f = Transpose <perm = [0,1,3,2]> (e)
+  h = Transpose <perm = [0,1,3,2]> (f)
+  y = MaxPool <kernel_shape = [2,1], strides = [2,1]> (h)
+}"""
+
 HEADS = """g (float[1,8,24,4] q, float[1,8,4,24] k, float[1,8,24,4] v) => (float[1,8,24,4] y) {
   a = MatMul (q, k)
   b = Softmax (a)
@@ -345,6 +369,7 @@ HEADS = """g (float[1,8,24,4] q, float[1,8,4,24] k, float[1,8,24,4] v) => (float
         ("windows_4", POSITIONS, "Concat"),
         ("windows_2", SIGNAL, "Concat"),
         ("windows_4", HEADS, "Concat"),
+        ("windows_2", SHUFFLED, "Split"),
     ],
 )
 def test_a_region_in_parts_makes_what_it_made_whole_and_takes_less(name: str, text: str, kind: str) -> None:

@@ -182,7 +182,7 @@ def _best(
                 )
             except RewriteError:
                 break
-            if gain >= 0 and (best is None or gain > best[0] - margin * whole):
+            if gain >= 0 and (best is None or gain >= best[0] - margin * whole):
                 best = gain, region
         following = growth.next_node()
         if following is None or not growth.absorb(graph.nodes[following]):

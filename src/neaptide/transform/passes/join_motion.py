@@ -16,8 +16,12 @@ from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ops.axes.forms import dim_of
 from neaptide.ops.onnx.table import operator_of
 from neaptide.transform.passes.drafting import Drafting, pass_rule
+from neaptide.transform.passes.estimate import bytes_of_values
 from neaptide.transform.passes.lines import Interval, Line, LineFinder, extent
 from neaptide.transform.passes.unroll import PartWriter
+
+_SMALL: Final = 16
+"""What is cut beside the pieces of a join takes at most such a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,18 @@ class Readers:
 class Joins:
     """Which joins of a graph may be moved behind what reads them, or go."""
 
-    def __init__(self, graph: Graph, registry: OpRegistry, traits: frozenset[Trait], *, as_sum: bool) -> None:
-        self.graph, self.registry, self.traits, self.as_sum = graph, registry, traits, as_sum
+    def __init__(
+        self,
+        graph: Graph,
+        registry: OpRegistry,
+        traits: frozenset[Trait],
+        beside: frozenset[Trait] = frozenset(),
+        *,
+        as_sum: bool = False,
+    ) -> None:
+        """`traits`: of readers, one at least; `beside`: of others that run on pieces with them."""
+        self.graph, self.registry, self.as_sum = graph, registry, as_sum
+        self.traits, self.every = traits, traits | beside
         self.finder, self.users = LineFinder(graph, registry), graph.consumers()
         self.weights, self.outputs = folded_values(graph), set(graph.outputs)
 
@@ -54,9 +68,12 @@ class Joins:
         if joined in self.outputs:
             return "it is handed back"
         axis %= len(self.graph.values[joined].shape)
+        users = [self.graph.nodes[user] for user in self.users[joined]]
+        if users and not any(self._is_a(user, self.traits) for user in users):
+            return f"{users[0].op} uses it"
         chains = []
-        for user in self.users[joined]:
-            chain = self._chain(self.graph.nodes[user], joined, axis)
+        for user in users:
+            chain = self._chain(user, joined, axis)
             if isinstance(chain, str):
                 return chain
             chains.append(chain)
@@ -79,17 +96,22 @@ class Joins:
             node, axis = self.graph.nodes[users[0]], how
 
     def _line(self, node: Node, joined: int, axis: int) -> Line | str:
-        spec = self.registry.find(node.op)
-        if spec is None or self.traits.isdisjoint(spec.traits) or len(node.outputs) != 1:
+        if not self._is_a(node, self.every) or len(node.outputs) != 1:
             return f"{node.op} uses it"
         line = self.finder.find(node, {s: axis for s, v in enumerate(node.inputs) if v == joined})
         if line is None or line.axis is None or line.axis.window is not None:
             return f"{node.op} needs all of its axis at once"
         if line.is_sum is not self.as_sum:
             return f"{node.op} {'adds up along' if line.is_sum else 'keeps'} its axis"
-        if not {node.inputs[slot] for slot in line.operands} - {joined} <= self.weights:
+        others = {node.inputs[slot] for slot in line.operands} - {joined} - self.weights
+        sizes = self.graph.remembered(bytes_of_values)
+        if sum(sizes[value] for value in others) > sizes[joined] // _SMALL:
             return f"{node.op} has another operand that would be cut"
         return line
+
+    def _is_a(self, node: Node, traits: frozenset[Trait]) -> bool:
+        spec = self.registry.find(node.op)
+        return spec is not None and not traits.isdisjoint(spec.traits)
 
 
 def pieces_of(graph: Graph, node: Node) -> tuple[Piece, ...] | str | None:
@@ -121,8 +143,8 @@ def _on_pieces(drafting: Drafting, node: Node, readers: Readers) -> None:
             before = node.outputs[0]
             for reader, how in chain:
                 there = {before: (made, elements)}
-                made, elements = writer.write(reader, how, elements, there, is_first=number == 0)
                 (before,) = reader.outputs
+                made, elements = writer.write(reader, how, elements, there, is_first=number == 0)[before]
             results.append(made)
             if line.is_sum and 0 < number < len(readers.pieces) - 1:
                 shape = drafting.shape(last.outputs[0])
@@ -135,14 +157,13 @@ def _on_pieces(drafting: Drafting, node: Node, readers: Readers) -> None:
     drafting.edit.remove(node.id)
 
 
+_SIZE_KEPT: Final = frozenset({Trait.ELEMENTWISE, Trait.NORMALISATION})
 _CANNOT: Final = ("be moved", "it is no join that they read")
 
 ELEMENTWISE_BEFORE_CONCAT: Final = pass_rule(
     "elementwise_before_concat",
     "element-wise operations run on the tensors that a concat joins",
-    lambda graph, registry: (
-        Joins(graph, registry, frozenset({Trait.ELEMENTWISE, Trait.NORMALISATION}), as_sum=False).of
-    ),
+    lambda graph, registry: Joins(graph, registry, _SIZE_KEPT).of,
     _on_pieces,
     _CANNOT,
 )
@@ -151,7 +172,7 @@ POOL_BEFORE_CONCAT: Final = pass_rule(
     "pool_before_concat",
     "pools and means run on the tensors that a concat joins",
     lambda graph, registry: (
-        Joins(graph, registry, frozenset({Trait.POOLING, Trait.REDUCTION}), as_sum=False).of
+        Joins(graph, registry, frozenset({Trait.POOLING, Trait.REDUCTION}), _SIZE_KEPT).of
     ),
     _on_pieces,
     _CANNOT,

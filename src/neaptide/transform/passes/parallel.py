@@ -187,7 +187,7 @@ def _apart(drafting: Drafting, node: Node, cut: _Cut) -> None:
     for result, elements in zip(node.outputs, cut.parts, strict=True):
         made: dict[int, tuple[int, Interval]] = {}
         for maker, line in cut.chain:
-            made[maker.outputs[0]] = writer.write(maker, line, elements, made, is_first=True)
+            made.update(writer.write(maker, line, elements, made, is_first=True))
         drafting.edit.replace_uses(result, made[cut.chain[-1][0].outputs[0]][0])
     drafting.edit.remove(node.id)
     for maker, _ in reversed(cut.chain):

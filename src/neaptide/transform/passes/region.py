@@ -74,7 +74,7 @@ class Growth:
         return value in self._inside or value in self._waiting
 
     def _add(self, node: Node, line: Line) -> bool:
-        if len(node.outputs) != 1 or any(value in self._sums for value in node.inputs):
+        if not _is_whole(node, line) or any(value in self._sums for value in node.inputs):
             return False
         for slot, value in enumerate(node.inputs):
             dim = line.operands.get(slot)
@@ -85,14 +85,8 @@ class Growth:
         for slot, dim in line.operands.items():
             self.dims.setdefault(node.inputs[slot], dim)
         self.lines[node.id] = line
-        (made,), (how,) = node.outputs, line.results.values()
-        self._inside.add(made)
-        if isinstance(how, Merge):
-            self._sums.add(made)
-        else:
-            self.dims[made] = how
-        if self.users[made] or made in self._outputs:
-            self.open.add(made)
+        for slot, made in enumerate(node.outputs):
+            self._make(made, line.results[slot])
         for value in node.inputs:
             if value in self._waiting:
                 self._waiting[value].discard(node.id)
@@ -103,6 +97,15 @@ class Growth:
             ):
                 self.open.discard(value)
         return True
+
+    def _make(self, made: int, how: int | Merge) -> None:
+        self._inside.add(made)
+        if isinstance(how, Merge):
+            self._sums.add(made)
+        else:
+            self.dims[made] = how
+        if self.users[made] or made in self._outputs:
+            self.open.add(made)
 
     @property
     def region(self) -> Region | None:
@@ -122,6 +125,16 @@ class Growth:
         values = [*self.open, *(value for value, left in self._waiting.items() if left)]
         users = (user for value in values for user in self.users[value] if user not in self.lines)
         return min(users, default=None)
+
+
+def _is_whole(node: Node, line: Line) -> bool:
+    """Whether a line says of all results of a node how they are made; several carry the axis in one dim, without windows."""
+    if len(node.outputs) == 1:
+        return len(line.results) == 1
+    if node.results is not None:
+        return False
+    hows = {line.results.get(slot) for slot in range(len(node.outputs))}
+    return len(hows) == 1 and isinstance(*hows, int) and (line.axis is None or line.axis.window is None)
 
 
 def region_of(finder: LineFinder, nodes: tuple[int, ...], seed: tuple[int, int] | None) -> Region | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neaptide.errors import RewriteError
+from neaptide.ir.axes import Merge
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import Trait
@@ -42,13 +43,14 @@ def needs_of_part(graph: Graph, region: Region, part: int, parts: int) -> dict[i
         need(region.result, _share(extent(graph, region.result, region.dims[region.result]), part, parts))
     for number in reversed(region.nodes):
         node, line = graph.nodes[number], region.lines[number]
-        (made,) = node.outputs
+        asked = [needs[made] for made in node.outputs if made in needs]
         if line.is_sum:
             for slot, dim in line.operands.items():
                 need(node.inputs[slot], _share(extent(graph, node.inputs[slot], dim), part, parts))
-        elif made in needs:
-            read = reading(graph, node, line, needs[made])
-            needs[made] = read.made
+        elif asked:
+            wanted = min(begin for begin, _ in asked), max(end for _, end in asked)
+            read = reading(graph, node, line, wanted)
+            needs.update(dict.fromkeys(node.outputs, read.made))
             for slot in line.operands:
                 need(node.inputs[slot], operand_elements(line, slot, read))
     return needs
@@ -82,11 +84,11 @@ class PartWriter:
         made: Mapping[int, tuple[int, Interval]],
         *,
         is_first: bool,
-    ) -> tuple[int, Interval]:
-        """Insert a node that makes a part of the first result, or a term of it; its value, and its elements.
+    ) -> dict[int, tuple[int, Interval]]:
+        """Insert a node that makes a part of each result, or a term of it; by result, that value, and its elements.
 
         Args:
-            wanted: elements of the result; of a sum, of the operands that it adds up.
+            wanted: elements of the results; of a sum, of the operands that it adds up.
             made: by operand of which parts were made, the value of this one, and its elements.
             is_first: other parts leave out what would be added in each.
         """
@@ -103,27 +105,34 @@ class PartWriter:
                 there = wanted if read is None else operand_elements(line, arg.slot, read)
                 value = self._piece(value, line.operands[arg.slot], there, made.get(value))
             operands.append(value)
-        result, how = self.graph.values[node.outputs[0]], line.results[0]
-        shape: Shape = result.shape
-        if isinstance(how, int):
-            size = SizeExpr.const(elements[1] - elements[0])
-            shape = (*shape[:how], size, *shape[how + 1 :])
+        shapes = [self._shape(made, line.results[slot], elements) for slot, made in enumerate(node.outputs)]
         kwargs = part_attributes(self.graph, node, line, read, None if read is None else elements)
-        self._with_shape(node, operands, shape)
-        return self._insert(Inserted(node.op, kwargs), node, operands, shape), elements
+        self._with_shape(node, operands, shapes[0])
+        values = self._insert(Inserted(node.op, kwargs), node, operands, shapes)
+        return {result: (value, elements) for result, value in zip(node.outputs, values, strict=True)}
 
-    def _insert(self, made: Inserted, node: Node, operands: Sequence[int | None], shape: Shape) -> int:
-        result = self.graph.values[node.outputs[0]]
-        name = f"{result.name}_part"
+    def _shape(self, made: int, how: int | Merge, elements: Interval) -> Shape:
+        """Of a part of a result, or of a term of it."""
+        shape: Shape = self.graph.values[made].shape
+        if isinstance(how, Merge):
+            return shape
+        return (*shape[:how], SizeExpr.const(elements[1] - elements[0]), *shape[how + 1 :])
+
+    def _insert(
+        self, made: Inserted, node: Node, operands: Sequence[int | None], shapes: Sequence[Shape]
+    ) -> tuple[int, ...]:
         spec = self.finder.registry.find(node.op)
         first = operands[0]
         is_view = spec is not None and spec.is_a(Trait.VIEW) and first is not None
-        if is_view and first is not None:
-            value = self.drafting.view(shape, name, of=first)
-        else:
-            value = self.drafting.fresh(shape, result.dtype, name, like=node)
-        self.drafting.edit.insert_before(self.anchor, drafted(made, operands, (value,), node, view=is_view))
-        return value
+        values: list[int] = []
+        for result, shape in zip((self.graph.values[value] for value in node.outputs), shapes, strict=True):
+            name = f"{result.name}_part"
+            if is_view and first is not None:
+                values.append(self.drafting.view(shape, name, of=first))
+            else:
+                values.append(self.drafting.fresh(shape, result.dtype, name, like=node))
+        self.drafting.edit.insert_before(self.anchor, drafted(made, operands, values, node, view=is_view))
+        return tuple(values)
 
     def _with_shape(self, node: Node, operands: list[int | None], shape: Shape) -> None:
         """Have operands that are the shape of the result be that of the part."""
@@ -166,7 +175,7 @@ def unroll(drafting: Drafting, finder: LineFinder, region: Region, parts: int) -
         made: dict[int, tuple[int, Interval]] = {}
         for number in region.nodes:
             node, line = graph.nodes[number], region.lines[number]
-            (value,) = node.outputs
+            value = node.outputs[0]
             if line.is_sum:
                 slot = next(iter(line.operands))
                 wanted = _share(extent(graph, node.inputs[slot], line.operands[slot]), part, parts)
@@ -174,7 +183,7 @@ def unroll(drafting: Drafting, finder: LineFinder, region: Region, parts: int) -
                 wanted = needs[value]
             else:
                 continue
-            made[value] = writer.write(node, line, wanted, made, is_first=part == 0)
+            made.update(writer.write(node, line, wanted, made, is_first=part == 0))
         results.append(_result(drafting, region, made[region.result], part, parts))
         if region.is_sum and 0 < part < parts - 1:
             shape = drafting.shape(region.result)
