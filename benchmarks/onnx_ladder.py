@@ -250,11 +250,15 @@ def climb(training: Training) -> Iterator[Rung]:
         program,
         held_to_the_end(training, buffers, buffers.problem),
     )
+    yield from list(ways(training, fewest_bytes(training), "sqrt(n), "))[2:]
+
+
+def fewest_bytes(training: Training) -> list[int]:
+    """Of some numbers of segments about the root of the layers, the checkpointed sequence that holds least."""
     layers = len(training.forward)
     tried = {round(math.sqrt(layers) * factor) for factor in (0.4, 0.6, 0.8, 1.0)}
     sequences = [checkpointed(training, count) for count in sorted(tried) if count > 1]
-    best = min(sequences, key=lambda one: live_bytes(_shared(training, one)[1]))
-    yield from list(ways(training, best, "sqrt(n), "))[2:]
+    return min(sequences, key=lambda one: live_bytes(_shared(training, one)[1]))
 
 
 def _buffers(training: Training, sequence: Sequence[int]) -> ScheduleBuffers:
