@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from bench_record import RESULTS, recorded, save
@@ -13,6 +14,8 @@ from neaptide.cost.cache import cache_dir
 from neaptide_corpus.onnx_models import catalogue
 
 KIB: Final = 1024
+LIMITS: Final = MappingProxyType({"work_limit": 20, "time_limit_s": 120})
+"""Of plans whose footprints are recorded: by measurements, so that they are the same on a busy machine."""
 FOLDER: Final = cache_dir() / "onnx_models"
 
 

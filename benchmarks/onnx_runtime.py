@@ -24,7 +24,7 @@ from neaptide.cost.onnxruntime.process import RuntimeProcess
 from neaptide.errors import NeaptideError, UsageError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import random_feeds
-from onnx_files_of_corpus import KIB, file_of, geometric_mean, keep, named
+from onnx_files_of_corpus import KIB, LIMITS, file_of, geometric_mean, keep, named
 
 Row = dict[str, Any]
 WITHIN: Final = 0.05
@@ -78,7 +78,7 @@ def measure(name: str, passes: Sequence[str], *, fuse: bool) -> Row:
 def planned(source: Path, target: Path, feeds: Mapping[str, Any], passes: Sequence[str]) -> Row:
     """Plan a file for ONNX Runtime, write it, and run it."""
     began = time.perf_counter()
-    plan = neaptide.onnx.plan(source, passes=passes, target="ort")
+    plan = neaptide.onnx.plan(source, passes=passes, target="ort", **LIMITS)
     seconds = time.perf_counter() - began
     if plan.note and plan.own is None:
         raise UsageError(plan.note, next_step="run the benchmark where a compiler and ONNX Runtime are")

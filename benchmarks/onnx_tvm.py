@@ -19,7 +19,7 @@ import neaptide.onnx
 from bench_record import say, table
 from neaptide.errors import NeaptideError
 from neaptide_corpus.onnx_models import catalogue
-from onnx_files_of_corpus import KIB, file_of, geometric_mean, keep, named
+from onnx_files_of_corpus import KIB, LIMITS, file_of, geometric_mean, keep, named
 
 Row = dict[str, Any]
 LEAST_MEAN: Final = 2.34
@@ -28,7 +28,7 @@ LEAST_MEAN: Final = 2.34
 def ours(name: str, passes: Sequence[str], canonical: Path) -> Row:
     """Our plan of a model; its canonical file is written for TVM."""
     path = file_of(name)
-    plan = neaptide.onnx.plan(path, passes=passes)
+    plan = neaptide.onnx.plan(path, passes=passes, **LIMITS)
     neaptide.onnx.plan(path, passes="none", peak=None).save(canonical)
     return {
         "case": name,
