@@ -24,7 +24,7 @@ from bench_record import say, table
 from neaptide.errors import NeaptideError
 from neaptide_corpus.onnx_models import catalogue
 from neaptide_corpus.onnx_models.feeds import largest_error, random_feeds
-from onnx_files_of_corpus import KIB, LIMITS, file_of, keep, named
+from onnx_files_of_corpus import KIB, file_of, keep, named
 
 Row = dict[str, Any]
 MOST_ERROR: Final = 1e-5
@@ -33,7 +33,7 @@ MOST_ERROR: Final = 1e-5
 def look(path: Path, passes: Sequence[str], *, packed: bool = True) -> Row:
     """Plan a file and compare what it computes, with packed weights or without; raises where a part of it fails."""
     began = time.perf_counter()
-    plan = neaptide.onnx.plan(path, passes=passes, **LIMITS)
+    plan = neaptide.onnx.plan(path, passes=passes)
     seconds = time.perf_counter() - began
     planned = plan.to_model()
     onnx.checker.check_model(planned, full_check=True)
