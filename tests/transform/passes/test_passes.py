@@ -118,6 +118,17 @@ CASES = [
         ["Conv", "Conv", "Conv", "Add", "Conv", "Add", "Conv", "Conv", "Add", "Conv", "Add"],
     ),
     (
+        "concat_before_convolution",
+        """g (float[1,4,6,6] x, float[6,4,1,1] w, float[5,10,3,3] w1, float[3,10,1,1] w2) => (float[1,5,4,4] y, float[1,3,6,6] z) {
+          a = Conv (x, w)
+          j = Concat <axis = 1> (x, a)
+          r = Relu (j)
+          y = Conv (r, w1)
+          z = Conv (r, w2)
+        }""",
+        ["Conv", "Relu", "Conv", "Relu", "Conv", "Add", "Relu", "Conv", "Relu", "Conv", "Add"],
+    ),
+    (
         "conv_pool_swap",
         """g (float[1,8,6,6] x, float[4,8,1,1] w, float[4] wb) => (float[1,4,3,3] y) {
           a = Conv (x, w, wb)
@@ -406,7 +417,13 @@ REFUSED = [
         1,
         "not of single points",
     ),
-    ("concat_before_convolution", "y = Concat <axis = 0> (x, c)\n z = Relu (y)", 1, "Relu.14 uses it"),
+    ("concat_before_convolution", "y = Concat <axis = 0> (x, c)\n z = Relu (y)", 1, "keeps its axis"),
+    (
+        "concat_before_convolution",
+        "y = Concat <axis = 1> (x, c)\n z = MaxPool <kernel_shape = [1,1]> (y)",
+        1,
+        "MaxPool.12 uses it",
+    ),
     (
         "elementwise_before_concat",
         "y = Concat <axis = 3> (x, c)\n z = Softmax (y)",

@@ -7,7 +7,7 @@ An operation for each piece may take more bytes than before, and often makes the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from neaptide.analysis.folded import folded_values
 from neaptide.ir.graph import Graph
@@ -32,12 +32,15 @@ class Piece:
     elements: Interval
 
 
+Chain: TypeAlias = tuple[tuple[Node, Line], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Readers:
     """What reads a join: chains of nodes, each with how it runs on a piece."""
 
     pieces: tuple[Piece, ...]
-    chains: tuple[tuple[tuple[Node, Line], ...], ...]
+    chains: tuple[Chain, ...]
     finder: LineFinder
 
 
@@ -69,31 +72,49 @@ class Joins:
             return "it is handed back"
         axis %= len(self.graph.values[joined].shape)
         users = [self.graph.nodes[user] for user in self.users[joined]]
-        if users and not any(self._is_a(user, self.traits) for user in users):
+        if users and not self.as_sum and not any(self._is_a(user, self.traits) for user in users):
             return f"{users[0].op} uses it"
-        chains = []
+        chains: list[Chain] = []
         for user in users:
-            chain = self._chain(user, joined, axis)
-            if isinstance(chain, str):
-                return chain
-            chains.append(chain)
+            found = self._sums(user, joined, axis) if self.as_sum else self._kept(user, joined, axis)
+            if isinstance(found, str):
+                return found
+            chains += found
         if not chains:
             return "nothing uses it"
         return Readers(pieces, tuple(chains), self.finder)
 
-    def _chain(self, node: Node, joined: int, axis: int) -> tuple[tuple[Node, Line], ...] | str:
-        """What runs on a piece one after another, beginning with a node."""
+    def _kept(self, node: Node, joined: int, axis: int) -> list[Chain] | str:
+        """What keeps the axis, one after another, beginning with a node."""
         found: list[tuple[Node, Line]] = []
         while True:
             line = self._line(node, joined, axis)
             if isinstance(line, str):
-                return tuple(found) or line
+                return [tuple(found)] if found else line
             found.append((node, line))
             (joined,) = node.outputs
             users, how = self.users[joined], line.results[0]
-            if self.as_sum or not isinstance(how, int) or len(users) != 1 or joined in self.outputs:
-                return tuple(found)
+            if not isinstance(how, int) or len(users) != 1 or joined in self.outputs:
+                return [tuple(found)]
             node, axis = self.graph.nodes[users[0]], how
+
+    def _sums(self, node: Node, joined: int, axis: int) -> list[Chain] | str:
+        """Each way from a node to what adds up the axis; what lies on several ways runs for each of them."""
+        line = self._line(node, joined, axis)
+        if isinstance(line, str):
+            return line
+        if line.is_sum:
+            return [((node, line),)]
+        (made,), how = node.outputs, line.results[0]
+        if not isinstance(how, int) or made in self.outputs:
+            return f"{node.op} keeps its axis"
+        ways: list[Chain] = []
+        for user in self.users[made]:
+            found = self._sums(self.graph.nodes[user], made, how)
+            if isinstance(found, str):
+                return found
+            ways += [((node, line), *way) for way in found]
+        return ways
 
     def _line(self, node: Node, joined: int, axis: int) -> Line | str:
         if not self._is_a(node, self.every) or len(node.outputs) != 1:
@@ -101,8 +122,8 @@ class Joins:
         line = self.finder.find(node, {s: axis for s, v in enumerate(node.inputs) if v == joined})
         if line is None or line.axis is None or line.axis.window is not None:
             return f"{node.op} needs all of its axis at once"
-        if line.is_sum is not self.as_sum:
-            return f"{node.op} {'adds up along' if line.is_sum else 'keeps'} its axis"
+        if line.is_sum and not self.as_sum:
+            return f"{node.op} adds up along its axis"
         others = {node.inputs[slot] for slot in line.operands} - {joined} - self.weights
         sizes = self.graph.remembered(bytes_of_values)
         if sum(sizes[value] for value in others) > sizes[joined] // _SMALL:
@@ -152,8 +173,8 @@ def _on_pieces(drafting: Drafting, node: Node, readers: Readers) -> None:
         dim = line.results[0]
         join = drafting.dialect.operator("Add") if line.is_sum else drafting.dialect.join(int(dim))
         drafting.replace(last.id, join, results)
-        for reader, _ in reversed(chain[:-1]):
-            drafting.edit.remove(reader.id)
+    for inner in sorted({reader.id for chain in readers.chains for reader, _ in chain[:-1]}, reverse=True):
+        drafting.edit.remove(inner)
     drafting.edit.remove(node.id)
 
 
@@ -182,7 +203,7 @@ CONCAT_BEFORE_CONVOLUTION: Final = pass_rule(
     "concat_before_convolution",
     "convolutions and products of concatenated tensors add up those of the tensors",
     lambda graph, registry: (
-        Joins(graph, registry, frozenset({Trait.CONVOLUTION, Trait.CONTRACTION}), as_sum=True).of
+        Joins(graph, registry, frozenset({Trait.CONVOLUTION, Trait.CONTRACTION}), _SIZE_KEPT, as_sum=True).of
     ),
     _on_pieces,
     _CANNOT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neaptide.analysis.folded import folded_values
 from neaptide.ir.axes import Merge
@@ -26,7 +26,7 @@ class Region:
     lines: Mapping[int, Line]
     dims: Mapping[int, int]
     result: int
-    seeds: Mapping[int, int]
+    seeds: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -133,8 +133,9 @@ def _is_whole(node: Node, line: Line) -> bool:
         return len(line.results) == 1
     if node.results is not None:
         return False
-    hows = {line.results.get(slot) for slot in range(len(node.outputs))}
-    return len(hows) == 1 and isinstance(*hows, int) and (line.axis is None or line.axis.window is None)
+    first = line.results.get(0)
+    is_same = all(line.results.get(slot) == first for slot in range(len(node.outputs)))
+    return is_same and isinstance(first, int) and (line.axis is None or line.axis.window is None)
 
 
 def region_of(finder: LineFinder, nodes: tuple[int, ...], seed: tuple[int, int] | None) -> Region | None:
