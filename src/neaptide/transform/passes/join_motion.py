@@ -106,7 +106,7 @@ class Joins:
         if line.is_sum:
             return [((node, line),)]
         (made,), how = node.outputs, line.results[0]
-        if not isinstance(how, int) or made in self.outputs:
+        if not isinstance(how, int) or made in self.outputs or not self._is_a(node, _SIZE_KEPT):
             return f"{node.op} keeps its axis"
         ways: list[Chain] = []
         for user in self.users[made]:
