@@ -15,7 +15,7 @@ from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Source
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.planner.objective import PlanningProblem
+from neaptide.planner.objective import PlannedSequence, PlanningProblem
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.strategies import NAMES, strategy
 from neaptide.planner.strategies.program_order import baseline
@@ -81,7 +81,12 @@ def check(seed: int, names) -> None:
         start = plans[0].sequence
     for name in names:
         problem = PlanningProblem(step, budget, start=start)
-        plans.append(strategy(name)(problem, LIMITS).require())
+        outcome = strategy(name)(problem, LIMITS)
+        plans.append(outcome.require())
+        ended, begun = outcome.termination, PlannedSequence.evaluate(step, problem.first_sequence(), name)
+        assert plans[-1].strategy == name
+        assert name == "program_order" or plans[-1].rank(budget) <= begun.rank(budget)
+        assert None in (ended.bound, ended.best) or ended.bound <= ended.best * (1 + 1e-9)
     for plan in dict.fromkeys(plans):
         check_sequence(graph, plan, workspace, registry)
         played = play(graph, plan.sequence, registry, workspace)
