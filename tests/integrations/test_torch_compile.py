@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from neaptide.cost.allocator_events import record
-from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.errors import CaptureError, InfeasibleBudget, UsageError
 from neaptide.integrations.torch_compile import ledger as ledger_module
 from neaptide.integrations.torch_compile import neaptide
 from neaptide.integrations.torch_compile.ledger import GraphBreakWarning, Ledger, ledgers
@@ -189,6 +189,16 @@ def test_a_wrong_option_reaches_the_user_as_it_is() -> None:
     model, batch = made("mlp")
     with pytest.raises(UsageError, match="no option 'peek'"):
         compiled(model, peek="60%")(batch)
+
+
+class Branching(Mlp):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)).sum()
+
+
+def test_what_no_program_can_carry_is_refused_with_the_line_of_the_user() -> None:
+    with torch.no_grad(), pytest.raises(CaptureError, match=r"test_torch_compile\.py:\d+"):
+        compiled(Branching())(torch.ones(4, 32))
 
 
 def test_options_have_defaults() -> None:

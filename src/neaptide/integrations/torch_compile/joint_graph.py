@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from neaptide.errors import CaptureError
+from neaptide.errors import CaptureError, NeaptideError
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.dispatch.recorder import Recorder
 from neaptide.frontends.programs.graph_reader import read_recording
@@ -24,7 +24,7 @@ from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputS
 from neaptide.frontends.state.traced import Returned, Trace
 from neaptide.integrations.torch_compile.border import cross_border
 from neaptide.integrations.torch_compile.fx_values import hint, outputs_of
-from neaptide.integrations.torch_compile.rows import rows
+from neaptide.integrations.torch_compile.rows import drawn_once, rows
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import BORDER_OP
 
@@ -133,14 +133,27 @@ class _Reader:
         kwargs: Any = fx.map_arg(node.kwargs, self.values.__getitem__)
         records = self.recorder.recording.records
         before = len(records)
+        line = line_of(node)
+        where = None if line is None else line.location
         # No operation is run by autograd here, so each has a number of its own.
         with self.notes.noted(module=node.name, sequences=[position]):
-            if node.op == "call_method":
-                result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
-            else:
-                result = node.target(*args, **kwargs)  # type: ignore[operator]
+            try:
+                if node.op == "call_method":
+                    result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                else:
+                    result = node.target(*args, **kwargs)  # type: ignore[operator]
+            except NeaptideError as error:
+                raise CaptureError(
+                    error.what, where=where, why=error.why, next_step=error.next_step
+                ) from error
+            except Exception as error:
+                raise CaptureError(
+                    f"the size or type of what {node.target} gives cannot be told before it runs",
+                    where=where,
+                    why=(str(error).strip().splitlines() or [type(error).__name__])[0],
+                    next_step="keep it out of the compiled model: torch.compiler.disable",
+                ) from error
         self.values[node] = result
-        line = line_of(node)
         for record in records[before:]:
             record.line = line
 
@@ -188,7 +201,8 @@ class _Reader:
                 node_of[node.id] = by_name[node.source.module]
         self._refuse_parts(node_of)
         same = self._same(read.value_of)
-        return JointGraph(self.module, self.sides, read.graph, border, node_of, same, read.unknown_ops)
+        graph = drawn_once(read.graph)
+        return JointGraph(self.module, self.sides, graph, border, node_of, same, read.unknown_ops)
 
     def _refuse_parts(self, node_of: Mapping[int, fx.Node]) -> None:
         seen: set[fx.Node] = set()
