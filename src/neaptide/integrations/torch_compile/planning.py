@@ -6,8 +6,10 @@ tensors.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
@@ -19,6 +21,7 @@ from neaptide.integrations.torch_compile import _torch_private as private
 from neaptide.integrations.torch_compile.joint_graph import JointGraph, line_of
 from neaptide.integrations.torch_compile.options import BEST, Options
 from neaptide.integrations.torch_compile.rows import rows
+from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
@@ -29,7 +32,9 @@ from neaptide.planner.unread_runs import without_unread_runs
 from neaptide.plans import Predictions
 from neaptide.units import format_bytes
 
-_NAMED_LIVE = 5
+_NAMED_LIVE: Final = 5
+_GRAPHS_REMEMBERED: Final = 16
+_plans: Final[OrderedDict[str, list[GraphPlan]]] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -68,15 +73,17 @@ def plan_joint(
 
 
 def _planned(joint: JointGraph, options: Options, outside: int, names: Sequence[str]) -> PlannedJoint:
-    graph, known = joint.graph, rows()
-    cost = MeasuredCost(known)
+    graph, known = joint.graph, _plans_of(joint.graph)
+    cost = MeasuredCost(rows())
     cost.prepare(graph)
-    pricing = Pricing(cost, known)
+    pricing = Pricing(cost, rows())
 
     def plan(peak: str | int | None) -> GraphPlan:
         budget = Budget(peak, outside_bytes=0 if peak in (None, "min") else outside)
         ask = Ask(budget, limits=Limits(options.seconds))
-        return _trimmed(graph, plan_graph(graph, pricing, GraphAsk.of(ask, is_draft=True)), pricing)
+        asked = GraphAsk.of(ask, is_draft=True, known=tuple(known))
+        known.append(_trimmed(graph, plan_graph(graph, pricing, asked), pricing))
+        return known[-1]
 
     found = plan(options.peak)
     allowed = found.program.budget_bytes
@@ -98,6 +105,16 @@ def _planned(joint: JointGraph, options: Options, outside: int, names: Sequence[
         _saved_bytes(joint, found, pricing),
         len(found.program.sequence) - len(graph.nodes),
     )
+
+
+def _plans_of(graph: Graph) -> list[GraphPlan]:
+    """Plans that were made of a graph for other budgets in this process: no later one is worse. O(size of the graph)."""
+    key = fingerprint(graph)
+    found = _plans.setdefault(key, [])
+    _plans.move_to_end(key)
+    if len(_plans) > _GRAPHS_REMEMBERED:
+        _plans.popitem(last=False)
+    return found
 
 
 def _trimmed(graph: Graph, plan: GraphPlan, pricing: Pricing) -> GraphPlan:
