@@ -335,3 +335,19 @@ def test_the_dearest_calls_are_timed_again_once_and_the_nearer_reading_is_kept(c
     kept = make(cache)
     kept.prepare(graph)
     assert node_seconds(kept, graph)[dearest] == pytest.approx(now[dearest], rel=1e-6)
+
+
+def test_costs_are_kept_for_the_device_of_the_graph(cache, monkeypatch):
+    """Whoever asks for costs of a graph on a card gets those of that card, without a word about it."""
+    b = GraphBuilder("there", registry())
+    x = b.input("x", (4, 4), device="cuda:1")
+    (y,) = b.node("aten.sum.default", x, outputs=["y: f32[]"])
+    b.output(y)
+    graph, asked = b.finish(), []
+    monkeypatch.setattr(measured, "environment", lambda device: asked.append(device) or "there")
+    monkeypatch.setattr(measured, "may_take_bytes", lambda device: asked.append(device) or 10**9)
+    monkeypatch.setattr(measured, "card", lambda device: asked.append(device) or get_device("h100"))
+    cost = MeasuredCost(registry(), cache)
+    cost.prepare(graph)  # it cannot run here, and is estimated
+    node_seconds(cost, graph)
+    assert {str(device) for device in asked} == {"cuda:1"}

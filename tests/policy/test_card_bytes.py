@@ -9,7 +9,6 @@ from torch import nn
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.cost.cublas import library_blocks
-from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.presets import get_device
 from neaptide.outcome import Limits
 from neaptide.policy import costed_step
@@ -34,18 +33,12 @@ def step_and_batch():
     return step, torch.randn(1100, 300)
 
 
-class RunOnTheCpu(MeasuredCost):
-    def __init__(self, *args, device, **how):
-        super().__init__(*args, **how)
-
-
 @pytest.fixture
 def on_a_card(monkeypatch):
     """The step runs on the CPU, and is planned as if that were an H100."""
-    monkeypatch.setattr(costed_step, "_main_device", lambda _: "cuda:0")
+    monkeypatch.setattr(costed_step, "usual_device", lambda _: "cuda:0")
     monkeypatch.setattr(costed_step, "card", lambda *_, **__: get_device("h100"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(costed_step, "MeasuredCost", RunOnTheCpu)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     monkeypatch.delenv("CUBLASLT_WORKSPACE_SIZE", raising=False)
 

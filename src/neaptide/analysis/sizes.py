@@ -28,6 +28,12 @@ def main_device(graph: Graph, storage_bytes: tuple[int, ...]) -> str:
     return min(totals, key=lambda device: (-totals[device], device), default="cpu")
 
 
+def usual_device(graph: Graph) -> str:
+    """The device with the most bytes of those storages whose bytes do not vary."""
+    fixed = (s.nbytes.evaluate({}) if s.nbytes.is_constant else 0 for s in graph.storages)
+    return main_device(graph, tuple(fixed))
+
+
 def node_device(graph: Graph, node: Node) -> str:
     """Where a node runs, so where its workspace is: the device of its first output, else of its first input."""
     for value in (*node.outputs, *node.inputs):

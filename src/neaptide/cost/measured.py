@@ -15,9 +15,12 @@ import msgspec
 import torch
 
 from neaptide.analysis.loops import Binding
+from neaptide.analysis.sizes import usual_device
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
 from neaptide.cost.call_clock import CallClock
+from neaptide.cost.cuda_card import card
+from neaptide.cost.devices import Device
 from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, PlacedCall, keyed_call
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall, OpRecord, OutputFacts
@@ -69,16 +72,15 @@ class MeasuredCost(CostModel):
         *,
         fallback: EstimatedCost | None = None,
         refresh: bool = False,
-        device: torch.device = CPU,
     ) -> None:
         self.registry = registry
         self._cache = OpCostCache() if cache is None else cache
         # Shared by the models of trips: the machine is calibrated once.
-        self._estimate = functools.cache(lambda: fallback or EstimatedCost(this_machine(), registry))
+        self._estimate = functools.cache(lambda: fallback or EstimatedCost(self._machine(), registry))
         self._whole: Binding = {}
         self.binding = self._whole
         self._refresh = refresh
-        self._device = device
+        self._device: torch.device | None = None  # of the first graph
         # Whether the host takes longer to hand the calls of the step to a card than the card to make them.
         self._waits_for_host: bool | None = None
         self._records: dict[str, OpRecord] = {}
@@ -101,13 +103,13 @@ class MeasuredCost(CostModel):
         if not self._refresh:
             self._load(unknown)
         missing = {key: calls[key] for key in unknown if key not in self._records}
-        most = may_take_bytes(self._device) if missing else 0
+        most = may_take_bytes(self._on(graph)) if missing else 0
         reasons = {key: why_not_run(call, self.registry, most) for key, call in missing.items()}
         self._reasons.update((key, reason) for key, reason in reasons.items() if reason)
         runnable = [key for key, reason in reasons.items() if not reason]
         runnable.sort(key=lambda k: -(calls[k].operand_bytes + calls[k].output_bytes))
         self._run({key: calls[key] for key in runnable}, placed)
-        if self._waits_for_host is None and self._device.type != "cpu":
+        if self._waits_for_host is None and self._on(graph).type != "cpu":
             known = [
                 (place.times, record)
                 for place in placed
@@ -180,7 +182,7 @@ class MeasuredCost(CostModel):
 
         A speed that is wrong is measured again, as is any with `refresh`; what was measured at another speed is told at this one.
         """
-        here = environment(self._device)
+        here = environment(CPU if self._device is None else self._device)
         if here not in self._clocks:
             key = f"{here}: pace"
             kept = None if self._refresh else self._cache.get_many([key]).get(key, {}).get("reference_s")
@@ -211,10 +213,22 @@ class MeasuredCost(CostModel):
 
     # -- what is known
 
+    def _on(self, graph: Graph) -> torch.device:
+        """The device of a step, by the first of its graphs."""
+        if self._device is None:
+            self._device = torch.device(usual_device(graph))
+        return self._device
+
+    def _machine(self) -> Device:
+        """What estimates operations that cannot be run: the card of the step, or this machine."""
+        if self._device is None or self._device.type == "cpu":
+            return this_machine()
+        return card(self._device)
+
     def _graph_calls(self, graph: Graph) -> GraphCalls:
         found = self._graphs.get(id(graph))
         if found is None:
-            here = environment(self._device)
+            here = environment(self._on(graph))
             known = self._calls.setdefault(here, {})
             if len(known) >= _CALLS_REMEMBERED:
                 known.clear()
@@ -231,7 +245,7 @@ class MeasuredCost(CostModel):
         if binding is self._whole:
             keyed = self._graph_calls(graph)[node.id]
         else:  # in the body of a loop, whose sizes are those of a trip
-            keyed = keyed_call(graph, node, environment(self._device), binding)
+            keyed = keyed_call(graph, node, environment(self._on(graph)), binding)
         found = None if keyed is None else self._records.get(keyed.key)
         return None if found is None or found.failure else found
 

@@ -11,7 +11,7 @@ import torch
 
 from neaptide.analysis.axes.whole_graph import axes_in_words
 from neaptide.analysis.loops import NO_BODIES, Bodies
-from neaptide.analysis.sizes import main_device
+from neaptide.analysis.sizes import usual_device
 from neaptide.budget import Budget
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.cost.calibrate import this_machine
@@ -66,14 +66,14 @@ class CostedStep:
         self.registry = registry().with_bits(may_vary=how.get("bits_may_vary", False))
         self.say = how.get("progress") or (lambda _text: None)
         self.slow = how.get("slow", DEFAULT_SLOW_MEMORY)
-        where = torch.device(_main_device(captured))
+        where = torch.device(usual_device(captured.steady.graph))
         self.device: Device = self._here(where, refresh=refresh) if device is None else get_device(device)
         self.is_measured = how.get("run_operations", True) and device is None and _has_bytes(captured)
         self._prepared: dict[int, Graph] = {}  # kept: else another graph could get its id
         self._rewritten: dict[tuple[int, tuple[str | Rewrite, ...]], PlannedGraph] = {}
         # One for all programs: they have most calls in common, and with `refresh` each is run once.
         self._cost: MeasuredCost | EstimatedCost = (
-            MeasuredCost(self.registry, refresh=refresh, device=where, fallback=self._estimate(where))
+            MeasuredCost(self.registry, refresh=refresh)
             if self.is_measured
             else EstimatedCost(self.device, self.registry)
         )
@@ -136,10 +136,6 @@ class CostedStep:
         if where.type == "cuda":
             return card(where, refresh=refresh)
         return this_machine(refresh=refresh).with_disk(self.slow.bytes_per_s)
-
-    def _estimate(self, where: torch.device) -> EstimatedCost | None:
-        """What estimates operations that cannot be run; None for what `MeasuredCost` takes itself."""
-        return EstimatedCost(self.device, self.registry) if where.type == "cuda" else None
 
     def pricing(self, graph: Graph) -> Pricing:
         """What prices a captured graph, or one made of it; its operations are run here, the first time."""
@@ -239,15 +235,6 @@ class CostedStep:
             self.registry,
             planned.checkpoints,
         )
-
-
-def _main_device(captured: CapturedStep) -> str:
-    """The device with most bytes of the usual step, by the storages whose bytes do not vary."""
-    graph = captured.steady.graph
-    return main_device(
-        graph,
-        tuple(one.nbytes.evaluate({}) if one.nbytes.is_constant else 0 for one in graph.storages),
-    )
 
 
 def _has_products(captured: CapturedStep, known: OpRegistry) -> bool:
