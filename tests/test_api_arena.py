@@ -8,17 +8,20 @@ import pytest
 import torch
 
 import neaptide
+from neaptide.ask import Ask
+from neaptide.budget import Budget
+from neaptide.outcome import Limits
 from neaptide.report.comparison_text import comparison_document
 from neaptide.report.model import to_json
 from neaptide.report.run_text import run_document
 from neaptide.runtime.arena.plan import ArenaOptions
+from support import catalogue
 from support.steps import QUICK, deep, deep_factory
 
 
 @pytest.fixture(scope="module")
 def plan():
-    _, _, step, batch = deep()
-    return neaptide.plan(step, batch, budget="70%", name="deep", **QUICK)
+    return catalogue.planned(deep_factory, Ask(Budget("70%"), limits=Limits(work=QUICK["work_limit"]))).plan
 
 
 def losses(step, batch, count=3):

@@ -11,8 +11,7 @@ from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.variants.choices import Choices
-from neaptide.policy.prepared_step import prepare
-from neaptide.runtime.comparing import contestants
+from support import catalogue
 from support.step_checks import assert_runs_as_predicted
 from support.steps import wide_head
 
@@ -23,8 +22,7 @@ FAST = SlowMemory(bytes_per_s=2e9)
 
 
 def prepared(factory):
-    step, batch = contestants.build(factory, 0)
-    return prepare(step, (batch,), device=DEVICE, slow=FAST)
+    return catalogue.prepared(factory, device=DEVICE, slow=FAST)
 
 
 def suffix_in_parts(planning, parts=2):

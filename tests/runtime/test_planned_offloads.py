@@ -11,6 +11,7 @@ from neaptide.outcome import Limits
 from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
+from support import catalogue
 from support.step_checks import assert_runs_as_predicted
 
 
@@ -26,8 +27,7 @@ from support.step_checks import assert_runs_as_predicted
 )
 def test_a_planned_step_with_offloads_gives_the_bits_and_the_peak_that_were_predicted(spec, peak, atomic):
     factory = zoo.factory(spec)
-    step, batch = contestants.build(factory, 0)
-    prepared = prepare(step, (batch,), name=spec)
+    prepared = catalogue.prepared(factory)
     options = Ask(Budget(peak, host="64MiB"), limits=Limits(work=2000, seed=0), atomic=atomic)
     found = prepared.plan(options)
     program = found.plan.programs[0]
@@ -47,8 +47,7 @@ def test_a_planned_step_with_offloads_gives_the_bits_and_the_peak_that_were_pred
 def test_state_waits_on_the_host_within_a_step(spec, is_low):
     """Below what any plan needs that keeps the state on the device; between steps all of it is there."""
     factory = zoo.factory(spec)
-    step, batch = contestants.build(factory, 0)
-    prepared = prepare(step, (batch,), name=spec)
+    prepared = catalogue.prepared(factory)
     problem = prepared.problem()
     least = problem.lower_bound_bytes
     options = Ask(Budget(least - 1, host="64MiB"), limits=Limits(work=500, seed=0))

@@ -17,7 +17,7 @@ QUICK: dict[str, Any] = {"time_limit_s": None, "work_limit": 300}
 def deep(width: int = 16, rows: int = 256):
     """Activations that matter: deep, narrow, a large batch."""
     torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.GELU())]
+    layers = [layer for _ in range(4) for layer in (nn.Linear(width, width, bias=False), nn.GELU())]
     model = nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     return model, optimizer, steps.simple(model, optimizer), torch.randn(rows, width)

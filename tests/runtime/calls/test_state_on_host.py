@@ -18,17 +18,16 @@ from neaptide.budget import Budget
 from neaptide.copy_engines import file_copy_engine
 from neaptide.errors import InvalidBudget, StepInterrupted, TransferError, UsageError
 from neaptide.outcome import Limits
-from neaptide.policy.prepared_step import prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.runtime.steps.planned_step import PlannedStep
+from support import catalogue
 
 
 def planned(spec, share=1.2, work=500):
     """The plan of a model for so many times the least bytes that it could do with."""
     factory = zoo.factory(spec)
-    step, batch = contestants.build(factory, 0)
-    prepared = prepare(step, (batch,), name=spec)
+    prepared = catalogue.prepared(factory)
     least = prepared.problem().lower_bound_with_state_between
     budget = Budget(int(share * least), host="64MiB", state_between_steps=True)
     return factory, prepared, prepared.plan(Ask(budget, limits=Limits(work=work, seed=0)))
