@@ -1,5 +1,6 @@
 """Every operator of the C target computes what ONNX Runtime computes, in arenas whose dead bytes cannot be touched."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lower.c import c_programs
+from neaptide.lower.c.of_model import write_c
 from neaptide.lower.c.operators.rows import OPERATORS
+from neaptide.lower.c.write import save
+from support import onnx_cases
 
 _TYPES = {
     "f": TensorProto.FLOAT,
@@ -309,6 +313,28 @@ _FAMILIES = {
 def test_operators_compute_what_the_runtime_computes(family: str, tmp_path: Path) -> None:
     rows, opset = _FAMILIES[family]
     c_programs.compare(tmp_path, {"all": _model(rows, opset)})
+
+
+def test_infinities_of_one_sign_are_told_apart(tmp_path: Path) -> None:
+    text = """g (float[6] x, float[6] w) => (bool[6] a, bool[6] b, bool[6] c) {
+      z = Sub(w, w) y = Div(x, z)
+      a = IsInf<detect_positive = 0>(y) b = IsInf<detect_negative = 0>(y) c = IsInf(x) }"""
+    c_programs.compare(tmp_path, {"all": onnx_cases.model_of(text)})
+
+
+def test_operators_do_what_is_new_in_opset_28(tmp_path: Path) -> None:
+    text = """g (float[1,2,4,6] x, float[1,2,4,1] w) => (float[1,8,2,3] y, float[1,8,2,3] z, float[1,2,4,6] m) {
+      y = SpaceToDepth<blocksize = 2, mode = "CRD">(x) z = SpaceToDepth<blocksize = 2>(x) m = Mod(x, w) }"""
+    made = onnx_cases.model_of(text, 28)
+    made.ir_version = 13
+    c_programs.compare(tmp_path, {"all": made})
+
+
+def test_a_model_of_weights_alone_is_written_without_a_warning(tmp_path: Path) -> None:
+    text = "g (float[2] w) => (float[2] y) { y = Relu(w) }"
+    save(write_c(onnx_cases.graph_of(text), "net"), tmp_path, "net")
+    flags = [*c_programs.WARNINGS, "-c", "net.c"]
+    subprocess.run(["cc", *flags], cwd=tmp_path, check=True)
 
 
 def test_every_operator_with_a_row_is_compared_with_the_runtime_or_has_a_reason() -> None:

@@ -113,7 +113,10 @@ def _depth_to_space(c: Call) -> list[Tensor | None]:
 
 def _space_to_depth(c: Call) -> list[Tensor | None]:
     block, (n, channels, height, width) = c.attribute("blocksize"), c.a.shape
-    return _moved(c, [n, block, block, channels, height // block, width // block], [0, 3, 4, 1, 5, 2])
+    within = [height // block, width // block]
+    if c.attribute("mode", "DCR") == "CRD":
+        return _moved(c, [n, channels, block, block, *within], [0, 1, 4, 2, 5, 3])
+    return _moved(c, [n, block, block, channels, *within], [0, 3, 4, 1, 5, 2])
 
 
 def _resize(c: Call) -> list[Tensor | None]:

@@ -125,6 +125,11 @@ def source(
             *functions,
             "",
             f"void {name}_run(void) {{",
+            *(
+                f"  (void){array_name(name, memory)};"
+                for memory, size in zip(memories, arena.sizes, strict=True)
+                if not size
+            ),
             *begin,
             *code.lines,
             *end,

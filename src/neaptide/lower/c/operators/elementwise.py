@@ -112,8 +112,12 @@ def _power(call: NodeCall) -> None:
 
 def _modulo(call: NodeCall) -> None:
     is_float = call.x().dtype.startswith("float")
-    if is_float:
+    if is_float and call.integer("fmod"):
         call.map("fmod@F@(a, b)", [call.x(0), call.x(1)])
+    elif is_float:
+        rest = "fmod@F@(a, b)"
+        text = f"{rest} + ({rest} != 0 && ({rest} < 0) != (b < 0) ? b : 0)"
+        call.map(text, [call.x(0), call.x(1)], name="modulo")
     elif call.integer("fmod") or call.x().dtype.startswith("u"):
         call.map("a % b", [call.x(0), call.x(1)], name="remainder")
     else:
@@ -129,7 +133,8 @@ def _gelu(call: NodeCall) -> None:
 
 
 def _is_infinite(call: NodeCall) -> None:
-    call.map("a == INFINITY || a == -INFINITY", [call.x()])
+    signs = (call.integer(f"detect_{sign}", 1) for sign in ("positive", "negative"))
+    call.map("(u != 0 && a == INFINITY) || (v != 0 && a == -INFINITY)", [call.x()], *signs)
 
 
 def _cast(call: NodeCall) -> None:

@@ -97,14 +97,16 @@ def _tile(call: NodeCall) -> None:
 def _depth_to_space(call: NodeCall) -> None:
     x, y = call.x(), call.y()
     n, c, h, w = x.dims
-    size = call.integer("blocksize")
+    size, is_crd = call.integer("blocksize"), call.text("mode", "DCR") == "CRD"
     if call.op == "SpaceToDepth":
         seen = _blocks(x, size)  # n, c, h, size, w, size
-        into = y.reshaped((n, size, size, c, h // size, w // size))
-        call.copy(seen.permuted((0, 3, 5, 1, 2, 4)), into)
+        channels, moved = (c, size, size), (1, 3, 5)
+        if not is_crd:
+            channels, moved = (size, size, c), (3, 5, 1)
+        into = y.reshaped((n, *channels, h // size, w // size))
+        call.copy(seen.permuted((0, *moved, 2, 4)), into)
         return
     depth = c // (size * size)
-    is_crd = call.text("mode", "DCR") == "CRD"
     from_shape = (n, depth, size, size, h, w) if is_crd else (n, size, size, depth, h, w)
     order = (0, 1, 4, 2, 5, 3) if is_crd else (0, 3, 4, 1, 5, 2)
     call.copy(x.reshaped(from_shape).permuted(order), _blocks(y, size))
