@@ -21,9 +21,9 @@ from neaptide.ops.onnx import registry
 from neaptide.outcome import Limits
 from neaptide.schedule.order.of_model import model_problem
 from neaptide.schedule.order.portfolio import best_order
+from neaptide.transform.node_rule import operand_at
 from neaptide.transform.passes import PASSES, fission
 from neaptide.transform.rewrite import Rewrite
-from neaptide.transform.rules.node_rule import operand_at
 from onnx_files_of_corpus import KIB, file_of
 
 _SECONDS: Final = 20  # of the search for an order

@@ -100,3 +100,8 @@ class OpAxis:
     whole: bool = False
     private: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether all that parts make are terms of sums."""
+        return all(how is Merge.SUM for how in self.results.values())

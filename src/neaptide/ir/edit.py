@@ -67,6 +67,10 @@ class GraphEdit:
             raise VerifyError(f"node {node} has been removed")
         return found
 
+    def value(self, number: int) -> Value:
+        """An old value, or a new one as it was made."""
+        return self._values[number]
+
     def fresh(
         self,
         name: str,

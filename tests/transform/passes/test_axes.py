@@ -5,10 +5,9 @@ import pytest
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Merge
-from neaptide.ir.edit import GraphEdit
 from neaptide.ops.onnx import registry
-from neaptide.transform.passes.drafting import Drafting
-from neaptide.transform.passes.lines import Line, LineFinder
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.part_reading import AxisFinder
 from neaptide.transform.passes.region import Region
 from neaptide.transform.passes.unroll import unroll
 from support.onnx_cases import graph_of, largest_error, outputs_of
@@ -60,45 +59,44 @@ def test_parts_along_every_axis_make_the_whole(call, weights, shape, count):
     head = f"g ({', '.join(filter(None, (X, weights)))}) => ({kind}[{','.join(map(str, shape))}] y)"
     model = graph_of(f"{head} {{ {constants}\n y = {call} }}".replace("'", '"'))
     (node,) = (n for n in model.graph.nodes if n.outputs[0] not in folded_values(model.graph))
-    finder = LineFinder(model.graph, registry())
+    finder = AxisFinder(model.graph, registry())
     axes = finder.axes(node)
     assert len(axes) == count
     whole = outputs_of(model, model.graph)
     for axis in axes:
-        line = Line(axis.operands, axis.results, axis)
-        assert largest_error(whole, outputs_of(model, in_parts(finder, node, line))) <= 1e-5
+        assert largest_error(whole, outputs_of(model, in_parts(finder, node, axis))) <= 1e-5
 
 
-def in_parts(finder, node, line):
-    dims = {node.inputs[slot]: dim for slot, dim in line.operands.items()}
-    if not isinstance(line.results[0], Merge):
-        dims[node.outputs[0]] = line.results[0]
-    edit = GraphEdit(finder.graph)
-    unroll(Drafting(finder.graph, edit), finder, Region({node.id: line}, dims, node.outputs[0]), 2)
-    return edit.finish().graph
+def in_parts(finder, node, axis):
+    dims = {node.inputs[slot]: dim for slot, dim in axis.operands.items()}
+    if not isinstance(axis.results[0], Merge):
+        dims[node.outputs[0]] = axis.results[0]
+    drafting = Drafting(finder.graph, registry())
+    unroll(drafting, Region({node.id: axis}, dims, node.outputs[0], {}), 2)
+    return drafting.edit.finish().graph
 
 
 def test_an_axis_shorter_than_its_parts_is_refused():
     model = graph_of("g (float[1,3] x, float[3,2] w) => (float[1,2] y) { y = MatMul (x, w) }")
-    finder = LineFinder(model.graph, registry())
+    finder = AxisFinder(model.graph, registry())
     (node,) = model.graph.nodes
-    line = finder.find(node, {1: 1})
-    region = Region({0: line}, {node.inputs[1]: 1, node.outputs[0]: 1}, node.outputs[0])
+    axis = finder.find(node, {1: 1})
+    region = Region({0: axis}, {node.inputs[1]: 1, node.outputs[0]: 1}, node.outputs[0], {})
     with pytest.raises(RewriteError, match="cannot be split into 3 parts"):
-        unroll(Drafting(model.graph, GraphEdit(model.graph)), finder, region, 3)
+        unroll(Drafting(model.graph, registry()), region, 3)
 
 
 def test_a_part_that_reads_nothing_but_padding_is_refused():
     model = graph_of(
         "g (float[1,1,2,2] x, float[1,1,1,1] w) => (float[1,1,8,2] y) { y = Conv <pads = [3,0,3,0]> (x, w) }"
     )
-    finder = LineFinder(model.graph, registry())
+    finder = AxisFinder(model.graph, registry())
     (node,) = model.graph.nodes
-    line = finder.find(node, {0: 2})
+    axis = finder.find(node, {0: 2})
     with pytest.raises(RewriteError, match="nothing but padding"):
-        in_parts_of(finder, node, line, 4)
+        in_parts_of(finder, node, axis, 4)
 
 
-def in_parts_of(finder, node, line, parts):
-    region = Region({node.id: line}, {node.inputs[0]: 2, node.outputs[0]: 2}, node.outputs[0])
-    unroll(Drafting(finder.graph, GraphEdit(finder.graph)), finder, region, parts)
+def in_parts_of(finder, node, axis, parts):
+    region = Region({node.id: axis}, {node.inputs[0]: 2, node.outputs[0]: 2}, node.outputs[0], {})
+    unroll(Drafting(finder.graph, registry()), region, parts)

@@ -128,6 +128,14 @@ class Lines:
             self._axes[node.id] = found
         return found
 
+    def through_view(self, node: Node, dim: int) -> OpAxis | None:
+        """What a row would say of a dim of a view that regroups elements; None where they lie in no single dim behind it."""
+        given, made = self.graph.values[node.inputs[0]], self.graph.values[node.outputs[0]]
+        if not given.shape[dim].is_constant:
+            return None
+        at = regrouped(given, Along(dim), given.shape[dim].constant_value(), made)
+        return None if at is None or at.outer != 1 else OpAxis({0: dim}, {0: at.dim})
+
     def _along(
         self,
         node: Node,

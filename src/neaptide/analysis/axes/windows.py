@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from neaptide.analysis.axes.follow import Carried
-from neaptide.analysis.axes.lines import Line, Lines, regrouped
+from neaptide.analysis.axes.lines import Line, Lines
 from neaptide.ir.axes import Along, Merge, Need, OpAxis
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -141,15 +141,8 @@ class _Walk:
                 return
 
     def _view(self, node: Node, seen: Mapping[int, Scaled]) -> tuple[OpAxis, ...]:
-        """A view that leaves the axis alone, as its row would say it."""
-        given, made = self.graph.values[node.inputs[0]], self.graph.values[node.outputs[0]]
-        if set(seen) != {0} or not given.shape[seen[0].dim].is_constant:
-            return ()
-        extent = given.shape[seen[0].dim]
-        lies = regrouped(given, Along(seen[0].dim), extent.constant_value(), made)
-        if lies is None or lies.outer != 1 or made.shape[lies.dim] != extent:
-            return ()
-        return (OpAxis({0: seen[0].dim}, {0: lies.dim}),)
+        found = self.lines.through_view(node, seen[0].dim) if set(seen) == {0} else None
+        return () if found is None else (found,)
 
     def _scale(self, node: Node, axis: OpAxis, seen: Mapping[int, Scaled]) -> Fraction | None:
         """Elements of the results for one unit; None where the row does not fit what the operands carry."""

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from neaptide.ir.nodes import Arg
+from neaptide.ir.nodes import Arg, Node
+from neaptide.ir.registry import Trait
+from neaptide.ir.values import Kind
 from neaptide.ops.dialect import Dialect, Inserted
-from neaptide.ops.onnx.table import op_name
+from neaptide.ops.onnx.table import op_name, operator_of
 
 VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -22,14 +24,13 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
         "Concat": 13,
         "Constant": 13,
         "Div": 14,
-        "Flatten": 13,
         "Mul": 14,
         "QLinearConv": 10,
         "QLinearMatMul": 10,
+        "Reshape": 13,
         "Round": 11,
         "Slice": 13,
         "Split": 13,
-        "Squeeze": 13,
         "Sub": 14,
         "Transpose": 13,
     }
@@ -37,16 +38,25 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
 """Of the schemas of what passes insert."""
 
 
-def _made(operator: str, *lists: tuple[int, ...], **kwargs: Arg) -> Inserted:
-    return Inserted(op_name(operator, VERSIONS[operator]), tuple(sorted(kwargs.items())), lists)
+def inserted(operator: str, *lists: tuple[int, ...], **kwargs: Arg) -> Inserted:
+    """An operator by its name, with attributes by keyword; `lists` are operands after those that are handed over."""
+    return Inserted(op_name(operator, VERSIONS[operator]), tuple(sorted(kwargs.items())), lists=lists)
+
+
+def _joined_dim(node: Node) -> int | None:
+    axis = node.kwarg("axis", 1) if operator_of(node.op) == "Concat" else None
+    return axis if isinstance(axis, int) else None
 
 
 ONNX: Final = Dialect(
-    namespace="onnx",
-    operator=_made,
-    join=lambda axis: _made("Concat", axis=axis),
-    cut=lambda axis, begin, end: _made("Slice", (begin,), (end,), (axis,)),
-    split=lambda axis, lengths: _made("Split", lengths, axis=axis),
-    drop=lambda axis: _made("Squeeze", (axis,)),
-    numbers=lambda values: _made("Constant", value_ints=values),
+    kind=Kind.ACTIVATION,
+    joined_dim=_joined_dim,
+    join=lambda dim: inserted("Concat", axis=dim),
+    cut=lambda dim, begin, end: inserted("Slice", (begin,), (end,), (dim,)),
+    turn=lambda order: inserted("Transpose", perm=order),
+    reshape=lambda shape: inserted("Reshape", shape),
+    add=inserted("Add"),
+    summed=frozenset({Trait.CONVOLUTION, Trait.CONTRACTION}),
+    kept=frozenset({Trait.ELEMENTWISE, Trait.NORMALISATION}),
+    numbers=lambda values: inserted("Constant", value_ints=values),
 )

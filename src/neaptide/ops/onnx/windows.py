@@ -49,3 +49,11 @@ def window_forms(call: Call, kernel: tuple[SizeExpr, ...]) -> tuple[WindowForm, 
             return None
         found.append(WindowForm(size, steps[k], apart[k], before, after))
     return tuple(found)
+
+
+def windows_of(call: Call) -> tuple[WindowForm, ...] | None:
+    """The windows of a convolution, by its filters, or of a pool; None where `window_forms` knows none."""
+    filters = call.value(3 if ".QLinearConv." in call.node.op else 1)
+    kernel = numbers(call.node.kwarg("kernel_shape"))
+    sizes = filters.shape[2:] if filters is not None else tuple(map(SizeExpr.const, kernel or ()))
+    return window_forms(call, sizes) if sizes else None

@@ -8,17 +8,14 @@ from typing import Final
 
 from neaptide.transform.passes.batch_norm import CONV_BATCH_NORM
 from neaptide.transform.passes.fission import CHANNEL_FISSION, MLP_FISSION, WINDOW_FISSION
-from neaptide.transform.passes.join_motion import (
-    CONCAT_BEFORE_CONVOLUTION,
-    ELEMENTWISE_BEFORE_CONCAT,
-    POOL_BEFORE_CONCAT,
-)
+from neaptide.transform.passes.join_motion import ELEMENTWISE_BEFORE_CONCAT, POOL_BEFORE_CONCAT
 from neaptide.transform.passes.movement import CANCEL_TRANSPOSES, MOVE_CASTS, REMOVE_IDENTITIES
 from neaptide.transform.passes.parallel import MERGE_CONVOLUTIONS, MERGE_MATMULS, REMOVE_SPLIT
 from neaptide.transform.passes.quantised import INTEGER_OPERATORS
 from neaptide.transform.passes.swaps import CONV_POOL_SWAP, RELU_POOL_SWAP
 from neaptide.transform.rewrite import Rule
 from neaptide.transform.rules.common_subexpressions import COMMON_SUBEXPRESSIONS
+from neaptide.transform.rules.concat_before_convolution import CONCAT_BEFORE_CONVOLUTION
 
 PASSES: Final[Mapping[str, Rule]] = MappingProxyType(
     {

@@ -12,10 +12,11 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.dialect import Inserted
-from neaptide.transform.passes.drafting import Drafting, pass_rule, sized
-from neaptide.transform.passes.patterns import Patterns, operands_of
-from neaptide.transform.rules.node_rule import operand_at
+from neaptide.ops.dialect import Inserted, operands_of
+from neaptide.ops.onnx.dialect import inserted
+from neaptide.transform.drafting import Drafting, sized
+from neaptide.transform.node_rule import node_rule, operand_at
+from neaptide.transform.passes.patterns import Patterns
 
 _STATISTICS: Final = range(1, 5)  # scale, shift, mean, variance
 
@@ -55,36 +56,33 @@ def _fold(drafting: Drafting, node: Node, place: _Place) -> None:
     given, filters, bias = place.operands
     assert filters is not None
     scale, shift, mean, variance = place.statistics
-    anchor, norm = (
-        place.convolution.id,
-        Inserted(node.op, tuple(pair for pair in node.kwargs if pair[0] != "spatial")),
-    )
-    words, shape = drafting.dialect, drafting.shape(filters)
-    zero = drafting.insert(anchor, words.operator("Sub"), (mean, mean), drafting.shape(mean), "zero")
+    anchor = place.convolution.id
+    norm = Inserted(node.op, tuple(pair for pair in node.kwargs if pair[0] != "spatial"))
+    reshape, shape, flat_shape = drafting.dialect.reshape, drafting.shape(filters), drafting.shape(mean)
+    zero = drafting.insert(anchor, inserted("Sub"), (mean, mean), flat_shape, "zero")
     if place.channels_first:
         order = (1, 0, *range(2, len(shape)))
-        turned = (shape[1], shape[0], *shape[2:])
-        filters = drafting.insert(anchor, words.operator("Transpose", perm=order), (filters,), turned)
-        filters = drafting.insert(anchor, norm, (filters, scale, zero, zero, variance), turned)
-        filters = drafting.insert(
-            anchor, words.operator("Transpose", perm=order), (filters,), shape, "filters"
-        )
+        filters = drafting.turned(anchor, filters, order)
+        statistics = (filters, scale, zero, zero, variance)
+        filters = drafting.insert(anchor, norm, statistics, drafting.shape(filters))
+        filters = drafting.turned(anchor, filters, order, "filters")
     else:
         filters = drafting.insert(anchor, norm, (filters, scale, zero, zero, variance), shape, "filters")
-    row = sized(1, drafting.shape(mean)[0])
-    flat = drafting.insert(anchor, words.operator("Flatten", axis=0), (zero if bias is None else bias,), row)
+    channels = flat_shape[0].constant_value()
+    row = sized(1, channels)
+    flat = drafting.insert(anchor, reshape((1, channels)), (zero if bias is None else bias,), row)
     flat = drafting.insert(anchor, norm, (flat, scale, shift, mean, variance), row)
-    bias = drafting.insert(anchor, words.drop(0), (flat,), drafting.shape(mean), "bias")
-    again = Inserted(place.convolution.op, place.convolution.kwargs)
-    drafting.replace(node.id, again, (given, filters, bias))
+    bias = drafting.insert(anchor, reshape((channels,)), (flat,), flat_shape, "bias")
+    drafting.replace(node.id, Inserted.again(place.convolution), (given, filters, bias))
     drafting.edit.remove(anchor)
 
 
-CONV_BATCH_NORM: Final = pass_rule(
+CONV_BATCH_NORM: Final = node_rule(
     "conv_batch_norm",
     "batch norms become part of the convolution in front of them",
     lambda graph, registry: _Places(graph, registry).of,
     _fold,
     ("become part of a convolution", "it is no batch norm"),
     keeps_bits=False,
+    apart=True,
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from neaptide.analysis.folded import folded_values
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
+from neaptide.transform.part_reading import bytes_of_values
 from neaptide.transform.passes.region import Region
 from neaptide.transform.passes.unroll import needs_of_part
 
@@ -76,12 +77,6 @@ def _most(
 
 def _nbytes(graph: Graph, value: int) -> int:
     return graph.remembered(bytes_of_values)[value]
-
-
-def bytes_of_values(graph: Graph) -> tuple[int, ...]:
-    """Bytes of each value; none of one whose size is symbolic. Ask `Graph.remembered` for it."""
-    sizes = (value.nbytes for value in graph.values)
-    return tuple(size.constant_value() if size.is_constant else 0 for size in sizes)
 
 
 def _storages(graph: Graph) -> tuple[int | None, ...]:

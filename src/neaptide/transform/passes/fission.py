@@ -13,14 +13,14 @@ from typing import Final
 
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.passes.drafting import Drafting
-from neaptide.transform.passes.estimate import bytes_in_parts, bytes_of_values, bytes_whole
-from neaptide.transform.passes.lines import LineFinder, extent
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.part_reading import AxisFinder, bytes_of_values, extent
+from neaptide.transform.passes.estimate import bytes_in_parts, bytes_whole
 from neaptide.transform.passes.region import Growth, Region, region_of
 from neaptide.transform.passes.unroll import unroll
 from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes
@@ -45,7 +45,7 @@ def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
     """Fission of what operations of a trait split by their weights."""
 
     def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        finder, users, wide = LineFinder(graph, registry), graph.consumers(), _Wide(graph)
+        finder, users, wide = AxisFinder(graph, registry), graph.consumers(), _Wide(graph)
         best: list[tuple[int, Region]] = []
         for node in graph.nodes:
             spec = registry.find(node.op)
@@ -61,16 +61,16 @@ def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
     def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
         if rewrite.settings or list(rewrite.nodes) != sorted(set(rewrite.nodes)):
             raise RewriteError("it must name nodes, ascending, and no settings")
-        finder = LineFinder(graph, registry)
+        finder = AxisFinder(graph, registry)
         region = region_of(finder, rewrite.nodes, None)
         if region is None:
             raise RewriteError("its nodes are no region from a split of channels to one value that leaves it")
         count = parts or min(MOST_PARTS, _channels_of(graph, region))
         if count < 2:
             raise RewriteError("one channel cannot be split into parts")
-        edit = GraphEdit(graph)
-        unroll(Drafting(graph, edit), finder, region, count)
-        return edit.finish()
+        drafting = Drafting(graph, registry)
+        unroll(drafting, region, count)
+        return drafting.edit.finish()
 
     return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
 
@@ -79,7 +79,7 @@ def _windows_rule(name: str, parts: int) -> Rule:
     """Fission along rows of an image, positions of a sequence, heads, or channels that are handed over."""
 
     def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        finder, users, wide = LineFinder(graph, registry), graph.consumers(), _Wide(graph)
+        finder, users, wide = AxisFinder(graph, registry), graph.consumers(), _Wide(graph)
         best: list[tuple[int, Region]] = []
         seen: set[tuple[int, int]] = set()  # first node and dim of what was looked at
         for value in graph.values:
@@ -98,13 +98,12 @@ def _windows_rule(name: str, parts: int) -> Rule:
             yield Rewrite(name, region.nodes, (("dim", dim), ("value", slot)), keeps_bits=False)
 
     def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
-        finder = LineFinder(graph, registry)
-        region = region_of(finder, rewrite.nodes, _seed(graph, rewrite))
+        region = region_of(AxisFinder(graph, registry), rewrite.nodes, _seed(graph, rewrite))
         if region is None:
             raise RewriteError("its nodes are no region from parts of one value to one value that leaves it")
-        edit = GraphEdit(graph)
-        unroll(Drafting(graph, edit), finder, region, parts)
-        return edit.finish()
+        drafting = Drafting(graph, registry)
+        unroll(drafting, region, parts)
+        return drafting.edit.finish()
 
     summary = f"operations run in {parts} parts of rows, positions or heads"
     return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
@@ -172,7 +171,7 @@ def _best(
 ) -> list[tuple[int, Region]]:
     """The end of a region at which parts take least, with the bytes that they spare; nothing where all take more."""
     best: tuple[int, Region] | None = None
-    while len(growth.lines) < _LONGEST:
+    while len(growth.axes) < _LONGEST:
         region = growth.region
         if region is not None and len(region.nodes) > 1:
             whole = bytes_whole(graph, registry, region)

@@ -12,13 +12,12 @@ from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import DTYPE_BYTES
 from neaptide.ops.axes.forms import numbers
-from neaptide.ops.dialect import Inserted
+from neaptide.ops.dialect import EXACT, Inserted, operands_of
 from neaptide.ops.onnx.facts import MOVEMENTS, SAME_IF_ALONE, SAME_IF_SHAPED
-from neaptide.ops.rewritten import EXACT
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.passes.drafting import Drafting, Shape, pass_rule
-from neaptide.transform.passes.patterns import Patterns, operands_of
-from neaptide.transform.rules.node_rule import operand_at
+from neaptide.transform.drafting import Drafting, Shape
+from neaptide.transform.node_rule import node_rule, operand_at
+from neaptide.transform.passes.patterns import Patterns
 
 _ONE: Final = SizeExpr.const(1)
 _Order = tuple[int, ...]
@@ -81,14 +80,14 @@ def _meet(drafting: Drafting, node: Node, place: _Transposes) -> None:
     assert value is not None
     is_plain = place.order == tuple(range(len(place.order)))
     for position, maker in enumerate(place.between):
-        made, operands = Inserted(maker.op, maker.kwargs), [value, *operands_of(maker)[1:]]
+        made, operands = Inserted.again(maker), [value, *operands_of(maker)[1:]]
         if is_plain and position == len(place.between) - 1:
             drafting.replace(node.id, made, operands)
         else:
             dtype = drafting.dtype(maker.outputs[0])
             value = drafting.insert(node.id, made, operands, drafting.shape(value), "turned", dtype)
     if not is_plain:
-        drafting.replace(node.id, drafting.dialect.operator("Transpose", perm=place.order), (value,))
+        drafting.replace(node.id, drafting.dialect.turn(place.order), (value,))
     elif not place.between:
         drafting.edit.replace_uses(node.outputs[0], value)
         drafting.edit.remove(node.id)
@@ -96,12 +95,13 @@ def _meet(drafting: Drafting, node: Node, place: _Transposes) -> None:
         drafting.edit.remove(maker.id)
 
 
-CANCEL_TRANSPOSES: Final = pass_rule(
+CANCEL_TRANSPOSES: Final = node_rule(
     "cancel_transposes",
     "transpositions move through element-wise operations and become one, or none",
     lambda graph, registry: _Meetings(graph, registry).of,
     _meet,
     ("meet another", "it is no transposition"),
+    apart=True,
 )
 
 
@@ -147,12 +147,13 @@ def _hand_on(drafting: Drafting, node: Node, given: int) -> None:
     drafting.edit.remove(node.id)
 
 
-REMOVE_IDENTITIES: Final = pass_rule(
+REMOVE_IDENTITIES: Final = node_rule(
     "remove_identities",
     "operations that hand on their operand go",
     lambda graph, registry: _Same(graph, registry).of,
     _hand_on,
     ("go", "it makes something else"),
+    apart=True,
 )
 
 
@@ -204,7 +205,7 @@ def _move_cast(drafting: Drafting, node: Node, place: _Cast) -> None:
     given, *beside = operands_of(first)
     assert given is not None
     if place.is_one:
-        drafting.replace(node.id, Inserted(node.op, node.kwargs), (given,))
+        drafting.replace(node.id, Inserted.again(node), (given,))
         drafting.edit.remove(first.id)
         return
     shape: Shape = drafting.shape(node.outputs[0])
@@ -212,16 +213,17 @@ def _move_cast(drafting: Drafting, node: Node, place: _Cast) -> None:
     behind = drafting.shape(given) if is_cast_last else shape
     dtype = drafting.dtype(node.outputs[0]) if is_cast_last else drafting.dtype(given)
     made = drafting.insert(
-        node.id, Inserted(node.op, node.kwargs), (given, *operands_of(node)[1:]), behind, "moved", dtype
+        node.id, Inserted.again(node), (given, *operands_of(node)[1:]), behind, "moved", dtype
     )
-    drafting.replace(node.id, Inserted(first.op, first.kwargs), (made, *beside))
+    drafting.replace(node.id, Inserted.again(first), (made, *beside))
     drafting.edit.remove(first.id)
 
 
-MOVE_CASTS: Final = pass_rule(
+MOVE_CASTS: Final = node_rule(
     "move_casts",
     "casts to wider numbers run late, casts to narrower ones early",
     lambda graph, registry: _Casts(graph, registry).of,
     _move_cast,
     ("move", "no cast is there"),
+    apart=True,
 )

@@ -10,18 +10,18 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from neaptide.ir.axes import Merge
+from neaptide.ir.axes import OpAxis
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.axes.forms import dim_of
-from neaptide.ops.dialect import Inserted
-from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.passes.drafting import Drafting, constant_shape, pass_rule, sized
-from neaptide.transform.passes.lines import Interval, Line, LineFinder
-from neaptide.transform.passes.patterns import Patterns, operands_of
-from neaptide.transform.passes.unroll import PartWriter
-from neaptide.transform.rules.node_rule import operand_at
+from neaptide.ops.dialect import Inserted, operands_of
+from neaptide.ops.onnx.dialect import inserted
+from neaptide.transform.drafting import Drafting, constant_shape, resized
+from neaptide.transform.node_rule import node_rule, operand_at
+from neaptide.transform.part_reading import AxisFinder, Interval
+from neaptide.transform.part_writer import PartWriter
+from neaptide.transform.passes.patterns import Patterns
 
 _Filters = tuple[tuple[int, int], ...]
 """Positions of weights with the dim of their output channels."""
@@ -101,32 +101,33 @@ def _merge(drafting: Drafting, node: Node, group: _Group) -> None:
     lengths = tuple(shape[group.dim].constant_value() for shape in shapes)
     for position, dim in group.filters:
         pieces = [value for other in group.nodes if (value := operand_at(other, position)) is not None]
-        part = drafting.shape(pieces[0])
         total = sum(drafting.shape(piece)[dim].constant_value() for piece in pieces)
-        shape = (*part[:dim], *sized(total), *part[dim + 1 :])
+        shape = resized(drafting.shape(pieces[0]), dim, total)
         operands[position] = drafting.insert(node.id, drafting.dialect.join(dim), pieces, shape, "filters")
-    whole = (*shapes[0][: group.dim], SizeExpr.const(sum(lengths)), *shapes[0][group.dim + 1 :])
-    made = drafting.insert(node.id, Inserted(node.op, node.kwargs), operands, whole, "merged")
+    whole = resized(shapes[0], group.dim, sum(lengths))
+    made = drafting.insert(node.id, Inserted.again(node), operands, whole, "merged")
     results = [other.outputs[0] for other in group.nodes]
     for other in group.nodes[1:]:
         drafting.edit.remove(other.id)
-    drafting.replace(node.id, drafting.dialect.split(group.dim, lengths), (made,), results)
+    drafting.replace(node.id, inserted("Split", lengths, axis=group.dim), (made,), results)
 
 
-MERGE_CONVOLUTIONS: Final = pass_rule(
+MERGE_CONVOLUTIONS: Final = node_rule(
     "merge_convolutions",
     "convolutions of one operand are one convolution and a split",
     lambda graph, registry: _Groups(graph, registry, "Conv").of,
     _merge,
     ("be one with others", "it is no convolution"),
+    apart=True,
 )
 
-MERGE_MATMULS: Final = pass_rule(
+MERGE_MATMULS: Final = node_rule(
     "merge_matmuls",
     "products of one operand are one product and a split",
     lambda graph, registry: _Groups(graph, registry, "MatMul", "Gemm").of,
     _merge,
     ("be one with others", "it is no product"),
+    apart=True,
 )
 
 
@@ -134,16 +135,15 @@ MERGE_MATMULS: Final = pass_rule(
 class _Cut:
     """What makes the operand of a split, from the operation whose filters are cut on, with the parts."""
 
-    chain: tuple[tuple[Node, Line], ...]
+    chain: tuple[tuple[Node, OpAxis], ...]
     parts: tuple[Interval, ...]
-    finder: LineFinder
 
 
 class _Splits:
     """Splits whose parts can be made each by itself."""
 
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
-        self.at, self.graph, self.finder = Patterns(graph, registry), graph, LineFinder(graph, registry)
+        self.at, self.graph, self.finder = Patterns(graph, registry), graph, AxisFinder(graph, registry)
 
     def of(self, node: Node) -> _Cut | str | None:
         """How the parts of a split are made; why they are not; None where it is none."""
@@ -159,45 +159,44 @@ class _Splits:
                 return "a size along its axis is symbolic"
             parts.append((begin, begin + extent.constant_value()))
             begin = parts[-1][1]
-        chain: list[tuple[Node, Line]] = []
+        chain: list[tuple[Node, OpAxis]] = []
         given, at = operand_at(node, 0), dim
         while (maker := self.at.only_maker(given)) is not None:
-            line = self._line(maker, at)
-            if line is None:
+            axis = self._axis(maker, at)
+            if axis is None:
                 break
-            chain.append((maker, line))
-            carried = [slot for slot in line.operands if maker.inputs[slot] not in self.at.weights]
+            chain.append((maker, axis))
+            carried = [slot for slot in axis.operands if maker.inputs[slot] not in self.at.weights]
             if not carried:
-                return _Cut(tuple(reversed(chain)), tuple(parts), self.finder)
+                return _Cut(tuple(reversed(chain)), tuple(parts))
             if len(carried) > 1:
                 break
-            given, at = maker.inputs[carried[0]], line.operands[carried[0]]
+            given, at = maker.inputs[carried[0]], axis.operands[carried[0]]
         return "no operation with filters of its own makes what it cuts"
 
-    def _line(self, node: Node, dim: int) -> Line | None:
-        for axis in self.finder.axes(node):
-            if axis.results.get(0) == dim and axis.window is None and not isinstance(axis.results[0], Merge):
-                return Line(axis.operands, axis.results, axis)
-        return None
+    def _axis(self, node: Node, dim: int) -> OpAxis | None:
+        fits = (a for a in self.finder.axes(node) if a.results.get(0) == dim and a.window is None)
+        return next(fits, None)
 
 
 def _apart(drafting: Drafting, node: Node, cut: _Cut) -> None:
     """Make each part of a split by itself."""
-    writer = PartWriter(drafting, cut.finder, node.id)
+    writer = PartWriter(drafting, node.id)
     for result, elements in zip(node.outputs, cut.parts, strict=True):
         made: dict[int, tuple[int, Interval]] = {}
-        for maker, line in cut.chain:
-            made.update(writer.write(maker, line, elements, made, is_first=True))
+        for maker, axis in cut.chain:
+            made.update(writer.write(maker, axis, elements, made, is_first=True))
         drafting.edit.replace_uses(result, made[cut.chain[-1][0].outputs[0]][0])
     drafting.edit.remove(node.id)
     for maker, _ in reversed(cut.chain):
         drafting.edit.remove(maker.id)
 
 
-REMOVE_SPLIT: Final = pass_rule(
+REMOVE_SPLIT: Final = node_rule(
     "remove_split",
     "parts of a split are made each by the filters of their own",
     lambda graph, registry: _Splits(graph, registry).of,
     _apart,
     ("be made part by part", "it is no split"),
+    apart=True,
 )

@@ -9,14 +9,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpRegistry, Trait
 from neaptide.ops.onnx.table import operator_of
-from neaptide.ops.onnx.windows import WindowForm, window_forms
-from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import operand_at
-
-
-def operands_of(node: Node) -> list[int | None]:
-    """The values of all positions of a node, None where one is left out."""
-    return [operand_at(node, position) for position in range(len(node.args))]
+from neaptide.ops.onnx.windows import WindowForm, windows_of
 
 
 class Patterns:
@@ -53,11 +46,5 @@ class Patterns:
         return all(value is None or value in self.weights for value in values)
 
     def windows(self, node: Node) -> tuple[WindowForm, ...] | None:
-        """How a convolution, by its weight at position 1, or a pool reads rows and columns."""
-        call, weight = Call(self.graph, node), operand_at(node, 1)
-        if weight is not None:
-            return window_forms(call, self.graph.values[weight].shape[2:])
-        kernel = node.kwarg("kernel_shape")
-        if not isinstance(kernel, tuple):
-            return None
-        return window_forms(call, tuple(SizeExpr.const(k) for k in kernel if isinstance(k, int)))
+        """How a convolution or a pool reads rows and columns."""
+        return windows_of(Call(self.graph, node))

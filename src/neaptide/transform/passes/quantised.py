@@ -8,19 +8,20 @@ elements does so on whole numbers where their scale stays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.dialect import Inserted
+from neaptide.ops.dialect import Inserted, operands_of
+from neaptide.ops.onnx.dialect import inserted as of_onnx
 from neaptide.ops.onnx.facts import COMPARED
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.passes.drafting import Drafting, drafted, pass_rule, sized
-from neaptide.transform.passes.patterns import Patterns, operands_of
-from neaptide.transform.rules.node_rule import operand_at
+from neaptide.transform.drafting import Drafting, sized
+from neaptide.transform.node_rule import node_rule, operand_at
+from neaptide.transform.passes.patterns import Patterns
 
 _ONE: Final = SizeExpr.const(1)
 _UINT8, _INT32, _INT64 = 2, 6, 7  # of the data types of ONNX
@@ -136,21 +137,19 @@ def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
     first = operands_of(place.sources[0])[:3]
     if place.operator == made.op:
         operands = [first[0], *operands_of(made)[1:]]
-        inserted = Inserted(made.op, made.kwargs)
+        inserted = Inserted.again(made)
     else:
         second = operands_of(place.sources[1])[:3]
         if place.operator != "QLinearAdd" and drafting.dtype(node.outputs[0]) == "uint8":
             second = _unsigned(drafting, node.id, second)
         operands = [*first, *second, scale, zero]
-        inserted = _integer_form(drafting, place)
+        inserted = _integer_form(place)
         bias = operand_at(made, 2) if place.operator == "QLinearConv" else None
         if bias is not None:
             operands.append(_whole_bias(drafting, node.id, bias, (first[1], second[1])))
     if place.clip is None:
-        if graph.values[made.outputs[0]].storage == graph.values[made.inputs[0]].storage:
-            _as_view(drafting, node, inserted, operands)
-        else:
-            drafting.replace(node.id, inserted, operands)
+        is_view = graph.values[made.outputs[0]].storage == graph.values[made.inputs[0]].storage
+        drafting.replace(node.id, replace(inserted, is_view=is_view), operands)
     else:
         kind = drafting.dtype(node.outputs[0])
         value = drafting.insert(node.id, inserted, operands, drafting.shape(node.outputs[0]), "whole", kind)
@@ -158,7 +157,7 @@ def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
             None if bound is None else _quantised(drafting, node, bound)
             for bound in operands_of(place.clip)[1:]
         ] or [zero]
-        drafting.replace(node.id, drafting.dialect.operator("Clip"), (value, *bounds))
+        drafting.replace(node.id, of_onnx("Clip"), (value, *bounds))
         drafting.edit.remove(place.clip.id)
     users = graph.consumers()
     drafting.edit.remove(made.id)
@@ -177,37 +176,27 @@ def _unsigned(drafting: Drafting, anchor: int, weights: Sequence[int | None]) ->
     assert zero is not None
     if drafting.dtype(numbers) == "uint8":
         return [*weights]
-    words, half = drafting.dialect, drafting.numbers(anchor, (128,))
+    half = drafting.numbers(anchor, (128,))
 
     def raised(value: int) -> int:
         shape = drafting.shape(value) or sized(1)
-        wide = drafting.insert(anchor, words.operator("Cast", to=_INT64), (value,), shape, "wide", "int64")
-        moved = drafting.insert(anchor, words.operator("Add"), (wide, half), shape, "wide")
-        return drafting.insert(
-            anchor, words.operator("Cast", to=_UINT8), (moved,), shape, "unsigned", "uint8"
-        )
+        wide = drafting.insert(anchor, of_onnx("Cast", to=_INT64), (value,), shape, "wide", "int64")
+        moved = drafting.insert(anchor, drafting.dialect.add, (wide, half), shape, "wide")
+        return drafting.insert(anchor, of_onnx("Cast", to=_UINT8), (moved,), shape, "unsigned", "uint8")
 
     return [raised(numbers), scale, raised(zero)]
 
 
-def _integer_form(drafting: Drafting, place: _Place) -> Inserted:
+def _integer_form(place: _Place) -> Inserted:
     if place.operator == "QLinearAdd":
         return Inserted("com_microsoft.QLinearAdd.1")
     kwargs = dict(place.node.kwargs) if place.operator == "QLinearConv" else {}
-    return drafting.dialect.operator(place.operator, **kwargs)
-
-
-def _as_view(drafting: Drafting, node: Node, inserted: Inserted, operands: list[int | None]) -> None:
-    """The result shows the elements of what was dequantised."""
-    (given,) = [value for value in operands[:1] if value is not None]
-    draft = drafted(inserted, operands, node.outputs, node, view=True)
-    drafting.edit.replace_node(node.id, draft)
-    drafting.edit.place_on(node.outputs[0], given)
+    return of_onnx(place.operator, **kwargs)
 
 
 def _quantised(drafting: Drafting, node: Node, bound: int) -> int:
     """A bound as the whole number that stands for it."""
-    made = Inserted(node.op, node.kwargs)
+    made = Inserted.again(node)
     operands = (bound, *operands_of(node)[1:3])
     return drafting.insert(
         node.id, made, operands, drafting.shape(bound), "bound", drafting.dtype(node.outputs[0])
@@ -216,19 +205,20 @@ def _quantised(drafting: Drafting, node: Node, bound: int) -> int:
 
 def _whole_bias(drafting: Drafting, anchor: int, bias: int, scales: tuple[int | None, ...]) -> int:
     """A bias as whole numbers of the scale that products of both operands have."""
-    words, shape = drafting.dialect, drafting.shape(bias)
+    shape = drafting.shape(bias)
     given = [scale for scale in scales if scale is not None]
-    product = drafting.insert(anchor, words.operator("Mul"), given, drafting.shape(given[1]), "scale")
-    share = drafting.insert(anchor, words.operator("Div"), (bias, product), shape, "share")
-    whole = drafting.insert(anchor, words.operator("Round"), (share,), shape, "share")
-    return drafting.insert(anchor, words.operator("Cast", to=_INT32), (whole,), shape, "bias", "int32")
+    product = drafting.insert(anchor, of_onnx("Mul"), given, drafting.shape(given[1]), "scale")
+    share = drafting.insert(anchor, of_onnx("Div"), (bias, product), shape, "share")
+    whole = drafting.insert(anchor, of_onnx("Round"), (share,), shape, "share")
+    return drafting.insert(anchor, of_onnx("Cast", to=_INT32), (whole,), shape, "bias", "int32")
 
 
-INTEGER_OPERATORS: Final = pass_rule(
+INTEGER_OPERATORS: Final = node_rule(
     "integer_operators",
     "operations between dequantisation and quantisation run on whole numbers",
     lambda graph, registry: _Places(graph, registry).of,
     _run_whole,
     ("run on whole numbers", "it is no quantisation"),
     keeps_bits=False,
+    apart=True,
 )

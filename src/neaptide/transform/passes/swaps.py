@@ -7,11 +7,11 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.dialect import Inserted
+from neaptide.ops.dialect import Inserted, operands_of
 from neaptide.ops.onnx.facts import MONOTONE
-from neaptide.transform.passes.drafting import Drafting, pass_rule
-from neaptide.transform.passes.patterns import Patterns, operands_of
-from neaptide.transform.rules.node_rule import operand_at
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.node_rule import node_rule, operand_at
+from neaptide.transform.passes.patterns import Patterns
 
 
 class _Swaps:
@@ -59,26 +59,26 @@ def _swap(drafting: Drafting, node: Node, first: Node) -> None:
     assert given is not None
     made = drafting.shape(node.outputs[0])
     shape = (*drafting.shape(given)[:2], *made[2:])
-    pooled = drafting.insert(
-        node.id, Inserted(node.op, node.kwargs), (given, *operands_of(node)[1:]), shape, "pooled"
-    )
-    drafting.replace(node.id, Inserted(first.op, first.kwargs), (pooled, *others))
+    pooled = drafting.insert(node.id, Inserted.again(node), (given, *operands_of(node)[1:]), shape, "pooled")
+    drafting.replace(node.id, Inserted.again(first), (pooled, *others))
     drafting.edit.remove(first.id)
 
 
-CONV_POOL_SWAP: Final = pass_rule(
+CONV_POOL_SWAP: Final = node_rule(
     "conv_pool_swap",
     "average pools run before a convolution of single points",
     lambda graph, registry: _Swaps(graph, registry).average,
     _swap,
     ("change places", "it is no average"),
     keeps_bits=False,
+    apart=True,
 )
 
-RELU_POOL_SWAP: Final = pass_rule(
+RELU_POOL_SWAP: Final = node_rule(
     "relu_pool_swap",
     "maximum pools run before a monotone element-wise operation",
     lambda graph, registry: _Swaps(graph, registry).greatest,
     _swap,
     ("change places", "it is no maximum pool"),
+    apart=True,
 )

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view, view_base
-from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.nodes import Node
 from neaptide.ir.values import Value
-from neaptide.ops.rewritten import ADD, PRODUCTS, VIEW
-from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import Uses, is_row_major, node_rule, operand_at, used_once
+from neaptide.ops.aten_dialect import ADD, PRODUCTS
+from neaptide.ops.dialect import Inserted, operands_of
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.fission.split import plain_size
+from neaptide.transform.node_rule import Uses, is_row_major, node_rule, operand_at, used_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,50 +131,29 @@ class _Places:
         return base if alike and base.offset == shown.offset else shown
 
 
-def _put(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
+def _put(drafting: Drafting, node: Node, place: _Place) -> None:
     """Put one sum into its product."""
-    product, result = place.product, node.outputs[0]
-    made, total = graph.values[product.outputs[0]], graph.values[result]
-    addend = place.addend
-    if graph.values[addend].shape != made.shape:
-        base = graph.values[addend]
-        addend = edit.alias(
-            f"{base.name}_addend", base.dtype, made.shape, made.strides, base.offset, of=base.id
-        )
-        edit.insert_before(product.id, _view(base.id, addend, made.shape, product))
-    form = PRODUCTS[product.op]
-    draft = edit.draft(product.id)
-    inputs = tuple(dict.fromkeys((addend, *draft.inputs)))
-    factors = tuple(Ref(inputs.index(draft.inputs[arg.slot])) for arg in draft.args if isinstance(arg, Ref))
-    args = (Ref(0), *factors)
+    graph, product, out = drafting.graph, place.product, node.outputs[0]
+    made, total, addend = graph.values[product.outputs[0]], graph.values[out], place.addend
+    if drafting.shape(addend) != made.shape:
+        name = f"{graph.values[addend].name}_addend"
+        addend = drafting.insert(product.id, _reshape(drafting, made), (addend,), made.shape, name)
     is_shaped = total.shape == made.shape
-    name = f"{total.name}_whole"
-    if place.onto:
-        out = (
-            result
-            if is_shaped
-            else edit.alias(name, made.dtype, made.shape, made.strides, total.offset, of=addend)
-        )
-        draft = NodeDraft(form.onto, inputs, (out,), args, writes=(addend,), source=product.source)
-        edit.replace_node(product.id, draft)
-        if is_shaped:
-            edit.place_on(result, addend)
-    else:
-        device = graph.storages[total.storage].device if total.storage is not None else "cpu"
-        out = result if is_shaped else edit.fresh(name, made.dtype, made.shape, device=device)
-        edit.replace_node(product.id, NodeDraft(form.op, inputs, (out,), args, source=product.source))
+    if not is_shaped:
+        out = drafting.fresh(made.shape, made.dtype, f"{total.name}_whole", like=node)
+    form = PRODUCTS[product.op]
+    call = Inserted(form.onto, is_onto=True) if place.onto else Inserted(form.op)
+    drafting.replace(product.id, call, (addend, *operands_of(product)), (out,))
     for view in place.views:
-        edit.remove(view)
+        drafting.edit.remove(view)
     if is_shaped:
-        edit.remove(node.id)
+        drafting.edit.remove(node.id)
     else:
-        edit.replace_node(node.id, _view(out, result, total.shape, node))
-        edit.place_on(result, out)
+        drafting.replace(node.id, _reshape(drafting, total), (out,))
 
 
-def _view(of: int, value: int, shape: tuple[SizeExpr, ...], node: Node) -> NodeDraft:
-    extents = tuple(extent.constant_value() if extent.is_constant else extent for extent in shape)
-    return NodeDraft(VIEW, (of,), (value,), (Ref(0), extents), reads=(), source=node.source)
+def _reshape(drafting: Drafting, like: Value) -> Inserted:
+    return drafting.dialect.reshape(tuple(map(plain_size, like.shape)))
 
 
 ACCUMULATE_IN_GEMM = node_rule(

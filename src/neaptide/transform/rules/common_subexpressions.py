@@ -17,8 +17,8 @@ from neaptide.ir.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
+from neaptide.transform.node_rule import Uses
 from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes, refused
-from neaptide.transform.rules.node_rule import Uses
 
 _Key = tuple[object, ...]
 

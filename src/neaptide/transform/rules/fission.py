@@ -21,15 +21,15 @@ from neaptide.ir.loop_maps import Binding
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
 from neaptide.ir.with_sizes import with_sizes
-from neaptide.ops.dialect import loops_hold
+from neaptide.ops.dialect import dialect_of
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.parsing import parse_size_expr
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop, extract_window_loop
 from neaptide.transform.fission.split import Split
+from neaptide.transform.node_rule import region_rule
 from neaptide.transform.rewrite import Rewrite, Rule, Setting, Sizes, refused
-from neaptide.transform.rules.node_rule import region_rule
 
 At = TypeVar("At")
 
@@ -183,9 +183,8 @@ def _settings(rewrite: Rewrite, **kinds: type) -> list[Any]:
 
 def _seeds(graph: Graph, rewrite: Rewrite, length: int, where: Callable[..., At | None]) -> dict[int, At]:
     """By value that is handed over in parts, where the axis lies in it, as `where` reads the rest of a run."""
-    for number in rewrite.nodes:
-        if not loops_hold(graph.nodes[number].op):
-            raise refused(graph.nodes[number], "runs in parts as passes have it, without a loop")
+    if not dialect_of(graph).has_loops:
+        raise RewriteError("its operations run in parts as passes have it, without a loop")
     found = dict(rewrite.settings)[_INPUTS]
     if not isinstance(found, tuple) or len(found) % length or not rewrite.nodes:
         raise RewriteError(f"its setting inputs is no list of runs of {length} numbers")

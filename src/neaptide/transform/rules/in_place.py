@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.analysis.in_place import in_place_operands
-from neaptide.ir.edit import GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops.in_place import InPlaceForm, in_place_form
-from neaptide.transform.rules.node_rule import Uses, node_rule, operand_at
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.node_rule import Uses, node_rule, operand_at
 
 _Place = tuple[int, InPlaceForm]
 """An operand, by value id, that a node may overwrite, and how."""
@@ -56,7 +56,8 @@ class _Places:
         return next((form for form in forms if form is not None), None)
 
 
-def _overwrite(edit: GraphEdit, _: Graph, node: Node, place: _Place) -> None:
+def _overwrite(drafting: Drafting, node: Node, place: _Place) -> None:
+    edit = drafting.edit
     (operand, form), draft = place, edit.draft(node.id)
     kwargs = draft.kwargs
     if form.keyword:

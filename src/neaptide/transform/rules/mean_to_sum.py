@@ -32,9 +32,10 @@ from neaptide.ops.means import (
     MeanLoss,
 )
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.drafting import Drafting
 from neaptide.transform.fission.split import is_dense, plain_size
+from neaptide.transform.node_rule import node_rule
 from neaptide.transform.rewrite import Rewrite, refused
-from neaptide.transform.rules.node_rule import node_rule
 
 _ZERO = SizeExpr.const(0)
 
@@ -164,8 +165,8 @@ def takes_mean(node: Node) -> bool:
     return node.op in MEANS or (loss is not None and loss.is_mean(node))
 
 
-def _take_sum(edit: GraphEdit, graph: Graph, node: Node, _: bool) -> None:
-    replacing = _Replacing(edit, graph, node)
+def _take_sum(drafting: Drafting, node: Node, _: bool) -> None:
+    replacing = _Replacing(drafting.edit, drafting.graph, node)
     if node.op in MEANS:
         replacing.mean()
     elif node.op in MEAN_LOSS_GRADIENTS:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.analysis.alias import is_pure_view
-from neaptide.ir.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Named, Node, Ref
+from neaptide.ir.nodes import Named, Node, refs
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Value
-from neaptide.ops.rewritten import CAST, CLONE, EXACT, JOINS, LAYOUT, PERMUTE, ROW_MAJOR
-from neaptide.transform.rules.node_rule import Pattern, Uses, is_row_major, node_rule, used_once
+from neaptide.ops.aten_dialect import CAST, CLONE, JOINS, LAYOUT, ROW_MAJOR
+from neaptide.ops.dialect import EXACT, Inserted
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.node_rule import Pattern, Uses, is_row_major, node_rule, used_once
 
 # What a cast may say; its device is that of its operand, and all layouts are strided.
 _DTYPE_AND_LAYOUT = frozenset({"dtype", "device", "layout", LAYOUT})
@@ -152,50 +153,29 @@ def _order(made: Value, shown: Value) -> tuple[int, ...] | None:
     return tuple(order)
 
 
-def _put(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
+def _put(drafting: Drafting, node: Node, place: _Place) -> None:
     """Make a copy in the place of the one that it copies."""
-    first, result = place.first, node.outputs[0]
+    first, result = place.first, drafting.graph.values[node.outputs[0]]
     dim = _joined_dim(first)
     if dim is None:
-        operand = _permuted(edit, graph, first, first.inputs[0], place.order)
-        dtype = graph.values[result].dtype
-        layout: tuple[tuple[str, Arg], ...] = ((LAYOUT, Named(LAYOUT, ROW_MAJOR)),)
-        if graph.values[first.inputs[0]].dtype == dtype:
-            draft = NodeDraft(CLONE, (operand,), (result,), (Ref(0),), layout, source=first.source)
-        else:
-            cast = (("dtype", Named("dtype", dtype)), *layout)
-            draft = NodeDraft(CAST, (operand,), (result,), (Ref(0),), cast, source=first.source)
+        layout = (LAYOUT, Named(LAYOUT, ROW_MAJOR))
+        is_cast = drafting.dtype(first.inputs[0]) != result.dtype
+        dtype = ("dtype", Named("dtype", result.dtype))
+        made = Inserted(CAST, (dtype, layout)) if is_cast else Inserted(CLONE, (layout,))
+        order = place.order
     else:
+        made = Inserted(first.op, args=(place.order.index(dim),), is_listed=True)
         is_new = JOINS[first.op]
         order = tuple(d - (d > dim) for d in place.order if d != dim) if is_new else place.order
-        operands = {
-            value: _permuted(edit, graph, first, value, order) for value in dict.fromkeys(first.inputs)
-        }
-        listed = first.args[0]
-        draft = NodeDraft(
-            first.op,
-            tuple(operands[value] for value in first.inputs),
-            (result,),
-            (listed, place.order.index(dim)),
-            source=first.source,
-        )
-    edit.replace_node(first.id, draft)
+    turned = {
+        value: drafting.turned(first.id, value, order, f"{drafting.graph.values[value].name}_permuted")
+        for value in dict.fromkeys(first.inputs)
+    }
+    operands = [turned[first.inputs[ref.slot]] for ref in refs(first.args[0])]
+    drafting.replace(first.id, made, operands, (result.id,))
     for gone in place.between:
-        edit.remove(gone)
-    edit.remove(node.id)
-
-
-def _permuted(edit: GraphEdit, graph: Graph, before: Node, value: int, order: tuple[int, ...]) -> int:
-    """A value with its dims in an order, shown right in front of a node."""
-    if order == tuple(range(len(order))):
-        return value
-    of = graph.values[value]
-    shape, strides = (tuple(sizes[dim] for dim in order) for sizes in (of.shape, of.strides))
-    shown = edit.alias(f"{of.name}_permuted", of.dtype, shape, strides, of.offset, of=value)
-    edit.insert_before(
-        before.id, NodeDraft(PERMUTE, (value,), (shown,), (Ref(0), order), reads=(), source=before.source)
-    )
-    return shown
+        drafting.edit.remove(gone)
+    drafting.edit.remove(node.id)
 
 
 def _pattern(graph: Graph, _: OpRegistry) -> Pattern:

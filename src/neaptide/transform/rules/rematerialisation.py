@@ -18,8 +18,8 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.symbolic.size_expr import SizeExpr
+from neaptide.transform.node_rule import Uses, alias_like, fresh_like, region_rule
 from neaptide.transform.rewrite import Rewrite, Setting, Sizes, refused
-from neaptide.transform.rules.node_rule import Uses, alias_like, fresh_like, region_rule
 
 _ZERO = SizeExpr.const(0)
 

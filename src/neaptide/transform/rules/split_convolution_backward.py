@@ -1,4 +1,4 @@
-"""The the gradients of a convolution are computed by calls of their own: that of the input by a call of its own.
+"""The gradient of the input of a convolution is computed by a call of its own.
 
 Kernels compute each gradient by itself, so nothing is computed twice. In parts that overlap, rows of the gradient of the
 input are made by two parts, and those of the weight and the bias may count each row once. Alone it wins little: it is for what follows.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neaptide.ir.edit import GraphEdit
-from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
-from neaptide.ops.rewritten import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
-from neaptide.transform.rules.node_rule import node_rule
+from neaptide.ops.aten_dialect import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.node_rule import node_rule
 
 
-def _make_apart(edit: GraphEdit, graph: Graph, node: Node, _: bool) -> None:
-    del graph
+def _make_apart(drafting: Drafting, node: Node, _: bool) -> None:
+    edit = drafting.edit
     draft, (first, *others) = edit.draft(node.id), node.outputs
     alone = _only(draft.args, (True, False, False))
     edit.insert_before(node.id, replace(draft, outputs=(first,), args=alone, results=(Ref(0), None, None)))

@@ -8,12 +8,13 @@ numbers than a kernel that only draws.
 
 from __future__ import annotations
 
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edit import NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor
 from neaptide.symbolic.size_expr import SizeExpr
-from neaptide.transform.rules.node_rule import alias_like, fresh_like, node_rule
+from neaptide.transform.drafting import Drafting
+from neaptide.transform.node_rule import alias_like, fresh_like, node_rule
 
 _CPU = "cpu"
 _NOTHING = SizeExpr.const(0)
@@ -41,7 +42,8 @@ def _place(graph: Graph, node: Node) -> _Place | str | None:
     return f"its factor is no number of {operand.dtype}" if factor is None else (float(chance), factor)
 
 
-def _draw_first(edit: GraphEdit, graph: Graph, node: Node, place: _Place) -> None:
+def _draw_first(drafting: Drafting, node: Node, place: _Place) -> None:
+    edit, graph = drafting.edit, drafting.graph
     operand, (result, number) = node.inputs[0], node.outputs
     chance, factor = place
     mask = graph.values[number]

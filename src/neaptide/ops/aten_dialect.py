@@ -1,4 +1,4 @@
-"""Operations that rewrites look for and make: names, positions of arguments, and how they are told from one another.
+"""What rules insert into a graph of ATen operations, and operations that they look for: names and positions of arguments.
 
 Facts of the PyTorch operator schemas (`native_functions.yaml`). A convolution that is not transposed, of one group, is a sum
 over the channels of its input: cut in two, it is the sum of two convolutions. Its gradients follow piece by piece.
@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.registry import Trait
+from neaptide.ir.values import Kind
+from neaptide.ops.dialect import Dialect, Inserted
 
 # -- copies -----------------------------------------------------------------------------------------------------------
 
@@ -37,15 +40,6 @@ PERMUTE: Final = "aten.permute.default"
 
 VIEW: Final = "aten.view.default"
 """The same elements under another shape."""
-
-EXACT: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        "bfloat16": frozenset({"float32", "float64"}),
-        "float16": frozenset({"float32", "float64"}),
-        "float32": frozenset({"float64"}),
-    }
-)
-"""By dtype those that hold each of its numbers, so that a cast there and back changes no bit."""
 
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
@@ -126,3 +120,24 @@ FULL: Final = "aten.full.default"
 
 PAD: Final = "aten.constant_pad_nd.default"
 """`(self, widths from the last dim on, number)`; what has a negative width is cut off."""
+
+
+def _joined_dim(node: Node) -> int | None:
+    if node.op != JOIN or node.kwargs or len(node.args) != 2:
+        return None
+    listed, dim = node.args
+    is_plain = isinstance(listed, tuple) and all(isinstance(item, Ref) for item in listed)
+    return dim if is_plain and isinstance(dim, int) else None
+
+
+ATEN: Final = Dialect(
+    kind=Kind.TEMPORARY,
+    joined_dim=_joined_dim,
+    join=lambda dim: Inserted(JOIN, args=(dim,), is_listed=True),
+    cut=lambda dim, begin, end: Inserted(SLICE, args=(dim, begin, end), is_view=True),
+    turn=lambda order: Inserted(PERMUTE, args=(order,), is_view=True),
+    reshape=lambda shape: Inserted(VIEW, args=(shape,), is_view=True),
+    add=Inserted(ADD_ONTO, is_onto=True),
+    summed=frozenset({Trait.CONVOLUTION}),
+    has_loops=True,
+)

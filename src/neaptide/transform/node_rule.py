@@ -13,6 +13,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides
+from neaptide.transform.drafting import Drafting
 from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes, refused
 
 Pattern = Callable[[Node], Any]
@@ -23,7 +24,7 @@ def node_rule(
     name: str,
     summary: str,
     pattern: Callable[[Graph, OpRegistry], Pattern],
-    change: Callable[[GraphEdit, Graph, Node, Any], None],
+    change: Callable[[Drafting, Node, Any], None],
     cannot: tuple[str, str],
     *,
     keeps_bits: bool = True,
@@ -33,7 +34,7 @@ def node_rule(
 
     Args:
         pattern: for a graph; O(size) to make.
-        change: does at a node what the pattern says, in the edit of a graph.
+        change: does at a node what the pattern says.
         cannot: what a node without a place may not do, in words, and why where the rule is not about it.
         apart: each place is a rewrite of its own; else all are one.
     """
@@ -52,14 +53,14 @@ def node_rule(
             raise RewriteError("it must name nodes, ascending, and no settings")
         if apart and len(nodes) > 1:
             raise RewriteError("it must name one node")
-        place_of, edit = pattern(graph, registry), GraphEdit(graph)
+        place_of, drafting = pattern(graph, registry), Drafting(graph, registry)
         for node in (graph.nodes[number] for number in nodes):
             place = place_of(node)
             if place is None or isinstance(place, str):
                 what, otherwise = cannot
                 raise refused(node, f"may not {what}: {place or otherwise}")
-            change(edit, graph, node, place)
-        return edit.finish()
+            change(drafting, node, place)
+        return drafting.edit.finish()
 
     return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=keeps_bits, each_node=True)
 
