@@ -181,6 +181,16 @@ def format_bytes(n: float) -> str:
     raise AssertionError("TiB ends the loop")
 
 
+def exact_bytes(n: int) -> str:
+    """Bytes for people, and as a number where that says less.
+
+    >>> exact_bytes(512), exact_bytes(1025)
+    ('512 B', '1.0 KiB (1025 bytes)')
+    """
+    shown = format_bytes(n)
+    return shown if shown.endswith(" B") else f"{shown} ({n} bytes)"
+
+
 def format_seconds(seconds: float) -> str:
     """Seconds for people: `"3.4 us"`, `"412 ms"`, `"1.50 s"`, `"2 min 05 s"`, `"1 h 02 min"`."""
     sign, span = ("-", -seconds) if seconds < 0 else ("", seconds)

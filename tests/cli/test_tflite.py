@@ -80,7 +80,7 @@ def test_torch_is_not_needed(model):
 @together(
     ("arguments", "words"),
     [
-        (("plan", "net.tflite", "--memory", "sram=256KiB,psram=4MiB"), "has one arena"),
+        (("plan", "net.tflite", "--memory", "sram=256KiB,psram=4MiB"), "has one memory"),
         (("plan", "net.tflite", "--memory", "a=1KiB,a=2KiB"), "a is there twice"),
         (("plan", "net.tflite", "--memory", "lots"), "lots"),
         (("plan", "net.tflite", "--target", "ort"), "targets of .tflite files: tflm, tflm-reference"),

@@ -114,8 +114,8 @@ def test_a_skip_is_no_longer_there_twice():
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (Twice, "others than convolutions use it"),
-        (lambda: Skips((2, 2), groups=2), "a convolution is transposed or in groups"),
+        (Twice, "aten.mul.Tensor uses it"),
+        (lambda: Skips((2, 2), groups=2), "aten.convolution.default needs all of its axis at once"),
         (lambda: Skips((3,)), "it joins one tensor"),
     ],
 )

@@ -13,7 +13,7 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Outcome, Termination
 from neaptide.reading import read_bytes
 from neaptide.report.document import Document, Table, document
-from neaptide.units import format_bytes, format_seconds, parse_size
+from neaptide.units import exact_bytes, format_bytes, format_seconds, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,9 +115,9 @@ def _document(
     return document(
         f"{problem.name or 'problem'}: {len(problem)} buffers",
         Table(("method", "arena", "above live bytes", "nodes", "seconds"), tuple(rows)) if rows else None,
-        f"live bytes: {_exact(result.live_bytes)}",
+        f"live bytes: {exact_bytes(result.live_bytes)}",
         f"arena: {_arena(result, ended)}",
-        f"predicted reserved: {_exact(content['predicted_reserved_bytes'])}, by PyTorch's caching allocator for the same "
+        f"predicted reserved: {exact_bytes(content['predicted_reserved_bytes'])}, by PyTorch's caching allocator for the same "
         "buffers (simulated)",
         outside,
         f"{result.nodes} nodes in {format_seconds(result.seconds)}",
@@ -125,25 +125,22 @@ def _document(
 
 
 def _arena(result: LayoutResult, termination: Termination) -> str:
-    bound = _exact(result.lower_bound_bytes)
+    bound = exact_bytes(result.lower_bound_bytes)
     if result.arena_bytes is None:
         found = [m.arena_bytes for m in result.methods.values() if m.arena_bytes is not None]
-        smallest = f" The smallest arena found has {_exact(min(found))}." if found else ""
+        smallest = f" The smallest arena found has {exact_bytes(min(found))}." if found else ""
         capacity = (
-            "capacity" if result.capacity_bytes is None else f"capacity of {_exact(result.capacity_bytes)}"
+            "capacity"
+            if result.capacity_bytes is None
+            else f"capacity of {exact_bytes(result.capacity_bytes)}"
         )
         return f"none within the {capacity} ({result.certificate}).{smallest} No arena is below {bound}."
-    arena = _exact(result.arena_bytes)
+    arena = exact_bytes(result.arena_bytes)
     if result.certificate.is_optimal:
         return f"{arena}. No layout has a smaller one ({result.certificate})."
     fits = "" if result.capacity_bytes is None else ", within the capacity"
     limit = "" if termination.limit is None else f" The {termination.limit} limit ended the search."
     return f"{arena}{fits}. No layout has one below {bound}; the gap is {result.gap:.2%}.{limit}"
-
-
-def _exact(nbytes: int) -> str:
-    shown = format_bytes(nbytes)
-    return shown if shown.endswith(" B") else f"{shown} ({nbytes} bytes)"
 
 
 def _show_ladder(request: Request) -> int:
@@ -250,7 +247,9 @@ def _memories_document(
     title = f"{pooled.problem.name or 'problem'}: {len(pooled)} buffers in {len(pooled.spaces)} memories"
     if layout is None:
         proof = "no layout fits" if ended.is_proved else "no layout found, and none excluded"
-        more = None if missing is None else f"{_exact(missing)} are missing in the memory that costs most."
+        more = (
+            None if missing is None else f"{exact_bytes(missing)} are missing in the memory that costs most."
+        )
         return document(title, f"{proof}: {ended.detail}", more, outside)
     rows = []
     for index, space in enumerate(pooled.spaces):

@@ -52,7 +52,7 @@ def _settled(
 
     if problem.op_count > _MOST_LAID_OUT:
         return result, None
-    left_s = None if limits.time_s is None else max(limits.time_s - result.seconds, 0.0)
+    left_s = limits.after(result.seconds).time_s
     found = lower_arena(
         result.order, partial(order_buffers, problem), problem.is_order, Limits(time_s=left_s)
     ).require()

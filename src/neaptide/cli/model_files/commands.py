@@ -12,7 +12,7 @@ from neaptide.cli.process import exit_codes
 from neaptide.errors import UsageError
 from neaptide.ir.values import Kind
 from neaptide.report.document import Document, Table, document
-from neaptide.units import format_bytes, parse_size
+from neaptide.units import exact_bytes, format_bytes, parse_size
 
 if TYPE_CHECKING:
     from neaptide.schedule.order.problem import OrderProblem
@@ -121,3 +121,26 @@ def parse_memories(text: str) -> dict[str, int]:
                 next_step="give each memory its bytes, as in 256KiB, or leave it out",
             )
     return found
+
+
+def one_memory(request: Request, runtime: str, next_step: str) -> int | None:
+    """The bytes of the only memory that `--memory` names, for a runtime that has one; None where it names none."""
+    memories = {} if request.model.memory is None else parse_memories(request.model.memory)
+    if len(memories) > 1:
+        raise UsageError(
+            f"{runtime} has one memory", why=f"--memory names {', '.join(memories)}", next_step=next_step
+        )
+    return next(iter(memories.values()), None)
+
+
+def fits_and_files(found: Mapping[str, Any], where: str = "") -> tuple[str | None, str | None]:
+    """Whether a plan fits its memory or peak, where one was named, or what it lacks in one; which files were written."""
+    memory, missing = found.get("memory_bytes"), found["missing_bytes"]
+    within = "" if memory is None else f" {exact_bytes(memory)}"
+    fits = f"It fits{within}." if memory is not None else None
+    return (
+        f"It does not fit{within}: {exact_bytes(missing)} are missing{where and f' in {where}'}."
+        if missing
+        else fits,
+        f"written: {', '.join(found['files'])}" if found["files"] else None,
+    )

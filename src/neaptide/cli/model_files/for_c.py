@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neaptide.cli.command import Request
-from neaptide.cli.model_files.commands import parse_memories
+from neaptide.cli.model_files.commands import fits_and_files, parse_memories
 from neaptide.cli.model_files.for_onnx import (
     allowed_bytes,
-    exact,
     passes_table,
     peaks_table,
     plan_of,
@@ -20,7 +19,7 @@ from neaptide.cli.model_files.sources import OF_STEPS, located
 from neaptide.cli.process import exit_codes
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.report.document import Document, Table, document
-from neaptide.units import format_bytes
+from neaptide.units import exact_bytes, format_bytes
 
 if TYPE_CHECKING:
     from neaptide.lower.c.write import CProgram
@@ -101,30 +100,25 @@ def _document(found: Mapping[str, Any]) -> Document:
         (
             one["name"],
             format_bytes(one["capacity_bytes"]),
-            "-" if one["arena_bytes"] is None else exact(one["arena_bytes"]),
+            "-" if one["arena_bytes"] is None else exact_bytes(one["arena_bytes"]),
         )
         for one in found["memories"]
     )
-    missing = found["missing_bytes"]
     return document(
         f"{found['name']}: {found['operators']} operators, as C",
         peaks_table(found),
         passes_table(found),
         Table(("memory", "size", "arena"), rows) if rows else None,
-        f"No order of the planned operators needs less than {exact(found['lower_bound_bytes'])}."
+        f"No order of the planned operators needs less than {exact_bytes(found['lower_bound_bytes'])}."
         if found["lower_bound_bytes"] <= found["arena_bytes"]
         else None,
-        f"arena: {exact(found['arena_bytes'])}"
-        + (f"; constant weights: {exact(found['constant_bytes'])}" if "constant_bytes" in found else "")
+        f"arena: {exact_bytes(found['arena_bytes'])}"
+        + (f"; constant weights: {exact_bytes(found['constant_bytes'])}" if "constant_bytes" in found else "")
         + (
-            f"; weights that a run updates: {exact(found['variable_bytes'])}"
+            f"; weights that a run updates: {exact_bytes(found['variable_bytes'])}"
             if found.get("variable_bytes")
             else ""
         )
         + ".",
-        f"It does not fit: {exact(missing)} are missing"
-        + (f" in {found['memories'][-1]['name']}." if rows[1:] and rows[-1][-1] == "-" else ".")
-        if missing
-        else None,
-        f"written: {', '.join(found['files'])}" if found["files"] else None,
+        *fits_and_files(found, rows[-1][0] if rows[1:] and rows[-1][-1] == "-" else ""),
     )

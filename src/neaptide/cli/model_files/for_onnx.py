@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from neaptide.cli.command import Request
-from neaptide.cli.model_files.commands import parse_memories
+from neaptide.cli.model_files.commands import fits_and_files, one_memory
 from neaptide.cli.model_files.sources import OF_STEPS, located, parse_sizes, place_of_model
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
-from neaptide.errors import InfeasibleBudget, UsageError
+from neaptide.errors import InfeasibleBudget
 from neaptide.report.document import Document, Table, document
-from neaptide.units import format_bytes
+from neaptide.units import exact_bytes
 
 if TYPE_CHECKING:
     from neaptide.onnx import OnnxPlan
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 def plan_for_onnx(request: Request) -> int:
     """Plans, writes the model where `-o` says, and says whether it is within the peak and fits the memory."""
     request.refuse_beside("a model file", *OF_STEPS)
-    memory_bytes = _one_memory(request)
+    memory_bytes = one_memory(
+        request,
+        "ONNX Runtime",
+        "name one size, or place the tensors yourself: neaptide layout model.onnx --memories FILE",
+    )
     place = None if request.output is None else place_of_model(request.output, request.target)
     plan = _planned(request, memory_bytes)
     allowed = None if request.settings.peak is None else allowed_bytes(request.settings.peak, plan)
@@ -91,35 +95,17 @@ def allowed_bytes(peak: str | int, plan: OnnxPlan) -> int | None:
     return None if budget.is_min else budget.limit(plan.found.baseline_peak_bytes)
 
 
-def _one_memory(request: Request) -> int | None:
-    """The bytes of the only memory; None where none was named."""
-    memories = {} if request.model.memory is None else parse_memories(request.model.memory)
-    if len(memories) > 1:
-        raise UsageError(
-            "ONNX Runtime has one memory",
-            why=f"--memory names {', '.join(memories)}",
-            next_step="name one size, or place the tensors yourself: neaptide layout model.onnx --memories FILE",
-        )
-    return next(iter(memories.values()), None)
-
-
 def _document(found: Mapping[str, Any]) -> Document:
-    memory, missing = found["memory_bytes"], found["missing_bytes"]
     unknown = ", ".join(f"{count} {name}" for name, count in found["unknown_operators"].items())
     return document(
         f"{found['name']}: {found['operators']} operators",
         peaks_table(found),
         passes_table(found),
-        f"No order of the planned operators needs less than {exact(found['lower_bound_bytes'])}.",
-        f"arena: {exact(found['arena_bytes'])} hold every tensor but weights at an address of its own.",
+        f"No order of the planned operators needs less than {exact_bytes(found['lower_bound_bytes'])}.",
+        f"arena: {exact_bytes(found['arena_bytes'])} hold every tensor but weights at an address of its own.",
         f"operators without a row, left where they are: {unknown}" if unknown else None,
         f"{found['note']}." if found["note"] else None,
-        None
-        if memory is None and not missing
-        else f"It does not fit: {exact(missing)} are missing."
-        if missing
-        else f"It fits {exact(memory)}.",
-        f"written: {', '.join(found['files'])}" if found["files"] else None,
+        *fits_and_files(found),
     )
 
 
@@ -130,7 +116,7 @@ def peaks_table(found: Mapping[str, Any]) -> Table:
         ("in the best order", "order_peak_bytes"),
         ("planned", "peak_bytes"),
     )
-    return Table(("footprint", "bytes"), tuple((name, exact(found[key])) for name, key in rows))
+    return Table(("footprint", "bytes"), tuple((name, exact_bytes(found[key])) for name, key in rows))
 
 
 def passes_table(found: Mapping[str, Any]) -> Table | None:
@@ -144,9 +130,3 @@ def passes_table(found: Mapping[str, Any]) -> Table | None:
         for step in found["passes"]
     )
     return Table(("pass", "change in bytes", "enabled"), rows, left=frozenset({2})) if rows else None
-
-
-def exact(nbytes: int) -> str:
-    """Bytes in a unit, and as a number where that says less."""
-    shown = format_bytes(nbytes)
-    return shown if shown.endswith(" B") else f"{shown} ({nbytes} bytes)"

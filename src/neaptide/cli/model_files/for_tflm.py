@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from neaptide.cli.command import Request
-from neaptide.cli.model_files.commands import parse_memories
+from neaptide.cli.model_files.commands import fits_and_files, one_memory
 from neaptide.cli.model_files.sources import OF_STEPS, place_of_model, tflite_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
-from neaptide.errors import UsageError
 from neaptide.report.document import Document, Table, document
-from neaptide.units import format_bytes
+from neaptide.units import exact_bytes
 
 TFLM_REFERENCE: Final = "tflm-reference"
 """The interpreter with its reference kernels, of which it is known that element-wise results may lie on operands."""
@@ -24,7 +23,9 @@ def plan_for_tflm(request: Request) -> int:
     from neaptide.lower.tflite.files import write_planned
     from neaptide.lower.tflite.plan import plan_tflm
 
-    memory_bytes = _one_memory({} if request.model.memory is None else parse_memories(request.model.memory))
+    memory_bytes = one_memory(
+        request, "TensorFlow Lite Micro", "name the memory that the arena lies in: --memory 256KiB"
+    )
     made = request.output
     place = None if made is None else place_of_model(made, request.target)
     request.refuse_beside("a model file", "--peak", *OF_STEPS)
@@ -57,46 +58,26 @@ def plan_for_tflm(request: Request) -> int:
     return exit_codes.OVER_BUDGET if missing else exit_codes.DONE
 
 
-def _one_memory(memories: Mapping[str, int]) -> int | None:
-    """The bytes of the only memory; None where none was named."""
-    if len(memories) > 1:
-        raise UsageError(
-            "TensorFlow Lite Micro has one arena",
-            why=f"--memory names {', '.join(memories)}, and offsets in the file count from the start of one",
-            next_step="name the memory that the arena lies in: --memory 256KiB",
-        )
-    return next(iter(memories.values()), None)
-
-
 def _document(found: Mapping[str, Any]) -> Document:
     rows = (
         ("tensors and scratch", "baseline_arena_bytes", "arena_bytes"),
         ("variables", "variable_bytes", "variable_bytes"),
         ("interpreter, estimated from above", "interpreter_bytes", "interpreter_bytes"),
     )
-    files, memory, missing = found["files"], found["memory_bytes"], found["missing_bytes"]
     proof = (
         "No order of its operators needs less."
         if found["arena_bytes"] == found["lower_bound_bytes"]
-        else f"No order of its operators needs less than {_exact(found['lower_bound_bytes'])}."
+        else f"No order of its operators needs less than {exact_bytes(found['lower_bound_bytes'])}."
     )
     return document(
         f"{found['name']} for TensorFlow Lite Micro",
         Table(
             ("in the arena", "of the file", "planned"),
-            tuple((name, _exact(found[before]), _exact(found[after])) for name, before, after in rows),
+            tuple(
+                (name, exact_bytes(found[before]), exact_bytes(found[after])) for name, before, after in rows
+            ),
         ),
-        f"arena to declare: {_exact(found['total_bytes'])}. {proof}",
+        f"arena to declare: {exact_bytes(found['total_bytes'])}. {proof}",
         None if found["is_changed"] else "The file stays as it is: no plan was found that needs less.",
-        None
-        if memory is None
-        else f"It does not fit {_exact(memory)}: {_exact(missing)} are missing."
-        if missing
-        else f"It fits {_exact(memory)}.",
-        f"written: {', '.join(files)}" if files else None,
+        *fits_and_files(found),
     )
-
-
-def _exact(nbytes: int) -> str:
-    shown = format_bytes(nbytes)
-    return shown if shown.endswith(" B") else f"{shown} ({nbytes} bytes)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -90,13 +90,12 @@ def plan_tflm(
     progress(f"ordering {count} operators")
     found = best_order(problem, limits, interrupt)
     result = found.require()
-    left_s = None if limits.time_s is None else max(limits.time_s - found.seconds, 0.0)
     progress("placing their tensors")
     made = lower_arena(
         result.order,
         partial(arena_buffers, source, problem),
         problem.is_order,
-        replace(limits, time_s=left_s),
+        limits.after(found.seconds),
         interrupt,
     ).require()
     if (made.layout.arena_bytes or 0) >= _MOST_BYTES:

@@ -35,8 +35,7 @@ def offload_after(
 ) -> Outcome[OffloadPlan]:
     """The better plan with offload; the plan of the search where none is better. Limits are of both together."""
     longest = search.longest()
-    left = None if limits.time_s is None else max(limits.time_s - outcome.seconds, 0.0)
-    limits = replace(search.limits, time_s=left)
+    limits = replace(search.limits, time_s=limits.after(outcome.seconds).time_s)
     problem = OffloadProblem(search.searched, search.allowed, host, [outcome.require()], longest=longest)
     if longest is None:
         return choose(problem, limits, search.interrupt)
