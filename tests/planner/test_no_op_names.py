@@ -8,7 +8,18 @@ from support.together import together
 
 ROOT = Path(neaptide.__file__).parent
 FILES = sorted(path for room in ("planner", "transform", "schedule") for path in (ROOT / room).rglob("*.py"))
-NAMESPACES = ("aten.", "toy.", "prims.", "onnx.", "neaptide.loop", "native_", "_foreach", "_fused")
+NAMESPACES = (
+    "aten.",
+    "toy.",
+    "prims.",
+    "onnx.",
+    "com_microsoft.",
+    "tflite.",
+    "neaptide.loop",
+    "native_",
+    "_foreach",
+    "_fused",
+)
 
 
 @together("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -149,6 +149,26 @@ def broadcast_dim(value: Value, shape: tuple[SizeExpr, ...], dim: int) -> int | 
     return at
 
 
+def product_axes(call: Call, right: int = 1, *, sums: bool = True) -> Iterator[OpAxis]:
+    """`(..., m, k) @ (..., k, n)`, of arguments 0 and `right`, the dims in front broadcast; without `sums` none along k."""
+    left_slot, right_slot = slot(call, 0), slot(call, right)
+    if left_slot is None or right_slot is None or left_slot == right_slot:
+        return
+    a, b, made = operand(call, left_slot), operand(call, right_slot), call.output().shape
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return
+    rank = len(made)
+    for dim in range(rank - 2):
+        found = ((s, broadcast_dim(v, made, dim)) for s, v in ((left_slot, a), (right_slot, b)))
+        if made[dim] != _ONE:
+            yield from op_axis(call, [(s, at) for s, at in found if at is not None], [(0, dim)])
+    yield from op_axis(call, [(left_slot, len(a.shape) - 2)], [(0, rank - 2)])
+    yield from op_axis(call, [(right_slot, len(b.shape) - 1)], [(0, rank - 1)])
+    if sums:
+        inside = [(left_slot, len(a.shape) - 1), (right_slot, len(b.shape) - 2)]
+        yield from op_axis(call, inside, [(0, Merge.SUM)])
+
+
 def pointwise_axes(call: Call, positions: tuple[int, ...] | None = None) -> Iterator[OpAxis]:
     """Those of `pointwise`."""
     if positions is None:

@@ -20,6 +20,7 @@ from neaptide.ops.axes.forms import (
     op_axis,
     operand,
     padding_at,
+    product_axes,
     result,
     same_dims,
     slot,
@@ -38,23 +39,6 @@ def _linear(call: Call) -> Iterator[OpAxis]:
     yield from op_axis(call, [(weight, 0), (bias, 0)], [(0, rank - 1)])
     if bias is None:
         yield from op_axis(call, [(0, rank - 1), (weight, 1)], [(0, Merge.SUM)])
-
-
-def _matmul(call: Call) -> Iterator[OpAxis]:
-    """`(..., m, k) @ (..., k, n)`, the dims in front broadcast."""
-    a, b, made = operand(call, 0), operand(call, 1), call.output()
-    if len(a.shape) < 2 or len(b.shape) < 2:
-        return
-    rank = len(made.shape)
-    for dim in range(rank - 2):
-        sides = [
-            (s, at) for s in (0, 1) if (at := broadcast_dim(operand(call, s), made.shape, dim)) is not None
-        ]
-        if made.shape[dim] != _ONE:
-            yield from op_axis(call, sides, [(0, dim)])
-    yield from op_axis(call, [(0, len(a.shape) - 2)], [(0, rank - 2)])
-    yield from op_axis(call, [(1, len(b.shape) - 1)], [(0, rank - 1)])
-    yield from op_axis(call, [(0, len(a.shape) - 1), (1, len(b.shape) - 2)], [(0, Merge.SUM)])
 
 
 def _convolution(call: Call) -> Iterator[OpAxis]:
@@ -323,7 +307,7 @@ ROWS: Final = (
     Axed("baddbmm baddbmm_", einsum("bmk,bkn->bmn", first=1, addend=0)),
     Axed("addbmm addbmm_", einsum("bmk,bkn->mn", first=1, addend=0)),
     Axed("linear", AxisRow(_linear)),
-    Axed("matmul", AxisRow(_matmul, linear=((0,), (1,)))),
+    Axed("matmul", AxisRow(product_axes, linear=((0,), (1,)))),
     Axed("convolution", AxisRow(_convolution)),
     Axed("convolution_backward", AxisRow(_convolution_backward)),
     Axed("_scaled_dot_product_flash_attention_for_cpu", AxisRow(_attention)),

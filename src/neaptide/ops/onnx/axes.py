@@ -28,6 +28,7 @@ from neaptide.ops.axes.forms import (
     operand,
     pointwise,
     pointwise_axes,
+    product_axes,
     same_dims,
     slot,
 )
@@ -181,25 +182,6 @@ def _permuted(call: Call) -> Mapping[int, int] | None:
     return {dim: at for at, dim in enumerate(order)} if len(order) == rank else None
 
 
-def _matmul(call: Call, right: int = 1, *, sums: bool = True) -> Iterator[OpAxis]:
-    """`(..., m, k) @ (..., k, n)`, the dims in front broadcast."""
-    left_slot, right_slot = slot(call, 0), slot(call, right)
-    if left_slot is None or right_slot is None or left_slot == right_slot:
-        return
-    a, b, made = operand(call, left_slot), operand(call, right_slot), call.output().shape
-    if len(a.shape) < 2 or len(b.shape) < 2:
-        return
-    rank = len(made)
-    for dim in range(rank - 2):
-        found = ((s, broadcast_dim(v, made, dim)) for s, v in ((left_slot, a), (right_slot, b)))
-        yield from op_axis(call, [(s, at) for s, at in found if at is not None], [(0, dim)])
-    yield from op_axis(call, [(left_slot, len(a.shape) - 2)], [(0, rank - 2)])
-    yield from op_axis(call, [(right_slot, len(b.shape) - 1)], [(0, rank - 1)])
-    if sums:
-        inside = [(left_slot, len(a.shape) - 1), (right_slot, len(b.shape) - 2)]
-        yield from op_axis(call, inside, [(0, Merge.SUM)])
-
-
 def _gemm(call: Call) -> Iterator[OpAxis]:
     """`Gemm(A, B, C)`: alpha * A' @ B' + beta * C, where C may be left out since version 11."""
     left, right, added = slot(call, 0), slot(call, 1), slot(call, 2)
@@ -277,9 +259,9 @@ AXES: Final[Mapping[str, AxisRow]] = MappingProxyType(
         "onnx.Conv": AxisRow(_convolution, linear=((0,), (1,))),
         "onnx.QLinearConv": AxisRow(partial(_convolution, weight=3, bias=8, beside=(4, 5))),
         "onnx.ConvTranspose": AxisRow(_transposed_convolution),
-        "onnx.MatMul": AxisRow(_matmul, linear=((0,), (1,))),
-        "onnx.MatMulInteger": AxisRow(_matmul),
-        "onnx.QLinearMatMul": AxisRow(partial(_matmul, right=3, sums=False)),
+        "onnx.MatMul": AxisRow(product_axes, linear=((0,), (1,))),
+        "onnx.MatMulInteger": AxisRow(product_axes),
+        "onnx.QLinearMatMul": AxisRow(partial(product_axes, right=3, sums=False)),
         "onnx.Gemm": AxisRow(_gemm),
         "onnx.MaxPool": AxisRow(partial(_pool, fill=-math.inf)),
         "onnx.AveragePool": AxisRow(partial(_pool, fill=0.0)),

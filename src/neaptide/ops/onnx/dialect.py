@@ -25,6 +25,7 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
         "Constant": 13,
         "Div": 14,
         "Mul": 14,
+        "QLinearAdd": 1,
         "QLinearConv": 10,
         "QLinearMatMul": 10,
         "Reshape": 13,
@@ -36,11 +37,13 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 """Of the schemas of what passes insert."""
+_DOMAINS: Final[Mapping[str, str]] = MappingProxyType({"QLinearAdd": "com.microsoft"})
 
 
 def inserted(operator: str, *lists: tuple[int, ...], **kwargs: Arg) -> Inserted:
     """An operator by its name, with attributes by keyword; `lists` are operands after those that are handed over."""
-    return Inserted(op_name(operator, VERSIONS[operator]), tuple(sorted(kwargs.items())), lists=lists)
+    name = op_name(operator, VERSIONS[operator], _DOMAINS.get(operator, ""))
+    return Inserted(name, tuple(sorted(kwargs.items())), lists=lists)
 
 
 def _joined_dim(node: Node) -> int | None:

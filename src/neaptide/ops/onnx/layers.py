@@ -4,75 +4,45 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.ir.registry import Call, SizeRule, Trait
-from neaptide.ir.values import Value
+from neaptide.ir.registry import Call, Trait
 from neaptide.ops import formulas
-from neaptide.ops.formulas import per_input, per_input_times_log, per_output, product
+from neaptide.ops.formulas import per_input, per_input_times_log, per_output, tensor
 from neaptide.ops.onnx.table import meaning
 from neaptide.symbolic.size_expr import SizeExpr
 
 
-def _operand(call: Call, position: int) -> Value:
-    value = call.value(position)
-    if value is None:
-        raise ValueError(f"{call.node.op} is called without the tensor argument {position}")
-    return value
-
-
 def _gemm(call: Call) -> SizeExpr:
     """`2 m n k`: the left side is (m, k), or (k, m) where it is transposed."""
-    left = _operand(call, 0)
+    left = tensor(call, 0)
     depth = left.shape[0 if call.node.kwarg("transA", 0) else 1] if len(left.shape) == 2 else left.numel
     return call.output().numel * depth * 2
 
 
-def _products(left: int) -> SizeRule:
-    """`2 k` for each element of the result, k being the length of the last axis of the argument `left`."""
-
-    def rule(call: Call) -> SizeExpr:
-        shape = _operand(call, left).shape
-        return call.output().numel * (shape[-1] if shape else SizeExpr.const(1)) * 2
-
-    return rule
-
-
-def _convolution(weight: int) -> SizeRule:
-    """Each element of the result is a dot product over `weight.shape[1:]`."""
-    return lambda call: call.output().numel * product(_operand(call, weight).shape[1:]) * 2
-
-
 def _window(call: Call) -> SizeExpr:
     """One operation for each tap of each result."""
-    kernel = call.node.kwarg("kernel_shape", ())
-    taps = SizeExpr.const(1)
-    for extent in kernel if isinstance(kernel, tuple) else (kernel,):
-        if isinstance(extent, int | SizeExpr):
-            taps = taps * extent
-    return call.output().numel * taps
-
-
-def _recurrent(call: Call) -> SizeExpr:
-    """Every row of the input, time and batch, meets every element of the matrices W and R."""
-    rows = product(_operand(call, 0).shape[:-1])
-    return rows * (_operand(call, 1).numel + _operand(call, 2).numel) * 2
+    return formulas.taps(call, call.node.kwarg("kernel_shape", ()))
 
 
 def _attention(call: Call) -> SizeExpr:
     """Both products of attention: `4 q t d`, from query, key and value of (b, h, s, d) or (b, s, h d)."""
-    query, key = _operand(call, 0), _operand(call, 1)
+    query, key = tensor(call, 0), tensor(call, 1)
     return query.numel * key.shape[-2] * 4
 
 
 ROWS: Final = (
-    *meaning(Trait.CONTRACTION, flops=_products(0))("MatMul:1,9,13 MatMulInteger:10 QLinearMatMul:10,21"),
+    *meaning(Trait.CONTRACTION, flops=formulas.dot_products)(
+        "MatMul:1,9,13 MatMulInteger:10 QLinearMatMul:10,21"
+    ),
     *meaning(Trait.CONTRACTION, flops=_gemm)("Gemm:7,9,11,13"),
     # How long the dot products are is in an equation: the result alone is counted.
     *meaning(Trait.CONTRACTION, flops=per_output(2))("Einsum:12,28"),
-    *meaning(Trait.CONVOLUTION, flops=_convolution(1))("Conv:1,11,22 ConvInteger:10 DeformConv:19,22"),
-    *meaning(Trait.CONVOLUTION, flops=_convolution(3))("QLinearConv:10"),
+    *meaning(Trait.CONVOLUTION, flops=formulas.convolution(None))(
+        "Conv:1,11,22 ConvInteger:10 DeformConv:19,22"
+    ),
+    *meaning(Trait.CONVOLUTION, flops=formulas.convolution(None, weight=3))("QLinearConv:10"),
     *meaning(Trait.CONVOLUTION, flops=formulas.transposed_convolution)("ConvTranspose:1,11,22"),
     *meaning(Trait.ATTENTION, flops=_attention)("Attention:23,24,25"),
-    *meaning(Trait.RECURRENT, flops=_recurrent)("LSTM:7,14,22 GRU:7,14,22 RNN:7,14,22"),
+    *meaning(Trait.RECURRENT, flops=formulas.rnn_layer(1, (1, 2)))("LSTM:7,14,22 GRU:7,14,22 RNN:7,14,22"),
     *meaning(Trait.POOLING, flops=_window)("""
         MaxPool:1,8,10,11,12,22 AveragePool:7,10,11,19,22 LpPool:2,11,18,22
     """),
@@ -101,8 +71,8 @@ ROWS: Final = (
     *meaning(flops=per_input(4))("DynamicQuantizeLinear:11"),
     *meaning(flops=formulas.fft)("DFT:17,20 STFT:17"),
     *meaning(flops=formulas.cubic)("Det:11,22"),
-    *meaning(Trait.CONVOLUTION, flops=_convolution(1), domain="com.microsoft")("FusedConv:1"),
-    *meaning(Trait.CONTRACTION, flops=_products(0), domain="com.microsoft")("FusedMatMul:1 QGemm:1"),
+    *meaning(Trait.CONVOLUTION, flops=formulas.convolution(None), domain="com.microsoft")("FusedConv:1"),
+    *meaning(Trait.CONTRACTION, flops=formulas.dot_products, domain="com.microsoft")("FusedMatMul:1 QGemm:1"),
     *meaning(Trait.CONTRACTION, flops=_gemm, domain="com.microsoft")("FusedGemm:1"),
     *meaning(Trait.POOLING, flops=_window, domain="com.microsoft")("QLinearAveragePool:1"),
     *meaning(Trait.POOLING, Trait.REDUCTION, flops=per_input(1), domain="com.microsoft")("""

@@ -8,14 +8,13 @@ al., NeurIPS 2021; fused-layer tiling: Alwani et al., MICRO 2016): rows in two p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import RewriteError
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.drafting import Drafting
@@ -23,7 +22,7 @@ from neaptide.transform.part_reading import AxisFinder, bytes_of_values, extent
 from neaptide.transform.passes.estimate import bytes_in_parts, bytes_whole
 from neaptide.transform.passes.region import Growth, Region, region_of
 from neaptide.transform.passes.unroll import unroll
-from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes
+from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Setting, Sizes
 
 _LONGEST: Final = 24
 """Nodes of a region that is looked for."""
@@ -40,73 +39,78 @@ _NOWHERE: Final = 1 << 30
 _ALL: Final = 0
 """As many parts as there are channels, but no more than `MOST_PARTS`."""
 
+_Begin = Callable[[AxisFinder, "_Wide"], Iterator[Growth]]
 
-def _channel_rule(name: str, summary: str, trait: Trait, parts: int) -> Rule:
-    """Fission of what operations of a trait split by their weights."""
+
+def _rule(name: str, summary: str, begin: _Begin, parts: int, *, is_seeded: bool = False) -> Rule:
+    """Fission of regions, alternatives, where parts take least; `begin` gives the first nodes, or values, of these."""
+
+    def count(graph: Graph, found: Growth | Region) -> int:
+        made = graph.nodes[next(iter(found.axes))].outputs[0]
+        return min(MOST_PARTS, extent(graph, made, found.dims[made]))
 
     def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        finder, users, wide = AxisFinder(graph, registry), graph.consumers(), _Wide(graph)
-        best: list[tuple[int, Region]] = []
-        for node in graph.nodes:
-            spec = registry.find(node.op)
-            if spec is None or not spec.is_a(trait) or not wide.follows(node.id):
-                continue
-            growth = Growth(finder, users, {})
-            if growth.begin(node):
-                count = parts or min(MOST_PARTS, _channels(graph, node, growth))
-                best += _best(graph, registry, growth, count, wide) if count > 1 else []
+        wide, best, margin = _Wide(graph), list[tuple[int, Region]](), _MARGIN if is_seeded else 0.0
+        for growth in begin(AxisFinder(graph, registry), wide):
+            many = parts or count(graph, growth)
+            best += _best(graph, registry, growth, many, wide, margin) if many > 1 else []
         for _, region in _disjoint(best):
-            yield Rewrite(name, region.nodes, keeps_bits=False)
+            inputs, settings = graph.nodes[region.nodes[0]].inputs, tuple[tuple[str, Setting], ...]()
+            for value, dim in region.seeds.items():
+                settings = (("dim", dim), ("value", inputs.index(value)))
+            yield Rewrite(name, region.nodes, settings, keeps_bits=False)
 
     def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
-        if rewrite.settings or list(rewrite.nodes) != sorted(set(rewrite.nodes)):
-            raise RewriteError("it must name nodes, ascending, and no settings")
-        finder = AxisFinder(graph, registry)
-        region = region_of(finder, rewrite.nodes, None)
+        nodes, names = rewrite.nodes, ("dim", "value") if is_seeded else ()
+        if not nodes or list(nodes) != sorted(set(nodes)) or tuple(dict(rewrite.settings)) != names:
+            raise RewriteError(
+                f"it must name nodes, ascending, and {'the settings dim and value' if names else 'no settings'}"
+            )
+        seed = _seed(graph, rewrite) if is_seeded else None
+        region = region_of(AxisFinder(graph, registry), nodes, seed)
         if region is None:
-            raise RewriteError("its nodes are no region from a split of channels to one value that leaves it")
-        count = parts or min(MOST_PARTS, _channels_of(graph, region))
-        if count < 2:
+            what = "parts of one value" if is_seeded else "a split of channels"
+            raise RewriteError(f"its nodes are no region from {what} to one value that leaves it")
+        drafting, many = Drafting(graph, registry), parts or count(graph, region)
+        if many < 2:
             raise RewriteError("one channel cannot be split into parts")
-        drafting = Drafting(graph, registry)
-        unroll(drafting, region, count)
+        unroll(drafting, region, many)
         return drafting.edit.finish()
 
     return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
 
 
-def _windows_rule(name: str, parts: int) -> Rule:
-    """Fission along rows of an image, positions of a sequence, heads, or channels that are handed over."""
+def _splits_of_weights(trait: Trait) -> _Begin:
+    """Operations of a trait that make parts of their results of parts of weights alone."""
 
-    def find(graph: Graph, registry: OpRegistry) -> Iterator[Rewrite]:
-        finder, users, wide = AxisFinder(graph, registry), graph.consumers(), _Wide(graph)
-        best: list[tuple[int, Region]] = []
+    def begin(finder: AxisFinder, wide: _Wide) -> Iterator[Growth]:
+        users = finder.graph.consumers()
+        for node in finder.graph.nodes:
+            spec = finder.registry.find(node.op)
+            if spec is not None and spec.is_a(trait) and wide.follows(node.id):
+                growth = Growth(finder, users, {})
+                if growth.begin(node):
+                    yield growth
+
+    return begin
+
+
+def _parts_of_values(parts: int) -> _Begin:
+    """Values that are handed over in parts: rows of an image, positions of a sequence, heads, or channels."""
+
+    def begin(finder: AxisFinder, wide: _Wide) -> Iterator[Growth]:
+        users = finder.graph.consumers()
         seen: set[tuple[int, int]] = set()  # first node and dim of what was looked at
-        for value in graph.values:
+        for value in finder.graph.values:
             first = users[value.id][0] if users[value.id] else None
             if first is None or value.id in wide.weights or not wide.follows(first):
                 continue
             for dim in _dims_in_parts(value.shape, parts):
                 if (first, dim) not in seen:
                     seen.add((first, dim))
-                    best += _best(
-                        graph, registry, Growth(finder, users, {value.id: dim}), parts, wide, _MARGIN
-                    )
-        for _, region in _disjoint(best):
-            ((value_id, dim),) = region.seeds.items()
-            slot = graph.nodes[region.nodes[0]].inputs.index(value_id)
-            yield Rewrite(name, region.nodes, (("dim", dim), ("value", slot)), keeps_bits=False)
+                    yield Growth(finder, users, {value.id: dim})
 
-    def apply(graph: Graph, registry: OpRegistry, rewrite: Rewrite, _: Sizes = STATIC) -> Edited:
-        region = region_of(AxisFinder(graph, registry), rewrite.nodes, _seed(graph, rewrite))
-        if region is None:
-            raise RewriteError("its nodes are no region from parts of one value to one value that leaves it")
-        drafting = Drafting(graph, registry)
-        unroll(drafting, region, parts)
-        return drafting.edit.finish()
-
-    summary = f"operations run in {parts} parts of rows, positions or heads"
-    return Rule(name=name, summary=summary, find=find, apply=apply, keeps_bits=False, are_alternatives=True)
+    return begin
 
 
 def _dims_in_parts(shape: tuple[SizeExpr, ...], parts: int) -> Iterator[int]:
@@ -122,14 +126,10 @@ def _seed(graph: Graph, rewrite: Rewrite) -> tuple[int, int]:
     Raises:
         RewriteError: it names none.
     """
-    settings, nodes = dict(rewrite.settings), rewrite.nodes
-    dim, slot = settings.get("dim"), settings.get("value")
-    is_whole = sorted(settings) == ["dim", "value"] and type(dim) is type(slot) is int
-    if not is_whole or list(nodes) != sorted(set(nodes)) or not nodes:
-        raise RewriteError("it must name nodes, ascending, and the settings dim and value")
-    assert isinstance(dim, int)
-    assert isinstance(slot, int)
-    first = graph.nodes[nodes[0]]
+    dim, slot = dict(rewrite.settings).values()
+    if type(dim) is not int or type(slot) is not int:
+        raise RewriteError("its settings dim and value are no numbers")
+    first = graph.nodes[rewrite.nodes[0]]
     if not 0 <= slot < len(first.inputs):
         raise RewriteError(f"its first node has no operand {slot}")
     if not 0 <= dim < len(graph.values[first.inputs[slot]].shape):
@@ -155,15 +155,6 @@ class _Wide:
     def follows(self, node: int) -> bool:
         """Whether a wide node is not far behind a node."""
         return self._next[node] - node <= 2 * _LONGEST
-
-
-def _channels(graph: Graph, node: Node, growth: Growth) -> int:
-    return extent(graph, node.outputs[0], growth.dims[node.outputs[0]])
-
-
-def _channels_of(graph: Graph, region: Region) -> int:
-    made = graph.nodes[region.nodes[0]].outputs[0]
-    return extent(graph, made, region.dims[made])
 
 
 def _best(
@@ -201,17 +192,29 @@ def _disjoint(found: list[tuple[int, Region]]) -> list[tuple[int, Region]]:
 
 
 CHANNEL_FISSION: Final = tuple(
-    _channel_rule(
+    _rule(
         f"channel_fission_{parts or 'all'}",
         f"convolutions run in {parts or 'as many'} parts{'' if parts else ' as they have output channels'}",
-        Trait.CONVOLUTION,
+        _splits_of_weights(Trait.CONVOLUTION),
         parts,
     )
     for parts in (2, 4, 8, _ALL)
 )
 
-MLP_FISSION: Final = _channel_rule(
-    "mlp_fission_4", "products run in 4 parts of their hidden channels", Trait.CONTRACTION, 4
+MLP_FISSION: Final = _rule(
+    "mlp_fission_4",
+    "products run in 4 parts of their hidden channels",
+    _splits_of_weights(Trait.CONTRACTION),
+    4,
 )
 
-WINDOW_FISSION: Final = tuple(_windows_rule(f"windows_{parts}", parts) for parts in (2, 4))
+WINDOW_FISSION: Final = tuple(
+    _rule(
+        f"windows_{parts}",
+        f"operations run in {parts} parts of rows, positions or heads",
+        _parts_of_values(parts),
+        parts,
+        is_seeded=True,
+    )
+    for parts in (2, 4)
+)

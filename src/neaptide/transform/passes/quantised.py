@@ -143,8 +143,9 @@ def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
         if place.operator != "QLinearAdd" and drafting.dtype(node.outputs[0]) == "uint8":
             second = _unsigned(drafting, node.id, second)
         operands = [*first, *second, scale, zero]
-        inserted = _integer_form(place)
-        bias = operand_at(made, 2) if place.operator == "QLinearConv" else None
+        is_convolution = place.operator == "QLinearConv"
+        inserted = of_onnx(place.operator, **(dict(made.kwargs) if is_convolution else {}))
+        bias = operand_at(made, 2) if is_convolution else None
         if bias is not None:
             operands.append(_whole_bias(drafting, node.id, bias, (first[1], second[1])))
     if place.clip is None:
@@ -185,13 +186,6 @@ def _unsigned(drafting: Drafting, anchor: int, weights: Sequence[int | None]) ->
         return drafting.insert(anchor, of_onnx("Cast", to=_UINT8), (moved,), shape, "unsigned", "uint8")
 
     return [raised(numbers), scale, raised(zero)]
-
-
-def _integer_form(place: _Place) -> Inserted:
-    if place.operator == "QLinearAdd":
-        return Inserted("com_microsoft.QLinearAdd.1")
-    kwargs = dict(place.node.kwargs) if place.operator == "QLinearConv" else {}
-    return of_onnx(place.operator, **kwargs)
 
 
 def _quantised(drafting: Drafting, node: Node, bound: int) -> int:
