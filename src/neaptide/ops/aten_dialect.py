@@ -136,7 +136,6 @@ ATEN: Final = Dialect(
     join=lambda dim: Inserted(JOIN, args=(dim,), is_listed=True),
     cut=lambda dim, begin, end: Inserted(SLICE, args=(dim, begin, end), is_view=True),
     turn=lambda order: Inserted(PERMUTE, args=(order,), is_view=True),
-    reshape=lambda shape: Inserted(VIEW, args=(shape,), is_view=True),
     add=Inserted(ADD_ONTO, is_onto=True),
     summed=frozenset({Trait.CONVOLUTION}),
     has_loops=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
@@ -77,7 +77,6 @@ class Dialect:
         join: joins its operands along a dim.
         cut: elements from `begin` to before `end` of a dim of its operand.
         turn: its operand with the dims in an order.
-        reshape: the elements of its operand under another shape.
         add: the sum of two operands.
         summed: traits of operations whose parts along what they add up may be added, with an addend in the first alone.
         kept: traits of operations that may run on pieces of a join in front of these.
@@ -91,7 +90,6 @@ class Dialect:
     join: Callable[[int], Inserted]
     cut: Callable[[int, int, int], Inserted]
     turn: Callable[[tuple[int, ...]], Inserted]
-    reshape: Callable[[tuple[Any, ...]], Inserted]
     add: Inserted
     summed: frozenset[Trait]
     kept: frozenset[Trait] = frozenset()

@@ -29,17 +29,18 @@ class AxisFinder:
         self._axes: dict[int, tuple[OpAxis, ...]] = {}
 
     def axes(self, node: Node) -> tuple[OpAxis, ...]:
-        """The axes of a node that may be cut; none where it has effects, or a size that is symbolic."""
+        """The axes of a node that may be cut: those of known length, where it has no effects."""
         if node.id not in self._axes:
-            values = (self.graph.values[value] for value in (*node.inputs, *node.outputs))
-            is_plain = (
-                node.effects.is_pure
-                and not node.regions
-                and all(extent.is_constant for value in values for extent in value.shape)
+            found = self.lines.axes_of(node) if node.effects.is_pure and not node.regions else ()
+            self._axes[node.id] = tuple(
+                axis for axis in found if _is_cuttable(axis) and self._is_known(node, axis)
             )
-            found = self.lines.axes_of(node) if is_plain else ()
-            self._axes[node.id] = tuple(axis for axis in found if _is_cuttable(axis))
         return self._axes[node.id]
+
+    def _is_known(self, node: Node, axis: OpAxis) -> bool:
+        places = [(node.inputs[slot], dim) for slot, dim in axis.operands.items()]
+        places += [(node.outputs[k], dim) for k, dim in axis.results.items() if not isinstance(dim, Merge)]
+        return all(self.graph.values[value].shape[dim].is_constant for value, dim in places)
 
     def find(self, node: Node, carried: Mapping[int, int]) -> OpAxis | None:
         """The axis that operands carry in the dims given by slot; None where there is none."""

@@ -62,8 +62,8 @@ class PartWriter:
         )
         values = [self._part(value, axis.results[slot], elements) for slot, value in enumerate(node.outputs)]
         sizes = constant_shape(values[0].shape)
-        for position in () if spec.axes is None or sizes is None else spec.axes.shapes:
-            if position < len(operands):  # what the shape is
+        for position in () if spec.axes is None else spec.axes.shapes:
+            if position < len(operands) and sizes is not None:  # what the shape is
                 operands[position] = self.drafting.numbers(self.anchor, sizes)
         results = self.drafting.insert_all(self.anchor, call, operands, values)
         return {value: (part, elements) for value, part in zip(node.outputs, results, strict=True)}
@@ -71,8 +71,8 @@ class PartWriter:
     def _part(self, value: int, how: int | Merge, elements: Interval) -> Value:
         """What a part of a result, or a term of it, is like."""
         whole = self.graph.values[value]
-        is_term = isinstance(how, Merge)
-        shape = whole.shape if is_term else resized(whole.shape, how, elements[1] - elements[0])
+        size = elements[1] - elements[0]
+        shape = whole.shape if isinstance(how, Merge) else resized(whole.shape, how, size)
         return replace(whole, name=f"{whole.name}_part", shape=shape)
 
     def _piece(self, value: int, dim: int, wanted: Interval, made: tuple[int, Interval] | None) -> int:

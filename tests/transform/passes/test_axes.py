@@ -72,7 +72,7 @@ def in_parts(finder, node, axis):
     if not isinstance(axis.results[0], Merge):
         dims[node.outputs[0]] = axis.results[0]
     drafting = Drafting(finder.graph, registry())
-    unroll(drafting, Region({node.id: axis}, dims, node.outputs[0], {}), 2)
+    unroll(drafting, Region({node.id: axis}, dims, node.outputs[0]), 2)
     return drafting.edit.finish().graph
 
 
@@ -81,7 +81,7 @@ def test_an_axis_shorter_than_its_parts_is_refused():
     finder = AxisFinder(model.graph, registry())
     (node,) = model.graph.nodes
     axis = finder.find(node, {1: 1})
-    region = Region({0: axis}, {node.inputs[1]: 1, node.outputs[0]: 1}, node.outputs[0], {})
+    region = Region({0: axis}, {node.inputs[1]: 1, node.outputs[0]: 1}, node.outputs[0])
     with pytest.raises(RewriteError, match="cannot be split into 3 parts"):
         unroll(Drafting(model.graph, registry()), region, 3)
 
@@ -98,5 +98,5 @@ def test_a_part_that_reads_nothing_but_padding_is_refused():
 
 
 def in_parts_of(finder, node, axis, parts):
-    region = Region({node.id: axis}, {node.inputs[0]: 2, node.outputs[0]: 2}, node.outputs[0], {})
+    region = Region({node.id: axis}, {node.inputs[0]: 2, node.outputs[0]: 2}, node.outputs[0])
     unroll(Drafting(finder.graph, registry()), region, parts)

@@ -16,7 +16,7 @@ from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ops.onnx.table import operator_of
 
 _ATTRIBUTES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = MappingProxyType(
-    {"Slice": (10, ("starts", "ends", "axes")), "Split": (13, ("split",))}
+    {"Slice": (10, ("starts", "ends", "axes")), "Split": (13, ("split",)), "Squeeze": (13, ("axes",))}
 )
 """By operator, the opset since which its lists are operands, and what they are called as attributes, in the same order."""
 

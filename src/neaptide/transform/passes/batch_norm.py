@@ -58,7 +58,7 @@ def _fold(drafting: Drafting, node: Node, place: _Place) -> None:
     scale, shift, mean, variance = place.statistics
     anchor = place.convolution.id
     norm = Inserted(node.op, tuple(pair for pair in node.kwargs if pair[0] != "spatial"))
-    reshape, shape, flat_shape = drafting.dialect.reshape, drafting.shape(filters), drafting.shape(mean)
+    shape, flat_shape = drafting.shape(filters), drafting.shape(mean)
     zero = drafting.insert(anchor, inserted("Sub"), (mean, mean), flat_shape, "zero")
     if place.channels_first:
         order = (1, 0, *range(2, len(shape)))
@@ -68,11 +68,10 @@ def _fold(drafting: Drafting, node: Node, place: _Place) -> None:
         filters = drafting.turned(anchor, filters, order, "filters")
     else:
         filters = drafting.insert(anchor, norm, (filters, scale, zero, zero, variance), shape, "filters")
-    channels = flat_shape[0].constant_value()
-    row = sized(1, channels)
-    flat = drafting.insert(anchor, reshape((1, channels)), (zero if bias is None else bias,), row)
+    row = sized(1, flat_shape[0])
+    flat = drafting.insert(anchor, inserted("Flatten", axis=0), (zero if bias is None else bias,), row)
     flat = drafting.insert(anchor, norm, (flat, scale, shift, mean, variance), row)
-    bias = drafting.insert(anchor, reshape((channels,)), (flat,), flat_shape, "bias")
+    bias = drafting.insert(anchor, inserted("Squeeze", (0,)), (flat,), flat_shape, "bias")
     drafting.replace(node.id, Inserted.again(place.convolution), (given, filters, bias))
     drafting.edit.remove(anchor)
 

@@ -17,7 +17,7 @@ from neaptide.analysis.alias import is_pure_view, view_base
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Value
-from neaptide.ops.aten_dialect import ADD, PRODUCTS
+from neaptide.ops.aten_dialect import ADD, PRODUCTS, VIEW
 from neaptide.ops.dialect import Inserted, operands_of
 from neaptide.transform.drafting import Drafting
 from neaptide.transform.fission.split import plain_size
@@ -137,7 +137,7 @@ def _put(drafting: Drafting, node: Node, place: _Place) -> None:
     made, total, addend = graph.values[product.outputs[0]], graph.values[out], place.addend
     if drafting.shape(addend) != made.shape:
         name = f"{graph.values[addend].name}_addend"
-        addend = drafting.insert(product.id, _reshape(drafting, made), (addend,), made.shape, name)
+        addend = drafting.insert(product.id, _shaped(made), (addend,), made.shape, name)
     is_shaped = total.shape == made.shape
     if not is_shaped:
         out = drafting.fresh(made.shape, made.dtype, f"{total.name}_whole", like=node)
@@ -149,11 +149,11 @@ def _put(drafting: Drafting, node: Node, place: _Place) -> None:
     if is_shaped:
         drafting.edit.remove(node.id)
     else:
-        drafting.replace(node.id, _reshape(drafting, total), (out,))
+        drafting.replace(node.id, _shaped(total), (out,))
 
 
-def _reshape(drafting: Drafting, like: Value) -> Inserted:
-    return drafting.dialect.reshape(tuple(map(plain_size, like.shape)))
+def _shaped(like: Value) -> Inserted:
+    return Inserted(VIEW, args=(tuple(map(plain_size, like.shape)),), is_view=True)
 
 
 ACCUMULATE_IN_GEMM = node_rule(
