@@ -98,19 +98,19 @@ class Dialect:
 
 
 def dialect_of(graph: Graph) -> Dialect:
-    """The dialect of a graph, by the first operation that tells. O(nodes), once for a graph.
+    """The dialect of a graph, by the namespaces of its operations. O(nodes), once for a graph.
 
     Raises:
         RewriteError: its operations are of a namespace into which rules insert nothing.
     """
-    return graph.remembered(_dialect_of)
-
-
-def _dialect_of(graph: Graph) -> Dialect:
     from neaptide.ops.aten_dialect import ATEN
     from neaptide.ops.onnx.dialect import ONNX
 
-    spaces = {node.op.partition(".")[0] for node in graph.nodes}
+    spaces = graph.remembered(_namespaces)
     if "tflite" in spaces:
         raise RewriteError("it holds operators of TensorFlow Lite, and rules insert none of these")
     return ONNX if spaces & {"onnx", "com_microsoft"} else ATEN
+
+
+def _namespaces(graph: Graph) -> frozenset[str]:
+    return frozenset(node.op.partition(".")[0] for node in graph.nodes)
