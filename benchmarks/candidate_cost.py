@@ -26,7 +26,7 @@ from neaptide.ir.nodes import Ref
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.ops.aten_dialect import CLONE
+from neaptide.ops.aten.dialect import CLONE
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.evaluate import Evaluator
 from neaptide_corpus.training_steps import transformer_step

@@ -13,7 +13,7 @@ from neaptide.ir.axes import Along
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named
 from neaptide.ops import registry
-from neaptide.ops.aten_dialect import CLONE, PERMUTE
+from neaptide.ops.aten.dialect import CLONE, PERMUTE
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.rewrite import Rewrite

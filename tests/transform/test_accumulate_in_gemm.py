@@ -9,7 +9,7 @@ from torch import nn
 
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ops import registry
-from neaptide.ops.aten_dialect import ADD
+from neaptide.ops.aten.dialect import ADD
 from neaptide.transform.rewrite import apply_rule
 from neaptide.transform.rules import RULES
 from support.steps import trained

@@ -13,7 +13,7 @@ from neaptide.errors import RewriteError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.nodes import Named
 from neaptide.ops import registry
-from neaptide.ops.aten_dialect import CAST, CLONE, JOINS, PERMUTE
+from neaptide.ops.aten.dialect import CAST, CLONE, JOINS, PERMUTE
 from neaptide.ops.dialect import EXACT
 from neaptide.transform.rewrite import Rewrite, apply_rule
 from neaptide.transform.rules import RULES

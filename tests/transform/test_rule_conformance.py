@@ -16,7 +16,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.ir.text import print_graph
 from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.torch_code import lower
-from neaptide.ops import aten_dialect, dropouts, means, registry
+from neaptide.ops import dropouts, means, registry
+from neaptide.ops.aten import dialect as aten_dialect
 from neaptide.runtime.calls.executor import Executable
 from neaptide.transform.rewrite import Rewrite, apply_rule, replay
 from neaptide.transform.rules import RULES

@@ -11,7 +11,7 @@ from torch import nn
 from neaptide.analysis.axes.windows import Scaled, follow_windows
 from neaptide.errors import RewriteError
 from neaptide.ops import registry
-from neaptide.ops.aten_dialect import CONVOLUTION_GRADIENTS
+from neaptide.ops.aten.dialect import CONVOLUTION_GRADIENTS
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import apply_rewrite, apply_rule
 from neaptide.transform.rules import RULES

@@ -103,7 +103,7 @@ def dialect_of(graph: Graph) -> Dialect:
     Raises:
         RewriteError: its operations are of a namespace into which rules insert nothing.
     """
-    from neaptide.ops.aten_dialect import ATEN
+    from neaptide.ops.aten.dialect import ATEN
     from neaptide.ops.onnx.dialect import ONNX
 
     spaces = graph.remembered(_namespaces)

@@ -10,7 +10,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import COPY_OP, FILLING_OPS, Access, Arg, Effects, Named, Node, Ref
 from neaptide.ir.registry import Call, OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Storage, Value, contiguous_strides
-from neaptide.ops.aten_dialect import plain_terms
+from neaptide.ops.aten.dialect import plain_terms
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.region import Region
 from neaptide.transform.fission.split import PartShapes, is_dense, same_layout

@@ -20,7 +20,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
-from neaptide.ops.aten_dialect import ADD, CAST, CLONE, JOINS, PRODUCTS, plain_terms
+from neaptide.ops.aten.dialect import ADD, CAST, CLONE, JOINS, PRODUCTS, plain_terms
 
 _Direction = tuple[int, int, int]  # dim, outer runs, length
 

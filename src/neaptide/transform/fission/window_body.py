@@ -18,7 +18,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref, Source
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value, contiguous_strides
-from neaptide.ops.aten_dialect import CLAMP, FILL, FULL, PAD, RANGE, ROWS, SLICE
+from neaptide.ops.aten.dialect import CLAMP, FILL, FULL, PAD, RANGE, ROWS, SLICE
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.body import PartBody
 from neaptide.transform.fission.intervals import Interval, Intervals

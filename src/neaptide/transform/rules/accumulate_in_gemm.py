@@ -17,7 +17,7 @@ from neaptide.analysis.alias import is_pure_view, view_base
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Value
-from neaptide.ops.aten_dialect import ADD, PRODUCTS, VIEW
+from neaptide.ops.aten.dialect import ADD, PRODUCTS, VIEW
 from neaptide.ops.dialect import Inserted, operands_of
 from neaptide.transform.drafting import Drafting
 from neaptide.transform.fission.split import plain_size

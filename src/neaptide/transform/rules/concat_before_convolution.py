@@ -16,7 +16,7 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry
-from neaptide.ops.aten_dialect import (
+from neaptide.ops.aten.dialect import (
     CHANNELS,
     CONVOLUTION_GRADIENTS,
     GRADIENTS_GROUPS,

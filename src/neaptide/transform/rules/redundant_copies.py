@@ -15,7 +15,7 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, refs
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_BYTES, Value
-from neaptide.ops.aten_dialect import CAST, CLONE, JOINS, LAYOUT, ROW_MAJOR
+from neaptide.ops.aten.dialect import CAST, CLONE, JOINS, LAYOUT, ROW_MAJOR
 from neaptide.ops.dialect import EXACT, Inserted
 from neaptide.transform.drafting import Drafting
 from neaptide.transform.node_rule import Pattern, Uses, is_row_major, node_rule, used_once

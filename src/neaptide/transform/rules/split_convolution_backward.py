@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.ir.nodes import Arg, Node, Ref
-from neaptide.ops.aten_dialect import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
+from neaptide.ops.aten.dialect import CONVOLUTION_GRADIENTS, GRADIENTS_MASK
 from neaptide.transform.drafting import Drafting
 from neaptide.transform.node_rule import node_rule
 
