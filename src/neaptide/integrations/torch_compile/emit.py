@@ -6,7 +6,7 @@ Names behave like variables, as in a schedule: what is recomputed is a new node,
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import fx
@@ -68,21 +68,20 @@ class Side:
     def _execute(self, original: fx.Node) -> None:
         spec = registry().find(str(original.target))
         replay = None if spec is None or original not in self.has_run else spec.replay
+        places: Mapping[Any, int] | None = None  # of results; None: as in the joint graph
         if replay is None or not _writes(original):
             self._write(original, original.target, original.args, original.kwargs)
-            found = {k: k for k in range(len(original.users))} | {
-                int(user.args[1]): int(user.args[1])  # type: ignore[arg-type]
-                for user in original.users
-                if user.target is operator.getitem
-            }
         else:
-            args = tuple(original.args[p] for p in replay.positions)
+            args = tuple(original.args[position] for position in replay.positions)
             self._write(original, resolve_operation(replay.op), args, {})
-            found = dict(enumerate(replay.outputs))
+            places = dict(enumerate(replay.outputs))
         self.has_run.add(original)
         for user in original.users:
-            if user.target is operator.getitem and user.args[1] in found:
-                self._write(user, user.target, (original, found[int(user.args[1])]), {})  # type: ignore[arg-type]
+            if user.target is operator.getitem:
+                wanted: Any = user.args[1]
+                place = wanted if places is None else places.get(wanted)
+                if place is not None:
+                    self._write(user, user.target, (original, place), {})
             elif is_number(user) and user not in self.env:
                 self.value(user)  # sizes are read off at once: later it may be gone
 

@@ -22,6 +22,7 @@ from neaptide.frontends.recording.determinism import Listing
 from neaptide.frontends.recording.recording import Line, Notes, Record, Recording
 from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.state.traced import Returned, Trace
+from neaptide.integrations.torch_compile._torch_private import as_in_eager
 from neaptide.integrations.torch_compile.border import cross_border
 from neaptide.integrations.torch_compile.fx_values import hint, outputs_of
 from neaptide.integrations.torch_compile.rows import drawn_once, rows
@@ -74,7 +75,8 @@ def read_joint(module: fx.GraphModule, sides: Sides) -> JointGraph:
     Raises:
         CaptureError: it holds something that no program can carry.
     """
-    return _Reader(module, sides).read()
+    with as_in_eager():  # AOTAutograd calls under a fake mode of its own
+        return _Reader(module, sides).read()
 
 
 class _Reader:
