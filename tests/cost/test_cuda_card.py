@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
 from neaptide.cost import cuda_card, op_session
+from neaptide.cost.cache import OpCostCache
 from neaptide.cost.cublas import library_blocks
 from neaptide.cost.presets import preset_of_card
 
@@ -69,10 +74,68 @@ def test_costs_of_a_step_on_a_card_are_those_of_that_card(monkeypatch):
     assert op_session.environment() not in both
 
 
+@pytest.mark.parametrize(
+    ("free", "expected"),
+    [
+        (80 * GIB, (4096, 256 * MIB)),
+        (GIB, (4096, 128 * MIB)),
+        (100 * MIB, (1024, 8 * MIB)),
+        (0, (256, MIB)),
+    ],
+)
+def test_a_card_with_little_free_memory_is_measured_with_little(free, expected):
+    assert cuda_card.probes(free) == expected
+
+
+class Event:
+    """An event of a card that does everything at once."""
+
+    def __init__(self, **_):
+        self.at_s = 0.0
+
+    def record(self, *_):
+        self.at_s = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return (end.at_s - self.at_s) * 1e3
+
+
+def test_a_calibration_leaves_generators_alone_and_is_kept(monkeypatch, tmp_path):
+    """On the CPU in the place of a card of 23 GiB with 100 MiB free."""
+    known = SimpleNamespace(name="NVIDIA L4", total_memory=23 * GIB)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", empty)
+    for name, value in {
+        "Event": Event,
+        "get_device_properties": lambda _: known,
+        "device": lambda _: nullcontext(),
+        "mem_get_info": lambda _: (100 * MIB, 0),
+        "current_stream": lambda _: None,
+        "synchronize": lambda _: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(cuda_card, "_MATMUL_SIZE", 256)
+    before, cache = torch.get_rng_state(), OpCostCache(tmp_path / "costs")
+    found = cuda_card.card(torch.device("cpu"), cache=cache)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (found.name, found.kind, found.main_space.capacity_bytes) == ("NVIDIA L4", "cuda", 23 * GIB)
+    assert {(link.source, link.target) for link in found.links} == {("device", "host"), ("host", "device")}
+    sheet = preset_of_card(known.name, known.total_memory)
+    assert found.flops_per_s["tf32"] == sheet.flops_per_s["tf32"]
+    assert found.flops_per_s["float32"] != sheet.flops_per_s["float32"]
+    monkeypatch.setattr(cuda_card, "measure", lambda _: pytest.fail("it was measured before"))
+    assert cuda_card.card(torch.device("cpu"), cache=cache) == found
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_card_is_measured_and_its_rates_are_possible():
+    before = torch.cuda.get_rng_state()
     found = cuda_card.measure(torch.device("cuda:0"))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
     sheet = preset_of_card(found.name, found.main_space.capacity_bytes)
     assert found.kind == "cuda"
     assert {(link.source, link.target) for link in found.links} == {("device", "host"), ("host", "device")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -24,6 +24,10 @@ _SMALL_BYTES: Final = 4096
 _REPEATS: Final = 5
 _CALLS_PER_LAUNCH_PROBE: Final = 200
 _LEAST_S: Final = 1e-9
+_LEAST_SIZE: Final = 256
+_LEAST_BYTES: Final = 2**20
+_FLOAT_BYTES: Final = 4
+_SEED: Final = 0
 
 
 def card(device: torch.device, *, refresh: bool = False, cache: OpCostCache | None = None) -> Device:
@@ -40,11 +44,12 @@ def card(device: torch.device, *, refresh: bool = False, cache: OpCostCache | No
 def card_in_words(device: torch.device) -> str:
     """Everything that times on a card depend on beside the call: its name and memory, versions, and modes of PyTorch."""
     known = torch.cuda.get_device_properties(device)
-    tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    backends: Any = torch.backends
+    precision = backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision
     parts = [
         f"{known.name}, {known.total_memory} bytes",
         f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",  # type: ignore[no-untyped-call]
-        f"TF32 in convolutions {tf32[0]}, in products {tf32[1]}",
+        f"float32 in convolutions {precision[0]}, in products {precision[1]}",
     ]
     if torch.backends.cudnn.benchmark:
         parts.append("convolutions tried out")
@@ -52,24 +57,42 @@ def card_in_words(device: torch.device) -> str:
 
 
 def measure(device: torch.device) -> Device:
-    """Measures a card. Takes about a second, and up to 0.6 GiB of its memory."""
+    """Measures a card. Takes about a second, and up to 0.6 GiB of its memory, less where little is free.
+
+    The caller's random generators and autocast are left alone.
+    """
     known = torch.cuda.get_device_properties(device)
     sheet = preset_of_card(known.name, known.total_memory)
-    with torch.no_grad(), torch.cuda.device(device):
+    with torch.no_grad(), torch.autocast("cuda", enabled=False), torch.cuda.device(device):
+        size, nbytes = probes(torch.cuda.mem_get_info(device)[0])
         rates = {
-            str(dtype).removeprefix("torch."): _matmul_flops_per_s(dtype, device)
+            str(dtype).removeprefix("torch."): _matmul_flops_per_s(size, dtype, device)
             for dtype in (torch.float32, torch.bfloat16, torch.float16)
         }
         others = {} if sheet is None else dict(sheet.flops_per_s)
         return cuda_device(
             known.name,
             known.total_memory,
-            bandwidth=_copy_bytes_per_s(device),
+            bandwidth=_copy_bytes_per_s(nbytes, device),
             flops_per_s=others | rates,
             launch_s=_launch_seconds(device),
-            links=_links(device),
+            links=_links(min(nbytes, _LINK_BYTES), device),
             source=f"measured: {card_in_words(device)}",
         )
+
+
+def probes(free_bytes: int) -> tuple[int, int]:
+    """Rows of a square matrix and bytes of a copy, for a card with so many bytes free: a fourth of them at most for each.
+
+    >>> probes(2**34)
+    (4096, 268435456)
+    """
+    size, nbytes = _MATMUL_SIZE, _COPY_BYTES
+    while size > _LEAST_SIZE and 3 * _FLOAT_BYTES * size**2 > free_bytes // 4:
+        size //= 2
+    while nbytes > _LEAST_BYTES and 2 * nbytes > free_bytes // 4:
+        nbytes //= 2
+    return size, nbytes
 
 
 def device_seconds(work: Callable[[], object], device: torch.device) -> float:
@@ -100,18 +123,19 @@ def _best_seconds(work: Callable[[], object], device: torch.device) -> float:
     return max(_LEAST_S, min(device_seconds(work, device) for _ in range(_REPEATS)))
 
 
-def _matmul_flops_per_s(dtype: torch.dtype, device: torch.device) -> float:
+def _matmul_flops_per_s(size: int, dtype: torch.dtype, device: torch.device) -> float:
     # Random numbers: the clocks of a card are higher where it multiplies zeros.
-    a = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, device=device).to(dtype)
+    own = torch.Generator(device).manual_seed(_SEED)
+    a = torch.randn(size, size, device=device, generator=own).to(dtype)
     out = torch.empty_like(a)
-    return 2.0 * _MATMUL_SIZE**3 / _best_seconds(lambda: torch.mm(a, a, out=out), device)
+    return 2.0 * size**3 / _best_seconds(lambda: torch.mm(a, a, out=out), device)
 
 
-def _copy_bytes_per_s(device: torch.device) -> float:
-    source = torch.ones(_COPY_BYTES // 4, device=device)
+def _copy_bytes_per_s(nbytes: int, device: torch.device) -> float:
+    source = torch.ones(nbytes // _FLOAT_BYTES, device=device)
     target = torch.empty_like(source)
     # Read once and written once.
-    return 2.0 * _COPY_BYTES / _best_seconds(lambda: target.copy_(source), device)
+    return 2.0 * nbytes / _best_seconds(lambda: target.copy_(source), device)
 
 
 def _launch_seconds(device: torch.device) -> float:
@@ -128,10 +152,10 @@ def _launch_seconds(device: torch.device) -> float:
     return min(call_many() for _ in range(_REPEATS)) / _CALLS_PER_LAUNCH_PROBE
 
 
-def _links(device: torch.device) -> tuple[Link, ...]:
+def _links(nbytes: int, device: torch.device) -> tuple[Link, ...]:
     """Rates of copies to pinned memory of the host and back, each alone."""
-    there = torch.ones(_LINK_BYTES, dtype=torch.uint8, device=device)
-    here = torch.empty(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+    there = torch.ones(nbytes, dtype=torch.uint8, device=device)
+    here = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
     space = "device"
     made = []
     for ends, target, source in (
@@ -139,10 +163,10 @@ def _links(device: torch.device) -> tuple[Link, ...]:
         ((HOST_SPACE, space), there, here),
     ):
 
-        def copy(nbytes: int, target: torch.Tensor = target, source: torch.Tensor = source) -> None:
-            target[:nbytes].copy_(source[:nbytes], non_blocking=True)
+        def copy(part: int, target: torch.Tensor = target, source: torch.Tensor = source) -> None:
+            target[:part].copy_(source[:part], non_blocking=True)
 
         latency_s = _best_seconds(lambda copy=copy: copy(_SMALL_BYTES), device)  # type: ignore[misc]
-        whole_s = _best_seconds(lambda copy=copy: copy(_LINK_BYTES), device)  # type: ignore[misc]
-        made.append(Link(*ends, _LINK_BYTES / max(whole_s - latency_s, whole_s / 2), latency_s))
+        whole_s = _best_seconds(lambda copy=copy: copy(nbytes), device)  # type: ignore[misc]
+        made.append(Link(*ends, nbytes / max(whole_s - latency_s, whole_s / 2), latency_s))
     return tuple(made)
