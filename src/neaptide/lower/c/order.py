@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from neaptide.analysis.folded import folded_values
@@ -10,10 +10,9 @@ from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.values import Kind
 from neaptide.lower.c.operators.node_call import Numbers
 from neaptide.lower.c.operators.rows import row_of
-from neaptide.lower.c.program import Program, operand_values
+from neaptide.lower.c.program import Program, model_inputs, operand_values, storages_of
 from neaptide.lower.c.sharing import Part, Same, Sharing, Window
 from neaptide.lower.onnx.opset_forms import listed_numbers
 from neaptide.schedule.order.evaluate import evaluate_order
@@ -117,13 +116,7 @@ def _program(graph: Graph, numbers: Mapping[str, Numbers]) -> Program:
     known = {v: numbers[name] for v in weights if (name := graph.values[v].name) in numbers}
     lists = ((node.outputs[0], listed_numbers(node)) for node in graph.nodes if not node.inputs)
     known |= {value: listed for value, listed in lists if listed is not None}
-    kinds = {storage.id: storage.kind for storage in graph.storages}
-    inputs = _storages(graph, graph.inputs)
-    given = frozenset(s for s in inputs if kinds[s] is Kind.INPUT)
-    outside = _storages(graph, weights) | (inputs - given)
+    given = storages_of(graph, model_inputs(graph))
+    outside = storages_of(graph, weights.union(graph.inputs)) - given
     order = tuple(node.id for node in graph.nodes if not weights.issuperset(node.outputs))
-    return Program(graph, order, known, outside, _storages(graph, graph.outputs) - outside, given)
-
-
-def _storages(graph: Graph, values: Iterable[int]) -> frozenset[int]:
-    return frozenset(s for value in values if (s := graph.values[value].storage) is not None)
+    return Program(graph, order, known, outside, storages_of(graph, graph.outputs) - outside, given)

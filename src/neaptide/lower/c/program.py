@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
-from neaptide.ir.values import Value
+from neaptide.ir.values import Kind, Value
 from neaptide.lower.c.code import Code
 from neaptide.lower.c.operators.node_call import NodeCall, Numbers
 from neaptide.lower.c.operators.rows import operator_of
@@ -68,3 +68,14 @@ def result_values(node: Node) -> list[int | None]:
     if isinstance(node.results, tuple):
         return [node.outputs[item.slot] if isinstance(item, Ref) else None for item in node.results]
     return list(node.outputs)
+
+
+def model_inputs(graph: Graph) -> list[int]:
+    """Inputs that are no weights."""
+    kinds = {storage.id: storage.kind for storage in graph.storages}
+    return [v for v in graph.inputs if (s := graph.values[v].storage) is None or kinds[s] is Kind.INPUT]
+
+
+def storages_of(graph: Graph, values: Iterable[int]) -> frozenset[int]:
+    """Storages on which some values lie."""
+    return frozenset(s for value in values if (s := graph.values[value].storage) is not None)

@@ -10,13 +10,12 @@ from typing import Final
 
 from neaptide.errors import LoweringError, UsageError
 from neaptide.ir.graph import Graph
-from neaptide.ir.values import Kind
 from neaptide.lower.c.code import Code, copy
 from neaptide.lower.c.emit import write_calls
 from neaptide.lower.c.memory import ONE_MEMORY, Memory, place
 from neaptide.lower.c.operators.node_call import Numbers
 from neaptide.lower.c.operators.rows import check_operators
-from neaptide.lower.c.program import Program
+from neaptide.lower.c.program import Program, model_inputs, storages_of
 from neaptide.lower.c.sharing import Views
 from neaptide.lower.c.source import Port, array_name, header, source
 from neaptide.lower.c.views import C_TYPES, View
@@ -97,7 +96,7 @@ def write_program(
             copy(code, views[made], views[weight])
     outputs = [v for v in dict.fromkeys(graph.outputs) if v not in updates]
     code.needed.update(views[value].place.base for value in outputs)
-    groups = {"in": _model_inputs(graph), "out": outputs, "weight": list(dict.fromkeys(updates.values()))}
+    groups = {"in": model_inputs(graph), "out": outputs, "weight": list(dict.fromkeys(updates.values()))}
     ports = {
         direction: [_port(graph, value, titles or {}, views[value], list(arrays)) for value in group]
         for direction, group in groups.items()
@@ -147,14 +146,14 @@ def _program(
     """The nodes that run: all whose results are not known."""
     changing = set(updates.values())
     running = [n for n in order if not weights.keys() >= set(graph.nodes[n].outputs)]
-    outside = _storages(graph, weights.keys() | set(graph.inputs).difference(_model_inputs(graph)))
+    outside = storages_of(graph, weights.keys() | set(graph.inputs).difference(model_inputs(graph)))
     return Program(
         graph,
         _with_late_updates(graph, running, updates),
         {value: array for value, array in weights.items() if value not in changing},
         outside,
-        kept=_storages(graph, graph.outputs) - outside,
-        given=_storages(graph, _model_inputs(graph)),
+        kept=storages_of(graph, graph.outputs) - outside,
+        given=storages_of(graph, model_inputs(graph)),
         updates=updates,
     )
 
@@ -170,16 +169,6 @@ def _with_late_updates(graph: Graph, order: list[int], updates: Mapping[int, int
             order.remove(maker)
             order.insert(order.index(uses[-1]) + 1, maker)
     return tuple(order)
-
-
-def _model_inputs(graph: Graph) -> list[int]:
-    """Inputs that are no weights."""
-    kinds = {storage.id: storage.kind for storage in graph.storages}
-    return [v for v in graph.inputs if (s := graph.values[v].storage) is None or kinds[s] is Kind.INPUT]
-
-
-def _storages(graph: Graph, values: Iterable[int]) -> frozenset[int]:
-    return frozenset(s for value in values if (s := graph.values[value].storage) is not None)
 
 
 def _weights(code: Code, graph: Graph, weights: Mapping[int, Numbers], variable: set[int]) -> dict[int, View]:

@@ -38,14 +38,9 @@ class OwnOptimizers:
         """Options of a planned file, changed to these."""
         import onnxruntime
 
-        levels = onnxruntime.GraphOptimizationLevel
-        by_name = {
-            "all": levels.ORT_ENABLE_ALL,
-            "extended": levels.ORT_ENABLE_EXTENDED,
-            "basic": levels.ORT_ENABLE_BASIC,
-        }
         orders = onnxruntime.ExecutionOrder
-        options.graph_optimization_level = by_name[self.options.optimize]
+        level = f"ORT_ENABLE_{self.options.optimize.upper()}"
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
         options.execution_order = orders.PRIORITY_BASED if self.options.priority else orders.DEFAULT
         options.enable_mem_reuse = self.options.reuse
         return options

@@ -6,7 +6,7 @@ from typing import Final
 
 from neaptide.ir.values import DTYPE_WORDS
 from neaptide.lower.c.operators.node_call import NodeCall, Row, typed
-from neaptide.lower.c.views import View, dense_strides, product
+from neaptide.lower.c.views import dense_strides, product
 
 _COMBINED: Final = {
     "none": "b",
@@ -27,32 +27,23 @@ def _gather(call: NodeCall) -> None:
     call.code.call(f"nt_gather_{DTYPE_WORDS[at.dtype]}", *pointers, *map(str, numbers))
 
 
-def _element_tokens(call: NodeCall, at: View) -> dict[str, str]:
-    return {**call.tokens(call.x()), "W": DTYPE_WORDS[at.dtype], "TW": at.c_type}
-
-
-def _gather_elements(call: NodeCall) -> None:
+def _elements(call: NodeCall) -> None:
+    """GatherElements and ScatterElements."""
     x, at, axis = call.x(), call.x(1), call.axis()
-    tokens = _element_tokens(call, at)
-    call.code.kernel("gather_elements", **tokens)
+    tokens = {**call.tokens(x), "W": DTYPE_WORDS[at.dtype], "TW": at.c_type}
     table = [axis, x.dims[axis], len(x.dims), *at.dims, *dense_strides(x.dims)]
-    pointers = x.place.text, typed(at), call.y().place.text
-    name = f"nt_gather_elements_{tokens['X']}_{tokens['W']}"
-    call.code.call(name, *pointers, call.code.table(table))
-
-
-def _scatter_elements(call: NodeCall) -> None:
-    x, at, updates, axis = call.x(), call.x(1), call.x(2), call.axis()
-    kind = call.text("reduction", "none")
-    call.copy(x, call.y())
-    if at.numel == 0:
-        return
-    tokens = {**_element_tokens(call, at), "R": kind, "E": _COMBINED[kind]}
-    call.code.kernel("scatter_elements", **tokens)
-    table = [axis, x.dims[axis], len(x.dims), *at.dims, *dense_strides(x.dims)]
-    pointers = typed(at), updates.place.text, call.y().place.text
-    name = f"nt_scatter_elements_{kind}_{tokens['X']}_{tokens['W']}"
-    call.code.call(name, *pointers, call.code.table(table))
+    if call.op == "GatherElements":
+        kernel, name = "gather_elements", "gather_elements"
+        pointers = x.place.text, typed(at), call.y().place.text
+    else:
+        kind = call.text("reduction", "none")
+        tokens |= {"R": kind, "E": _COMBINED[kind]}
+        kernel, name = "scatter_elements", f"scatter_elements_{kind}"
+        pointers = typed(at), call.x(2).place.text, call.y().place.text
+        call.copy(x, call.y())
+    if at.numel:
+        call.code.kernel(kernel, **tokens)
+        call.code.call(f"nt_{name}_{tokens['X']}_{tokens['W']}", *pointers, call.code.table(table))
 
 
 def _scatter_nd(call: NodeCall) -> None:
@@ -105,9 +96,9 @@ def _top_k(call: NodeCall) -> None:
 
 ROWS: Final[dict[str, Row]] = {
     "Gather": Row(_gather, dense=True),
-    "GatherElements": Row(_gather_elements, dense=True),
+    "GatherElements": Row(_elements, dense=True),
     "GatherND": Row(_gather_nd, dense=True),
-    "ScatterElements": Row(_scatter_elements, (0,), dense=True),
+    "ScatterElements": Row(_elements, (0,), dense=True),
     "ScatterND": Row(_scatter_nd, (0,), dense=True),
     "OneHot": Row(_one_hot, dense=True),
     "TopK": Row(_top_k, dense=True),
