@@ -95,8 +95,8 @@ class Variant:
         from neaptide.cost.allocator_events import record
         from neaptide.runtime.measuring.meter import storage_bytes
 
-        resident = [*self.model.parameters(), *self.model.buffers(), *self.batch]
-        return record(self.run, resident=resident).peak_bytes(storage_bytes(resident))
+        persistent = [*self.model.parameters(), *self.model.buffers(), *self.batch]
+        return record(self.run, persistent=persistent).peak_bytes(storage_bytes(persistent))
 
 
 def min_cut(budget: float) -> Any:
