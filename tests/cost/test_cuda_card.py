@@ -107,7 +107,11 @@ def test_a_calibration_leaves_generators_alone_and_is_kept(monkeypatch, tmp_path
     """On the CPU in the place of a card of 23 GiB with 100 MiB free."""
     known = SimpleNamespace(name="NVIDIA L4", total_memory=23 * GIB)
     empty = torch.empty
-    monkeypatch.setattr(torch, "empty", empty)
+
+    def unpinned(*sizes, pin_memory=False, **how):
+        return empty(*sizes, **how)
+
+    monkeypatch.setattr(torch, "empty", unpinned)
     for name, value in {
         "Event": Event,
         "get_device_properties": lambda _: known,
