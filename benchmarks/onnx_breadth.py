@@ -114,7 +114,7 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - what failed is a row of the table
             kind = "" if isinstance(error, NeaptideError) else f"{type(error).__name__}: "
             row = {"failure": kind + " ".join(str(error).split())[:400]}
-        rows.append({"case": name, **row})
+        rows.append({"case": name, "asked": asked.passes, **row})
         say(show(rows[-1:]).splitlines()[-1])
         if asked.keep:
             keep("onnx_breadth", rows[-1:], asked.passes)
