@@ -3,7 +3,7 @@
 Each model is written in file order and as planned, compiled without a warning, run with AddressSanitizer over an arena
 whose dead bytes are poisoned, and compared with ONNX Runtime. The arena that is said is the `.bss` of the object file.
 Then the bars: the network of two convolutions without and with windows, a step of training, MobileNetV2 in integers.
-With all models the numbers go to `benchmarks/results/onnx_c.json`.
+With `--keep` each row goes to `benchmarks/results/onnx_c.json` as soon as it is there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import onnx
 import onnxruntime
 
 import neaptide.onnx
-from bench_record import recorded, save, say, table
+from bench_record import say, table
 from neaptide.errors import NeaptideError
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.lower.c.of_model import write_c
@@ -29,7 +29,7 @@ from neaptide.lower.c.write import CProgram, CSettings
 from neaptide.lower.c.write import save as save_program
 from neaptide_corpus.onnx_models.feeds import random_feeds
 from onnx_c_cases import BARS
-from onnx_files_of_corpus import KIB, LIMITS, file_of, named
+from onnx_files_of_corpus import KIB, LIMITS, file_of, keep_rows, named
 
 Row = dict[str, Any]
 MODELS: Final = (
@@ -171,6 +171,7 @@ def show(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="models or bars, or parts of their names")
+    parser.add_argument("--keep", action="store_true", help="write the rows into the result")
     asked = parser.parse_args()
     rows: list[Row] = []
     actions: Mapping[str, Any] = {**dict.fromkeys(MODELS, measure), **dict.fromkeys(BARS, bar)}
@@ -181,9 +182,9 @@ def main() -> None:
         except (NeaptideError, RuntimeError) as error:
             rows.append({"case": name, "failure": " ".join(str(error).split())[:300]})
             say(f"{name} failed: {rows[-1]['failure']}")
+        if asked.keep:
+            keep_rows("onnx_c", rows[-1:], tuple(actions), {})
     print(show(rows))
-    if not asked.names:
-        save("onnx_c", recorded(rows, seed=0, repeats=1))
 
 
 if __name__ == "__main__":

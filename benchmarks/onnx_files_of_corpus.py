@@ -35,12 +35,19 @@ def file_of(name: str) -> Path:
 
 
 def keep(result: str, rows: Sequence[Mapping[str, Any]], passes: str) -> Path:
-    """Write rows into a result; those of other models stay as they are there."""
+    """Write rows of models into a result; those of other models stay as they are there."""
+    return keep_rows(result, rows, catalogue.NAMES, {"passes": passes})
+
+
+def keep_rows(
+    result: str, rows: Sequence[Mapping[str, Any]], order: Sequence[str], settings: Mapping[str, Any]
+) -> Path:
+    """Write rows into a result, in an order of cases; those of other cases stay as they are there."""
     path = RESULTS / f"{result}.json"
     there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     found = {row["case"]: row for row in (*there, *rows)}
-    ordered = [found[name] for name in catalogue.NAMES if name in found]
-    return save(result, recorded(ordered, seed=0, repeats=1, passes=passes))
+    ordered = [found[name] for name in order if name in found]
+    return save(result, recorded(ordered, seed=0, repeats=1, **settings))
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
