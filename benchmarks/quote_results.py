@@ -21,6 +21,7 @@ import offload_budgets
 import offload_coordinated
 import onnx_runtime
 import onnx_tvm
+import quote_models
 from bench_record import GIB, RESULTS
 from coordinated import LATENCIES, OURS, PROGRAMS
 from gpu import check
@@ -232,6 +233,8 @@ TABLES: Final[Mapping[str, Callable[[Row], str]]] = {
     "onnx_footprint": passes,
     "onnx_tvm": beside_tvm,
     "onnx_runtime": beside_runtime,
+    "onnx_ladder_time": quote_models.seconds_of_checkpointing,
+    "onnx_breadth": quote_models.breadth,
     "gpu": check.in_page,
 }
 """By name of the JSON and of the markers in the page: the text of its table."""
