@@ -91,6 +91,14 @@ def _catalogue(tmp_path_factory: pytest.TempPathFactory):
         assert not sys.modules["support.catalogue"].damaged(), "a test has run a step that others share"
 
 
+@pytest.fixture
+def traced_once(monkeypatch: pytest.MonkeyPatch):
+    """What the public functions capture is traced once in this process: for tests of what they do with a capture."""
+    from support import catalogue
+
+    monkeypatch.setattr("neaptide.runtime.steps.capturing.capture_step", catalogue.traced_once)
+
+
 @pytest.fixture(autouse=True)
 def _no_kept_floors():
     """A plan that an error of one test named as reachable is not given to another test."""

@@ -18,6 +18,8 @@ from neaptide.runtime.arena.plan import ArenaOptions
 from support import catalogue
 from support.steps import QUICK, deep, deep_factory
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 @pytest.fixture(scope="module")
 def plan():

@@ -18,6 +18,8 @@ from neaptide.units import format_bytes
 from support.steps import QUICK, deep, deep_factory
 from support.together import together
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 @together("budget", [float("nan"), "nan", -5, "-5GiB", "140%", "0%", "20 GBi", "", True])
 def test_a_budget_that_is_none_is_refused_before_anything_is_captured(budget):

@@ -10,6 +10,8 @@ from support.steps import deep_factory
 
 QUICK = {"time_limit_s": None, "work_limit": 30, "trials": 2}
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 def test_a_plan_that_was_run_says_what_was_tried(tmp_path):
     plan = neaptide.plan_by_trials(deep_factory, budget=neaptide.Budget(None, latency="+900%"), **QUICK)

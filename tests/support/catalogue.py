@@ -12,14 +12,16 @@ import functools
 import hashlib
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final, Unpack
 
 import torch
 from filelock import FileLock
 
 from neaptide.ask import Ask
+from neaptide.errors import PlanMismatch
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.torch_step import CaptureOptions, capture_step, rebind_step
 from neaptide.ir.graph import Graph
@@ -32,6 +34,7 @@ Factory = Callable[[], tuple[Callable[..., Any], Any]]
 
 _FOLDER: Final = "CATALOGUE_OF_TESTS"  # of this run, set by `conftest`
 _MADE: Final[dict[str, Any]] = {}
+_TRACED: Final[dict[tuple[CodeType, str], list[CapturedStep]]] = {}
 _CAPTURED: Final[dict[str, tuple[CapturedStep, str]]] = {}  # with the fingerprint of their objects
 
 
@@ -80,6 +83,34 @@ def planned(factory: Factory, ask: Ask, **costs: Unpack[CostOptions]) -> StepPla
     if name not in _MADE:
         _MADE[name] = prepared(factory, **costs).plan(ask)
     found: StepPlan = _MADE[name]
+    return found
+
+
+def traced_once(
+    step: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    **how: Unpack[CaptureOptions],
+) -> CapturedStep:
+    """Stands in for `capture_step`: a step of the same code, objects and call as one before is not traced again.
+
+    That they are the same is for `rebind_step` to say. A step that has run, or is captured in a way of its own, is traced.
+    """
+    asked = {name: option for name, option in how.items() if option}
+    code = getattr(step, "__code__", None)
+    if code is None or kwargs or asked.keys() - {"name", "replans"}:
+        return capture_step(step, args, kwargs, **how)
+    known = _TRACED.setdefault((code, str(sorted(asked.items()))), [])
+    for one in known:
+        try:
+            again = rebind_step(one, step, args)
+        except PlanMismatch:
+            continue
+        if not any(optimizer.state for optimizer in again.state.optimizers.values()):
+            return again
+    found = capture_step(step, args, kwargs, **how)
+    if not any(optimizer.state for optimizer in found.state.optimizers.values()):
+        known.append(found)
     return found
 
 

@@ -11,6 +11,7 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
 from neaptide.runtime.comparing import contestants
+from neaptide.runtime.steps import capturing
 from support import catalogue
 from support.steps import rows_step, trained
 
@@ -66,3 +67,21 @@ def test_a_capture_is_put_on_a_step_of_ones_own_and_one_that_is_run_is_noticed(m
     assert catalogue.damaged() == []
     shared.step(batch)
     assert [name.rpartition(".")[2] for name in catalogue.damaged()] == ["one_layer"]
+
+
+def test_public_functions_trace_a_step_once_and_any_other_step_as_ever(traced_once, monkeypatch):
+    monkeypatch.setattr(catalogue, "_TRACED", {})
+    first, again = (capture(*one_layer()) for _ in range(2))
+    assert again.programs == first.programs
+    assert again.step is not first.step
+    assert capture(*one_layer(5)).programs != first.programs
+    step, batch = one_layer()
+    step(batch)
+    for _ in range(2):  # no optimizer state without momentum: the same programs, whether traced or not
+        assert capture(step, batch).programs == first.programs
+    ((found),) = catalogue._TRACED.values()
+    assert len(found) == 2
+
+
+def capture(step, batch):
+    return capturing.capture(step, (batch,))
