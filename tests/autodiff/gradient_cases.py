@@ -358,6 +358,7 @@ def _movement() -> list[Case]:
         one("Resize", lambda x, _: F.interpolate(x, scale_factor=2), (1, 2, 3, 3), None, np.asarray([1, 1, 2, 2], np.float32),
             coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
         one("Gather", lambda x, _: x[[2, 0, 2]], (4, 3), i(2, 0, 2)),
+        one("Gather", lambda x, _: x[[2, 0, 2]], (4, 3), np.asarray([2, 0, 2], np.int32)),
         one("Gather", lambda x, _: x[:, [[0, 1], [-1, 1]]], (2, 3, 4), np.asarray([[0, 1], [-1, 1]]), axis=1),
         one("Gather", lambda x, _: x[:, -1], (2, 3, 4), np.int64(-1), axis=1),
         one("GatherElements", lambda x, k: x.gather(1, k), (2, 3), np.asarray([[0, 0], [2, 1]]), axis=1),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from neaptide.autodiff.call import Call, Rule
-from neaptide.autodiff.emitter import Tensor
+from neaptide.autodiff.emitter import INT64, Tensor
 
 
 def _gather(c: Call) -> list[Tensor | None]:
@@ -28,7 +28,7 @@ def _gather(c: Call) -> list[Tensor | None]:
     rows = c.g.permute(order, c.y.shape)
     front = [axis, *(i for i in range(rank) if i != axis)]
     zeros = c.emitter.zeros(c.a, [shape[i] for i in front])
-    places = c.b.apply("Unsqueeze", c.emitter.ints([-1]))
+    places = c.b.cast(INT64).apply("Unsqueeze", c.emitter.ints([-1]))
     spread = zeros.apply("ScatterND", places, rows, reduction="add")
     return [spread.permute([front.index(i) for i in range(rank)], [shape[i] for i in front])]
 
