@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from neaptide.api.asking import ask_of
 from neaptide.budget import Budget
 from neaptide.errors import CaptureError, NeaptideError, UsageError
-from neaptide.frontends.card.pretended import card_named
+from neaptide.frontends.card.pretended import card_named, pretended
 from neaptide.frontends.dims.dynamic_dims import tensors_by_path
 from neaptide.frontends.objects.places import replaced
 from neaptide.options import PlanOptions, check_names
@@ -22,7 +22,7 @@ from neaptide.policy.costed_step import Progress
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.report.allocated import allocated_peak, not_exact, saved_by_small_states
-from neaptide.report.fitting_shapes import fitting_shapes
+from neaptide.report.fitting_shapes import largest_in_order
 from neaptide.report.model import FitChange, FitReport, LargestSize
 from neaptide.runtime.steps.capturing import capture
 from neaptide.settings import DEFAULTS
@@ -64,7 +64,7 @@ class _Fit:
         self.step, self.args, self.device, self.options = step, args, device, options
         self.kwargs = options.get("kwargs") or {}
         self.notes: list[str] = []
-        self.prepared = self._prepared(step)
+        self.prepared = self._prepared()
         self.peak = allocated_peak(self.prepared)
         usual = self.prepared.as_written()
         # Blocks that are rounded and what cuBLAS keeps: no plan lowers these.
@@ -94,11 +94,11 @@ class _Fit:
             not_exact=not_exact(graph),
         )
 
-    def _prepared(self, step: Step) -> PreparedStep:
+    def _prepared(self) -> PreparedStep:
         name, state = self.options.get("name", ""), self.options.get("state")
         progress = self.options.get("progress")
         return prepare(
-            step, self.args, self.kwargs, state=state, device=self.device, name=name, progress=progress
+            self.step, self.args, self.kwargs, state=state, device=self.device, name=name, progress=progress
         )
 
     # -- changes
@@ -111,12 +111,13 @@ class _Fit:
             yield self._change("8-bit optimizer states", how, self.peak.nbytes - small)
         if not any(value.dtype == "bfloat16" for value in graph.values):
             how = 'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss'
-            yield self._recaptured("bf16 autocast", how, _in_bf16(self.step))
+            with _in_bf16(self.device):
+                yield self._recaptured("bf16 autocast", how)
         blocks = _blocks(self.prepared)
         if blocks and not self.prepared.captured.steady.checkpoints:
             how = f"torch.utils.checkpoint around each of the {len(blocks)} blocks"
             with _checkpointed(blocks):
-                yield self._recaptured("checkpointing by hand", how, self.step)
+                yield self._recaptured("checkpointing by hand", how)
         limit = self.capacity - self.beyond
         yield self._planned("a plan", f'neaptide.plan(..., budget="{limit}")', Budget(peak=limit))
         moved = Budget(peak=limit, host=_HOST)
@@ -128,9 +129,9 @@ class _Fit:
     ) -> FitChange:
         return FitChange(name, how, nbytes, nbytes <= self.capacity, time, note)
 
-    def _recaptured(self, name: str, how: str, step: Step) -> FitChange:
+    def _recaptured(self, name: str, how: str) -> FitChange:
         try:
-            prepared = self._prepared(step)
+            prepared = self._prepared()
         except CaptureError as error:
             return FitChange(name, how, None, None, note=error.what)
         before, after = self.prepared.as_written(), prepared.as_written()
@@ -172,18 +173,18 @@ class _Fit:
                 card=card_named(self.device),
             )
             limit = self.capacity - self.beyond
-            yield from fitting_shapes(captured, self.prepared.device, limit).rows
+            found = largest_in_order(captured, self.prepared.device, limit)
+            if found is not None:
+                yield found
         except (CaptureError, UsageError) as error:
             self.notes.append(f"the largest {what} is not known: {error.what}")
 
 
-def _in_bf16(step: Step) -> Step:
-    @functools.wraps(step)
-    def in_bf16(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            return step(*args, **kwargs)
-
-    return in_bf16
+@contextmanager
+def _in_bf16(device: str) -> Iterator[None]:
+    """While open, all that a step on the card does is under autocast."""
+    with pretended(card_named(device)), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        yield
 
 
 def _blocks(prepared: PreparedStep) -> list[nn.Module]:

@@ -36,11 +36,10 @@ def _largest(report: FitReport) -> Table | None:
         (
             row.dim,
             NOTHING if row.in_program_order is None else str(row.in_program_order),
-            NOTHING if row.with_points is None else str(row.with_points),
         )
         for row in report.largest
     )
-    return Table(("largest that fits", "as it is", "with evictions"), rows) if rows else None
+    return Table(("largest that fits", "as it is"), rows) if rows else None
 
 
 def _changes(report: FitReport) -> Table | None:

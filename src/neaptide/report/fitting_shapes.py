@@ -82,19 +82,26 @@ def fitting_shapes(
     return replace(found, curves=fitting.curves()) if with_curves else found
 
 
+def largest_in_order(captured: CapturedStep, device: Device, limit_bytes: int) -> LargestSize | None:
+    """The largest size of the only dim that varies for which a step fits in program order; None where no size is one."""
+    return next(iter(_Fitting(captured, device, limit_bytes, with_points=False).run().rows), None)
+
+
 class _Fitting:
-    def __init__(self, captured: CapturedStep, device: Device, limit_bytes: int) -> None:
+    def __init__(
+        self, captured: CapturedStep, device: Device, limit_bytes: int, *, with_points: bool = True
+    ) -> None:
         self.programs, self.limit = captured.programs, limit_bytes
         self.cost = EstimatedCost(device, registry())
         self.dims = list(captured.steady.graph.dims)
         self.dims = [self._ended(dim) for dim in self.dims]
         largest = {dim.name: dim.high or dim.low for dim in self.dims}
-        in_order, maker = self._in_order(largest), PointsMaker(device, Limits(DEFAULT_TIME_LIMIT_S))
+        self.in_order, maker = self._in_order(largest), PointsMaker(device, Limits(DEFAULT_TIME_LIMIT_S))
         self.limited = [
             LimitedProgram(one, Decisions(maker.within(one, largest, limit_bytes).plan), limit_bytes)
-            for one in in_order
+            for one in (self.in_order if with_points else ())
         ]
-        self.grows = all(grows_with(one, self.dims[-1].name, self.dims) for one in in_order)
+        self.grows = all(grows_with(one, self.dims[-1].name, self.dims) for one in self.in_order)
 
     def run(self) -> FittingShapes:
         """All rows."""
@@ -118,13 +125,16 @@ class _Fitting:
             return None
 
         def fits_in_order(size: int) -> bool:
-            return all(one.fits_in_order({**beside, dim.name: size}) for one in self.limited)
+            shape = {**beside, dim.name: size}
+            return all(one.at(shape).peak_bytes <= self.limit for one in self.in_order)
 
         def fits_with_points(size: int) -> bool:
             return all(one.fits_with_points({**beside, dim.name: size}) for one in self.limited)
 
         look = last_by_halving if self.grows else last_by_looking
         in_order = look(sizes, fits_in_order)
+        if not self.limited:
+            return LargestSize(beside, dim.name, dim.high or dim.low, in_order, None, None)
         beyond = sizes if in_order is None else sizes[sizes.index(in_order) + 1 :]
         with_points = last_by_halving(beyond, fits_with_points)
         added = None

@@ -11,6 +11,7 @@ from neaptide.outcome import TerminationReason
 from neaptide.plans import NONE_WITHIN, PlannedProgram, TrialsRecord, described_role
 from neaptide.policy.plan_facts import versions
 from neaptide.policy.prepared_step import PreparedStep
+from neaptide.report.allocated import not_exact
 from neaptide.report.cells import not_counted
 from neaptide.report.model import LiveRow, ProfileReport
 from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
@@ -55,7 +56,12 @@ def profile_report(prepared: PreparedStep, *, has_device: bool, seed: int) -> Pr
         operations=len(graph.nodes),
         unknown_ops=program.unknown_ops,
         rewrites=program.rewrites,
-        not_counted=(*not_counted(prepared.device.kind), *prepared.told_of_card, *prepared.surprises),
+        not_counted=(
+            *not_counted(prepared.device.kind),
+            *(not_exact(graph) if has_device else ()),
+            *prepared.told_of_card,
+            *prepared.surprises,
+        ),
         versions=versions(),
         seed=seed,
         captured_on=prepared.captured_on,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from neaptide import zoo
-from neaptide.errors import UsageError
+from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends.card.pretended import built_for, card_named, current_card, pretended
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
@@ -188,3 +188,17 @@ def test_a_torch_without_its_table_of_guards_is_named(monkeypatch: pytest.Monkey
     with pytest.raises(UnsupportedTorch, match="cannot pretend a card"), pretended(CARD):
         pass
     assert current_card() is None
+
+
+def test_an_operation_without_a_fake_kernel_is_named() -> None:
+    """Its real kernel would run on made-up tensors of the card."""
+    with torch.library._scoped_library("card_tests", "DEF") as library:
+        library.define("odd(Tensor x) -> Tensor")
+        library.impl("odd", torch.Tensor.clone, "CUDA")
+
+        def step(x: Tensor) -> Tensor:
+            return torch.ops.card_tests.odd(x)  # type: ignore[no-any-return]
+
+        with pytest.raises(CaptureError, match="card_tests") as caught:
+            capture_step(step, (torch.ones(3),), card=CARD)
+        assert "test_captures.py" in caught.value.render()

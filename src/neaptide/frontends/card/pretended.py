@@ -8,6 +8,7 @@ registers for the device; without a card (or in a wheel without CUDA) that of `m
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -19,13 +20,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from neaptide.cost.presets import compute_capability, get_device
-from neaptide.errors import UnsupportedTorch
+from neaptide.errors import CaptureError, UnsupportedTorch
+from neaptide.frontends._torch_private import resolve
 from neaptide.frontends.card import _torch_private as private
 from neaptide.frontends.kernels.true_results import no_trials_on
 from neaptide.frontends.objects.places import Replacement, all_replaced
+from neaptide.frontends.recording.line_notes import calling_line
 
 _CUDA = "torch.cuda"
 _FAKES = "torch._subclasses.fake_tensor"
+_WITH_BF16 = (8, 0)  # older cards compute in other formats
+_REAL_KERNEL = "run_fallback_kernel"  # runs an operation without a fake kernel on made-up tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,10 @@ class CardIs(TorchFunctionMode):
 def _answers(card: Card) -> Iterator[Replacement]:
     """What PyTorch says of its devices."""
     yield torch.cuda, private.CUDA_START, _always(None)
-    yield importlib.import_module(_FAKES), "init_gpu_context", _always(None)
+    fakes = importlib.import_module(_FAKES)
+    yield fakes, "init_gpu_context", _always(None)
+    resolve(_FAKES, _REAL_KERNEL)
+    yield fakes, _REAL_KERNEL, _no_real_kernel
     yield importlib.import_module("torch.cuda.amp.common"), "amp_definitely_not_available", _always(False)
     # Weights are never put into one block: their fake copies have no bytes, and the card would have them there.
     yield torch.backends.cudnn, "is_acceptable", _always(False)
@@ -133,12 +141,31 @@ def _answers(card: Card) -> Iterator[Replacement]:
         "current_device": 0,
         "get_device_capability": card.capability,
         "get_device_name": card.name,
-        "is_bf16_supported": card.capability >= (8, 0),
         "is_current_stream_capturing": False,
         "synchronize": None,
     }
+    yield torch.cuda, "is_bf16_supported", lambda _original: functools.partial(_has_bf16, card)
     for name, answer in answers.items():
         yield torch.cuda, name, _always(answer)
+
+
+def _has_bf16(card: Card, including_emulation: bool = True) -> bool:
+    return including_emulation or card.capability >= _WITH_BF16
+
+
+def _no_real_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(mode: Any, function: Any, operands: Any, *rest: Any) -> Any:
+        if not any(isinstance(item, torch.Tensor) and item.is_cuda for item in operands):
+            return original(mode, function, operands, *rest)
+        line = calling_line()
+        raise CaptureError(
+            f"{function} cannot be captured for a card that is not there",
+            where=None if line is None else line.location,
+            why="it has no fake kernel, and its real one would have to run on the card",
+            next_step="give it one with torch.library.register_fake, or leave --device out",
+        )
+
+    return run
 
 
 def _scale_on_host(original: Callable[..., None]) -> Callable[..., None]:
