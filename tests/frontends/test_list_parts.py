@@ -10,6 +10,7 @@ from torch import nn
 
 from frontends import steps
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.card.pretended import card_named
 from neaptide.frontends.programs.list_parts import parts_of
 from neaptide.frontends.torch_step import capture_step
 from support.step_checks import assert_same_bits, joined
@@ -110,3 +111,14 @@ def test_on_the_cpu_each_tensor_has_a_call():
     assert (
         lists_of(of(lambda p: torch.optim.AdamW(p, fused=True)))["aten._fused_adamw_.tensor_lr"] == [1] * 40
     )
+
+
+def test_on_a_card_that_is_not_there_updates_are_calls_on_lists():
+    """Eager's choice there, whichever device the tensors are on here."""
+    step, batch = of(torch.optim.AdamW)()
+    graph = capture_step(step, (batch,), card=card_named("rtx4090")).steady.graph
+    lengths = [len(node.args[0]) for node in graph.nodes if node.op == "aten._foreach_addcdiv_.ScalarList"]
+    assert lengths == [2] * 20
+    step, batch = of(lambda p: torch.optim.SGD(p, 0.1, foreach=False))()
+    plain = capture_step(step, (batch,), card=card_named("rtx4090")).steady.graph
+    assert not any("_foreach_" in node.op for node in plain.nodes)

@@ -347,8 +347,13 @@ SCALER_TENSORS = ("_scale", "_growth_tracker")
 SCALER_SETTINGS = ("_growth_factor", "_backoff_factor", "_growth_interval", "_enabled")
 
 
-def chooses_foreach(parameters: list[torch.Tensor], *, differentiable: bool) -> bool:
-    """Whether an optimizer that is not told updates all parameters at once."""
+def chooses_foreach(
+    parameters: list[torch.Tensor], *, differentiable: bool, is_on_absent_card: bool = False
+) -> bool:
+    """Whether an optimizer that is not told updates all parameters at once, here or on a card that is not there."""
+    if is_on_absent_card:
+        supported = resolve("torch.optim.optimizer", "_foreach_supported_types")
+        return not differentiable and all(type(parameter) in supported for parameter in parameters)
     chosen = resolve("torch.optim.optimizer", "_default_to_fused_or_foreach")(parameters, differentiable)
     return bool(chosen[1])
 

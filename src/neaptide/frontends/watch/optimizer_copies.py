@@ -12,6 +12,7 @@ import torch
 
 from neaptide.errors import CaptureError, HostEffectError
 from neaptide.frontends import _torch_private as private
+from neaptide.frontends.card.pretended import device_of_copy
 from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.objects.places import MISSING
 from neaptide.frontends.objects.values import is_scalar
@@ -158,12 +159,15 @@ class OptimizerCopies:
         else:
             group["params"] = type(group["params"])(filled)
         if "foreach" in group and not group.get("fused"):
-            alike = all(private.updates_one_by_one(p.device) for p in parameters)
+            alike = all(private.updates_one_by_one(device_of_copy(p)) for p in parameters)
             if alike and type(optimizer) in _SAME_WITHOUT_FOREACH:
                 group["foreach"] = False  # one op over all gradients would keep them all alive at once
             elif group["foreach"] is None:  # torch's choice; it does not know the fakes for parameters
                 differentiable = bool(group.get("differentiable"))
-                group["foreach"] = private.chooses_foreach([*parameters], differentiable=differentiable)
+                absent = any(device_of_copy(p) != p.device for p in parameters)
+                group["foreach"] = private.chooses_foreach(
+                    [*parameters], differentiable=differentiable, is_on_absent_card=absent
+                )
 
     def _put_inputs(
         self, label: str, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], fakes: Fakes
