@@ -119,7 +119,7 @@ def assert_equal(ours: list[torch.Tensor], eagers: list[torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("peak", [None, "85%", "min"])
+@pytest.mark.parametrize("peak", [None, pytest.param("85%", marks=pytest.mark.slow), "min"])
 def test_a_model_in_training_has_eagers_bits_at_the_predicted_peak(name: str, peak: str | None) -> None:
     model, batch = made(name)
     eager = copy.deepcopy(model)
