@@ -99,7 +99,7 @@ def test_the_largest_batch_is_the_last_that_fits(card_of: Any) -> None:
 
 def test_a_step_that_does_not_fit_says_what_makes_it_fit(card_of: Any) -> None:
     step, batch = made(rows=2048)
-    card_of(19 * MIB)
+    card_of(28 * MIB)
     forwards = [block.forward for block in step.__closure__[0].cell_contents.blocks]
     report = neaptide.fits(step, batch, **QUICK)
     assert not report.fits
