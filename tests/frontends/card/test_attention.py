@@ -51,6 +51,7 @@ ROWS = (
     (replace(HALF, value=(2, 4, 128, 32)), ADA, "efficient"),
     (replace(HALF, key=(2, 2, 128, 64), value=(2, 2, 128, 64)), ADA, "math"),
     (replace(HALF, key=(2, 2, 128, 64), value=(2, 2, 128, 64), repeats_heads=True), ADA, "flash"),
+    (replace(FP32, key=(2, 2, 128, 64), value=(2, 2, 128, 64), repeats_heads=True), ADA, "math"),
     (replace(HALF, query=SHAPE[1:], key=SHAPE[1:], value=SHAPE[1:]), ADA, "math"),
     (replace(HALF, deterministic=True), HOPPER, "flash"),
     (replace(HALF, enabled=frozenset({"efficient"})), ADA, "efficient"),

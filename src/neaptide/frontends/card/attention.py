@@ -111,7 +111,8 @@ def _efficient(asked: Asked, capability: tuple[int, int]) -> bool:
     step = max(4 if capability >= _AMPERE else 1, (8 if is_half else 4) if has_tensor_cores else 1)
     heads = (asked.query[3], asked.value[3])
     return (
-        asked.dtype in dtypes
+        asked.query[1] == asked.key[1]  # its gradients have as many heads of keys as of queries
+        and asked.dtype in dtypes
         and asked.query[3] == asked.key[3]
         and all(head > 0 and head % step == 0 for head in heads)
         and asked.aligned
