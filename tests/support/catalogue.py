@@ -98,7 +98,7 @@ def traced_once(
     """
     asked = {name: option for name, option in how.items() if option}
     code = getattr(step, "__code__", None)
-    if code is None or kwargs or asked.keys() - {"name", "replans"}:
+    if code is None or kwargs or asked.keys() - {"name", "replans", "checkpoints"}:
         return capture_step(step, args, kwargs, **how)
     known = _TRACED.setdefault((code, str(sorted(asked.items()))), [])
     for one in known:
