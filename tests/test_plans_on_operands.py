@@ -16,6 +16,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.api.asking import ask_of
 from neaptide.ask import Ask
 from neaptide.budget import Budget
+from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Offload, Schedule
 from neaptide.ops import registry
 from neaptide.options import PlanOptions
@@ -26,7 +27,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.on_operands import Operands, offloads_after
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import same_budget
-from neaptide.policy.prepared_step import prepare
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.report.plan_text import plan_document
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.offloaded import with_offloads
@@ -61,7 +62,7 @@ def factory(rows=2):
 @pytest.fixture(scope="module")
 def prepared():
     step, batch = factory()
-    return prepare(step, (batch,), device=PRESET)
+    return PreparedStep(capture_step(step, (batch,)), device=PRESET)
 
 
 def planned(prepared, budget, **options):

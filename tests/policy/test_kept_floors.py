@@ -7,8 +7,6 @@ from torch import nn
 import neaptide
 from neaptide.errors import InfeasibleBudget
 
-DEVICE = "rtx3090"
-
 
 def residual_blocks():
     """Blocks with a sum around each, trained by Adagrad."""
@@ -32,7 +30,7 @@ def residual_blocks():
 def refused(budget, work):
     step, batch = residual_blocks()
     with pytest.raises(InfeasibleBudget) as caught:
-        neaptide.plan(step, batch, budget=budget, device=DEVICE, time_limit_s=None, work_limit=work)
+        neaptide.plan(step, batch, budget=budget, time_limit_s=None, work_limit=work)
     return caught.value
 
 
@@ -40,9 +38,7 @@ def test_a_floor_that_was_named_is_reached_by_a_search_that_finds_less():
     named = refused("20%", 60)
     assert str(named.smallest_peak_bytes) in named.next_step
     step, batch = residual_blocks()
-    again = neaptide.plan(
-        step, batch, budget=named.smallest_peak_bytes, device=DEVICE, time_limit_s=None, work_limit=1
-    )
+    again = neaptide.plan(step, batch, budget=named.smallest_peak_bytes, time_limit_s=None, work_limit=1)
     program = again.program("steady")
     assert program.predictions.peak_with_workspace_bytes == named.smallest_peak_bytes == program.budget_bytes
     assert program.sequence == named.plan.program("steady").sequence

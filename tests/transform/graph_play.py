@@ -41,14 +41,18 @@ def played(graph: Graph) -> tuple[list[object], dict[int, object]]:
     return outputs, {s: block[s] for s in graph.input_storages()}
 
 
-def doubled(draw: st.DrawFn, graph: Graph) -> Edited:
-    """The graph with copies of some of its nodes, which take over some of the uses."""
+def doubled(draw: st.DrawFn, graph: Graph, *, keeps_numbers: bool = False) -> Edited:
+    """The graph with copies of some of its nodes, which take over some of the uses.
+
+    With `keeps_numbers` no node is copied whose result is overwritten later: some of the uses would miss that.
+    """
     edit = GraphEdit(graph)
+    written = {access.storage for node in graph.nodes for access in node.effects.writes}
     consumers = graph.consumers()
     for node in graph.nodes:
         made = graph.created_storages(node)
         is_plain = len(node.outputs) == 1 and len(made) == 1 and node.effects.is_pure
-        if not is_plain or not draw(st.booleans()):
+        if not is_plain or (keeps_numbers and made[0] in written) or not draw(st.booleans()):
             continue
         old = graph.values[node.outputs[0]]
         size = graph.storages[made[0]].nbytes

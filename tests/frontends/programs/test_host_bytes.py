@@ -11,7 +11,7 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.frontends.programs.host_bytes import bytes_after
 from neaptide.frontends.torch_step import capture_step
-from neaptide.policy.prepared_step import prepare
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants
 from support.step_checks import assert_like_eager, planned
 
@@ -54,7 +54,7 @@ def test_each_program_has_them_as_an_input_that_no_operation_takes():
 
 def test_a_share_is_of_a_peak_that_has_them():
     step, batch = watched()
-    prepared = prepare(step, (batch,), device="rtx3090")
+    prepared = PreparedStep(capture_step(step, (batch,)), device="rtx3090")
     written = prepared.as_written()
     ours = contestants.planned_contestant(
         "baseline", watched, 0, contestants.rebind(prepared.baseline_variant())

@@ -16,6 +16,7 @@ from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError, UsageError
+from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS, TRANSFORM_ONLY
 from neaptide.ops import registry
@@ -25,7 +26,7 @@ from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan
-from neaptide.policy.prepared_step import prepare
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants
 from neaptide.schedule.timeline import simulate_timeline
 from neaptide_peers.combinations.asked import Combining
@@ -311,7 +312,7 @@ def test_offloads_have_moves_that_take_them_back(graphs):
 def planned(factory, budget, work):
     step, batch = contestants.build(factory, 0)
     options = Ask(budget, MAGIS, Limits(work=work), numerics=CLOSE, workers=1)
-    return prepare(step, (batch,), device=DEVICE.name).plan(options)
+    return PreparedStep(capture_step(step, (batch,)), device=DEVICE.name).plan(options)
 
 
 def test_offloads_alone_take_no_time_where_copies_hide_and_keep_every_bit():

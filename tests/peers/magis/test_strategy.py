@@ -17,6 +17,7 @@ from neaptide.budget import Budget
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError, UsageError
+from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS
 from neaptide.ops import registry
@@ -25,7 +26,7 @@ from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
-from neaptide.policy.prepared_step import prepare
+from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.comparing import contestants
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.magis import carry_out, moves, strategy
@@ -235,7 +236,7 @@ def test_plans_run_as_eager_does_in_the_bytes_predicted(name):
     step, batch = contestants.build(factory, 0)
     budget, limits = Budget(None, latency="+400%"), Limits(work=80)
     options = Ask(budget, MAGIS, limits, numerics=CLOSE, workers=1)
-    found = prepare(step, (batch,), device=DEVICE).plan(options)
+    found = PreparedStep(capture_step(step, (batch,)), device=DEVICE).plan(options)
     program = found.plan.programs[0]
     assert program.predictions.peak_bytes < program.predictions.baseline_peak_bytes
     assert_runs_as_predicted(factory, found)

@@ -14,10 +14,11 @@ from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
+from neaptide.frontends.torch_step import capture_step
 from neaptide.planner.points.decide import POLICIES
 from neaptide.planner.points.script import Way
 from neaptide.policy.points.for_all_shapes import evicting_variant
-from neaptide.policy.prepared_step import prepare
+from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import verify_eager, verify_planned
 from neaptide.zoo import factory as zoo_factory
@@ -57,7 +58,7 @@ CASES = {
 def dropping_out():
     """The perceptron, ready to be planned with the costs of a data sheet, and what eager makes of it."""
     step, batch = contestants.build(mlp, 0)
-    return prepare(step, (batch,), device="rtx3090"), verify_eager(mlp, 0)
+    return PreparedStep(capture_step(step, (batch,)), device="rtx3090"), verify_eager(mlp, 0)
 
 
 def evicting(prepared, budget, name="dtr"):
