@@ -69,7 +69,7 @@ def applied(graph: Graph, name: str, *, where: Callable[[Graph, Rewrite], bool] 
 
 def windows(graph: Graph, parts: int, nodes: Sequence[int]) -> Graph:
     """The graph with some nodes in windows of the rows of what the first of them reads."""
-    rule = fission._windows_rule(f"windows_{parts}", parts)  # noqa: SLF001 - more parts than the passes have
+    rule = fission.window_fission(parts)
     place = Rewrite(rule=rule.name, nodes=tuple(nodes), settings=(("dim", 2), ("value", 0)), keeps_bits=False)
     return rule.apply(graph, registry(), place).graph
 

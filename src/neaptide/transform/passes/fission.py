@@ -208,13 +208,11 @@ MLP_FISSION: Final = _rule(
     4,
 )
 
-WINDOW_FISSION: Final = tuple(
-    _rule(
-        f"windows_{parts}",
-        f"operations run in {parts} parts of rows, positions or heads",
-        _parts_of_values(parts),
-        parts,
-        is_seeded=True,
-    )
-    for parts in (2, 4)
-)
+
+def window_fission(parts: int) -> Rule:
+    """Fission into a number of parts of rows of an image, positions of a sequence, heads, or channels."""
+    summary = f"operations run in {parts} parts of rows, positions or heads"
+    return _rule(f"windows_{parts}", summary, _parts_of_values(parts), parts, is_seeded=True)
+
+
+WINDOW_FISSION: Final = tuple(window_fission(parts) for parts in (2, 4))
