@@ -384,14 +384,15 @@ def has_python_kernel(operation: Any) -> bool:
 def bare_kernels(*, draws: bool) -> Iterator[None]:
     """Operations inside run on real tensors, unseen by modes and autocast, and random numbers go on as they were.
 
-    `draws` says whether they may draw some.
+    `draws` says whether they may draw some, of any card that is in use, too.
     """
+    cards = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
     with (
         no_modes(),
         resolve("torch._C", "DisableTorchFunction")(),
         resolve("torch._C", "_DisableAutocast")(),
         torch.no_grad(),
-        torch.random.fork_rng(devices=(), enabled=draws),
+        torch.random.fork_rng(devices=cards, enabled=draws),
     ):
         yield
 

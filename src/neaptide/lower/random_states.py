@@ -15,6 +15,12 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule, StepKind
 
 
+def random_devices() -> list[str]:
+    """Devices whose default generators may be drawn from: of cards only where they are in use, which asking would begin."""
+    cuda = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
+    return ["cpu", *(f"cuda:{index}" for index in cuda)]
+
+
 def random_state(device: torch.device | str) -> bytes:
     """The state of the default random generator of a device."""
     where = torch.device(device)

@@ -115,8 +115,8 @@ def test_a_step_in_parts_draws_what_eager_draws(name, kind, least):
     difference = compare_records(made, expected).max_abs_diff
     assert set(difference) == set(GROUPS)
     assert max(difference.values()) < 2e-6
-    assert torch.equal(made.random_state, expected.random_state)
-    assert not torch.equal(made.random_state, torch.Generator().manual_seed(SEED).get_state())
+    assert made.random_states == expected.random_states != ()
+    assert made.random_states[0] != bytes(torch.Generator().manual_seed(SEED).get_state().tolist())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -143,4 +143,4 @@ def test_masks_drawn_by_themselves_keep_every_bit_of_a_step():
     runner = PlannedStep(step, None, as_variant(drawn_first))
     made = record_planned(runner, find_state(step), batch, steps=STEPS, seed=SEED)
     assert set(compare_records(made, expected).max_abs_diff.values()) == {0.0}
-    assert torch.equal(made.random_state, expected.random_state)
+    assert made.random_states == expected.random_states != ()

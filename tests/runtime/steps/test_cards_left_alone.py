@@ -7,6 +7,8 @@ import torch
 
 from frontends import steps
 from neaptide import compile_step
+from neaptide.frontends._torch_private import bare_kernels
+from neaptide.lower.random_states import random_devices, random_state
 
 
 def test_a_step_on_the_cpu_begins_nothing_on_a_card(monkeypatch):
@@ -26,8 +28,22 @@ def test_a_step_on_the_cpu_begins_nothing_on_a_card(monkeypatch):
 
 @pytest.mark.parametrize(("is_in_use", "expected"), [(False, ["cpu"]), (True, ["cpu", "cuda:0", "cuda:1"])])
 def test_generators_of_cards_are_put_back_where_cards_are_in_use(monkeypatch, is_in_use, expected):
-    from neaptide.runtime.calls import state_copy
+    states = {"cuda:0": torch.zeros(16, dtype=torch.uint8), "cuda:1": torch.ones(16, dtype=torch.uint8)}
+    put_back = []
+
+    def name(device):
+        return f"cuda:{device}" if isinstance(device, int) else str(device)
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_in_use)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert state_copy._random_devices() == expected
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: states[name(device)])
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, device: put_back.append((name(device), state))
+    )
+    assert random_devices() == expected
+    assert [random_state(card) for card in expected[1:]] == [bytes(states[c].tolist()) for c in expected[1:]]
+    with bare_kernels(
+        draws=True
+    ):  # kernels that are tried during a capture, on the card where that is in use
+        pass
+    assert put_back == [(card, states[card]) for card in expected[1:]]

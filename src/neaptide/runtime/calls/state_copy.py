@@ -13,7 +13,7 @@ from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.argument_changes import containers_in
 from neaptide.frontends.watch.trace_watch import StateWatch
-from neaptide.lower.random_states import random_state, set_random_state
+from neaptide.lower.random_states import random_devices, random_state, set_random_state
 from neaptide.runtime.calls.binding import state_tensors
 from neaptide.runtime.saving.scratch_file import ScratchFile
 
@@ -50,7 +50,7 @@ class StateCopy:
         there = [*state_tensors(state), *tensors, *(gradient for _, gradient, _ in self._gradients), *leaves]
         self._file = file
         self._in_file = [(storage, file.put(storage)) for storage in _storages(there)]
-        self._random = [(device, random_state(device)) for device in _random_devices()]
+        self._random = [(device, random_state(device)) for device in random_devices()]
 
     def put_back(self) -> None:
         """Make everything what it was."""
@@ -92,12 +92,6 @@ def _storages(tensors: Iterable[Any]) -> list[torch.UntypedStorage]:
             if storage.nbytes():
                 found.setdefault((tensor.device, storage.data_ptr()), storage)
     return list(found.values())
-
-
-def _random_devices() -> list[str]:
-    """Devices whose default generators may be drawn from: of cards only where they are in use, which asking would begin."""
-    cuda = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
-    return ["cpu", *(f"cuda:{index}" for index in cuda)]
 
 
 class RestorePoint:

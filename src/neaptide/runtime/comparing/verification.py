@@ -16,6 +16,7 @@ from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import observation_name, renamed_observation
 from neaptide.frontends.state.step_state import StepState
 from neaptide.ir.with_sizes import with_sizes
+from neaptide.lower.random_states import random_devices, random_state
 from neaptide.ops import registry
 from neaptide.runtime.comparing.contestants import Factory, build, never_again
 from neaptide.runtime.measuring.perturbing import PerturbedRoundings, perturbed_copy
@@ -43,7 +44,7 @@ class StepRecord:
     """
 
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=lambda: {g: {} for g in GROUPS})
-    random_state: torch.Tensor | None = None
+    random_states: tuple[bytes, ...] = ()
     last_result: Any = None
     to_autograd: dict[tuple[str, str], tuple[bool, bool, bool]] = field(default_factory=dict)
 
@@ -210,7 +211,7 @@ def _note_state(record: StepRecord, state: StepState) -> None:
                 if isinstance(entry, torch.Tensor):
                     name = f"{label}.{parameter_names[id(parameter)]}.{key}"
                     record.note("optimizer_state", name, entry)
-    record.random_state = torch.get_rng_state()
+    record.random_states = tuple(map(random_state, random_devices()))
 
 
 def compare_records(
@@ -228,8 +229,7 @@ def compare_records(
     """
     differences: dict[str, float] = {}
     worst: dict[str, str] = {}
-    equal = found.random_state is not None and expected.random_state is not None
-    equal = equal and torch.equal(found.random_state, expected.random_state)  # type: ignore[arg-type]
+    equal = bool(found.random_states) and found.random_states == expected.random_states
     close = equal
     for group in GROUPS:
         largest = 0.0

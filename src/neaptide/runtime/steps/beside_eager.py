@@ -18,7 +18,7 @@ from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import NumericsError, NumericsWarning, TransferError
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.captured import CapturedStep
-from neaptide.lower.random_states import random_state
+from neaptide.lower.random_states import random_devices, random_state
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.saving.digests import (
     Digests,
@@ -243,7 +243,7 @@ class _Checked:
     def _digests(self, result: Any) -> Digests:
         left = self._captured.left
         tensors = {place.name: as_user_sees(place.get()) for place, _ in left}
-        random = {"the random state": (random_state("cpu"),)}
+        random = {"the random state": tuple(map(random_state, random_devices()))}
         batch = {f"batch[{at}]": found for at, found in enumerate(result_digests(self._tensors).values())}
         return result_digests(result) | state_digests(self._captured.state) | tensors | batch | random
 
