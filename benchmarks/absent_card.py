@@ -212,7 +212,7 @@ def main() -> int:
         for row in parts[name]():
             rows.append(row)
             say(str({key: value for key, value in row.items() if key != "source"}))
-        save(f"absent_card_{name}", recorded(rows, seed=SEED, repeats=1, device=DEVICE))
+            save(f"absent_card_{name}", recorded(rows, seed=SEED, repeats=1, device=DEVICE))
         keys = [key for key in rows[0] if key not in {"part", "source", "attention", "unknown"}]
         print(table(keys, [[str(row[key]) for key in keys] for row in rows]))
     return 0

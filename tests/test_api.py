@@ -170,6 +170,17 @@ def test_a_plan_for_another_step_names_the_difference(plan, change, told):
     assert same(before, everything(model))
 
 
+def test_a_plan_for_a_card_says_on_another_device_that_its_operations_are_the_cards():
+    _, _, step, batch = deep()
+    planned = neaptide.plan(step, batch, budget="100%", device="rtx3090", name="deep", **QUICK)
+    with pytest.raises(
+        PlanMismatch, match="deep is for operations of cuda, and the step is on cpu"
+    ) as caught:
+        planned.apply(step)(batch)
+    assert "rtx3090" in caught.value.why
+    assert "plan the step for the device" in caught.value.next_step
+
+
 # -- compile_step, and the user's own objects
 
 

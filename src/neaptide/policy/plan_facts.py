@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from neaptide.analysis.sizes import evaluate_storage_bytes, main_device
 from neaptide.ask import BITWISE, CLOSE, Ask
 from neaptide.errors import PlanError, PlanMismatch, RewriteError
 from neaptide.frontends.guards.fact_words import described
@@ -102,8 +103,23 @@ def needs_leave(error: PlanError) -> PlanError:
     )
 
 
+def captured_on(captured: CapturedStep) -> str:
+    """Kind of the device whose kernels a step was captured with, such as `cpu`."""
+    graph = captured.steady.graph
+    largest = {dim.name: dim.low if dim.high is None else dim.high for dim in graph.dims}
+    return main_device(graph, evaluate_storage_bytes(graph, largest)).partition(":")[0]
+
+
 def mismatch(plan: Plan, captured: CapturedStep, index: int = 0) -> PlanMismatch:
     """The refusal of a plan for another step: what differs, in words; of a plan for all shapes in program `index`."""
+    here = captured_on(captured)
+    if plan.captured_on not in {"", here}:
+        return PlanMismatch(
+            f"the plan for {plan.name or 'another step'} is for operations of {plan.captured_on}, "
+            f"and the step is on {here}",
+            why=f"it was made for {plan.device}, whose kernels are other operations",
+            next_step=f"put model and batch on a {plan.captured_on} device, or plan the step for the device it runs on",
+        )
     then, now = dict(plan.signature), dict(described_signature(captured))
     differing = [
         f"{key} is {now.get(key, 'gone')}, was {then.get(key, 'not there')}"
@@ -111,9 +127,9 @@ def mismatch(plan: Plan, captured: CapturedStep, index: int = 0) -> PlanMismatch
         if then.get(key) != now.get(key)
     ]
     more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
-    here, there = versions(), plan.versions
+    ours, theirs = versions(), plan.versions
     others = [
-        f"{key} {here[key]}, was {there[key]}" for key in here if there.get(key, here[key]) != here[key]
+        f"{key} {ours[key]}, was {theirs[key]}" for key in ours if theirs.get(key, ours[key]) != ours[key]
     ]
     why = "; ".join(differing[:4]) + more or "shapes and flags agree but the operations differ"
     if others:

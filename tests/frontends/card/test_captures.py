@@ -39,7 +39,8 @@ def operations(spec: str, device: str = "rtx4090") -> Counter[str]:
         ("gpt2@tiny,layers=1,precision=bf16,dropout=0.1", "rtx4090", "_scaled_dot_product_flash_attention"),
         ("btlm@tiny,layers=1,precision=bf16", "h100", "_scaled_dot_product_cudnn_attention"),
         ("btlm@tiny,layers=1", "rtx4090", "_scaled_dot_product_efficient_attention"),
-        ("lstm@tiny", "rtx4090", "_cudnn_rnn"),
+        ("lstm@tiny,dropout=0.1", "rtx4090", "_cudnn_rnn"),
+        ("lstm@tiny,precision=bf16", "rtx4090", "_cudnn_rnn"),
     ],
 )
 def test_the_kernels_are_those_of_the_card(spec: str, device: str, kernel: str) -> None:
@@ -92,6 +93,7 @@ def test_batch_norms_are_those_of_the_card(norm: nn.Module, shape: tuple[int, ..
     names = [node.op.removeprefix("aten.") for node in graph.nodes if "batch_norm" in node.op]
     assert names[-1].startswith(f"{kernel}_backward")
     assert any(name.startswith((kernel, f"_{kernel}_legit")) for name in names)
+    assert all(node.op != "aten.clone.default" for node in graph.nodes)  # of what cuDNN reserved
 
 
 def script() -> Any:
@@ -114,6 +116,17 @@ def script() -> Any:
         return loss.detach()
 
     return step, batch
+
+
+def test_a_number_written_down_on_the_card_is_copied_there() -> None:
+    def step(x: Tensor) -> Tensor:
+        least = torch.tensor(torch.finfo(x.dtype).min, dtype=x.dtype, device=x.device)
+        return torch.where(x > 0, x, least)
+
+    graph = capture_step(step, (torch.ones(3),), card=CARD).steady.graph
+    chosen = graph.nodes[-1]
+    devices = [graph.storages[graph.values[value].storage or 0].device for value in chosen.inputs]
+    assert devices == ["cuda:0"] * 3
 
 
 def test_a_script_for_a_card_is_built_without_one() -> None:
@@ -171,6 +184,30 @@ def test_recurrent_layers_are_one_call(name: str) -> None:
     graph = capture_step(trains(net), (torch.ones(3, 5, 4),), card=CARD).steady.graph
     found = Counter(node.op for node in graph.nodes)
     assert found["aten._cudnn_rnn.default"] == found["aten._cudnn_rnn_backward.default"] == 1
+    assert found["aten._cudnn_init_dropout_state.default"] == 1
+    assert "aten.clone.default" not in found  # of what is reserved: the graph is not kept
+
+
+def test_recurrent_layers_under_autocast_take_float16_from_one_block() -> None:
+    """Whatever dtype autocast has; gradients of weights are float32 again."""
+    net = nn.LSTM(4, 6)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out = net(x)[0]
+        loss = out.float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    graph = capture_step(step, (torch.ones(5, 3, 4),), card=CARD).steady.graph
+    (layer,) = (node for node in graph.nodes if node.op == "aten._cudnn_rnn.default")
+    sequences, *weights = [graph.values[value] for value in layer.inputs][:5]
+    assert {value.dtype for value in (sequences, *weights)} == {"float16"}
+    assert len({value.storage for value in weights}) == 1
+    assert tuple(map(str, graph.values[layer.inputs[1]].shape)) == ("24", "4")
 
 
 def test_an_unknown_card_gets_the_nearest_names() -> None:

@@ -163,6 +163,23 @@ def test_a_gradient_that_nobody_asks_for_is_not_made():
     assert traced(aten.native_batch_norm_backward.default, args)[0] is None
 
 
+def test_a_size_that_only_a_library_knows_is_the_real_one_for_each_size_of_the_call(monkeypatch):
+    """What is reserved for a backward pass: the fake kernel's guess counts only where nothing can be tried."""
+    func = aten._softmax.default
+    monkeypatch.setattr(true_results, "_SIZED_BY_LIBRARY", {func})
+    monkeypatch.setattr(true_results, "_known", {})
+    mode = FakeTensorMode()
+    for rows in (3, 5):
+        fake = mode.from_tensor(torch.randn(rows, 4))
+        with mode:
+            guessed = torch.empty(rows + 1, 4)
+            found = with_true_results(guessed, func, (fake, 1, False), {})
+        assert found.shape == (rows, 4)
+        assert found.stride() == (4, 1)
+        with mode, true_results.no_trials_on("cpu"):
+            assert with_true_results(guessed, func, (fake, 1, False), {}).shape == (rows + 1, 4)
+
+
 def test_what_is_known_of_a_kind_is_asked_of_the_kernel_once(monkeypatch):
     tried = []
     original = trial_operands.trial_operands

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from neaptide.frontends._torch_private import parameter_hooks, resolve
 from neaptide.frontends.card import _torch_private as private
@@ -116,7 +119,8 @@ class BackwardNodes:
             self._is_freed.add(node)
         if isinstance(node, private.BACKWARD_FUNCTION):
             return self._of_custom(node, gradients)
-        found = node(*gradients)
+        with contextlib.nullcontext() if keeps_graph or not _has_reserve(type(node)) else _ReservesInPlace():  # type: ignore[arg-type, no-untyped-call]
+            found = node(*gradients)
         return list(found) if isinstance(found, tuple) else [found]
 
     def _of_custom(self, node: Any, gradients: Gradients) -> Gradients:
@@ -137,6 +141,26 @@ class BackwardNodes:
         # Edges are those of tensors alone, and those without gradient lead nowhere.
         wanted = iter([answer for answer, need in zip(answers, needs, strict=False) if need])
         return [None if following is None else next(wanted) for following, _ in node.next_functions]
+
+
+class _ReservesInPlace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Formulas read what their kernel reserved where it lies, as in the engine where the graph is not kept.
+
+    Such bytes are `uint8`. A formula copies them where the graph is kept; called from Python it takes it for kept.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.clone.default and args[0].dtype == torch.uint8:
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def _has_reserve(kind: type) -> bool:
+    """Whether nodes of a type save a later result of their operation, as what a kernel reserves is."""
+    return any(name.startswith("_saved_result") and name[-1] not in "t0" for name in dir(kind))
 
 
 def is_accumulator(node: Any) -> bool:

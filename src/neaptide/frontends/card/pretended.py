@@ -32,6 +32,8 @@ _FAKES = "torch._subclasses.fake_tensor"
 _WITH_BF16 = (8, 0)  # older cards compute in other formats
 _REAL_KERNEL = "run_fallback_kernel"  # runs an operation without a fake kernel on made-up tensors
 
+_AVOIDS_CARD = "avoid_device_init"  # asked of fake tensors: whether `torch.tensor` makes nothing on the card
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -131,6 +133,8 @@ def _answers(card: Card) -> Iterator[Replacement]:
     yield fakes, "init_gpu_context", _always(None)
     resolve(_FAKES, _REAL_KERNEL)
     yield fakes, _REAL_KERNEL, _no_real_kernel
+    # What the step writes down becomes a tensor of the host, and a copy of it goes to the card.
+    yield resolve(_FAKES, "FakeTensorMode"), _AVOIDS_CARD, lambda _original: property(lambda _mode: True)
     yield importlib.import_module("torch.cuda.amp.common"), "amp_definitely_not_available", _always(False)
     # Weights are never put into one block: their fake copies have no bytes, and the card would have them there.
     yield torch.backends.cudnn, "is_acceptable", _always(False)

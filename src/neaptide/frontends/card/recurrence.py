@@ -40,25 +40,29 @@ def recurrent(name: str) -> Callable[..., Any]:
             seeds = aten._cudnn_init_dropout_state(  # noqa: SLF001
                 dropout, train, 0, dtype=torch.uint8, device=sequences.device
             )
-        results = aten._cudnn_rnn(  # noqa: SLF001
-            sequences,
-            list(weights),
-            each,
-            None,
-            state,
-            cell,
-            mode,
-            width,
-            projected,
-            layers,
-            batch_first,
-            dropout,
-            train,
-            bidirectional,
-            [],
-            seeds,
-        )
+        block = None
+        given = [sequences, state, cell]
+        if torch.is_autocast_enabled("cuda"):
+            given = [one.half() if one is not None and one.dtype != torch.float64 else one for one in given]
+            if weights[0].dtype == torch.float32:
+                block, weights = _in_one_block(weights)
+        sizes: Any = (mode, width, projected, layers, batch_first, dropout, train, bidirectional, [])
+        with torch.autocast("cuda", enabled=False):  # whose own wrapper asks cuDNN where the weights lie
+            results = aten._cudnn_rnn(  # noqa: SLF001
+                given[0], list(weights), each, block, *given[1:], *sizes, seeds
+            )
         output, last, last_cell = results[:3]
         return (output, last, last_cell) if mode == _LSTM else (output, last)
 
     return run
+
+
+def _in_one_block(weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Copies in float16, as aten/src/ATen/cudnn/AutocastRNN.cpp makes them under autocast to whatever dtype."""
+    block = weights[0].new_zeros((sum(weight.numel() for weight in weights),), dtype=torch.float16)
+    parts = torch.split(block, [weight.numel() for weight in weights])
+    # A copy into what is no view of autograd's, as there: its gradient is converted, and goes through no block.
+    return block, [
+        part.detach().view(weight.shape).detach().copy_(weight)
+        for part, weight in zip(parts, weights, strict=True)
+    ]

@@ -108,6 +108,8 @@ _TRIED = frozenset(
     {Trait.ELEMENTWISE, Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.REDUCTION}
     | {Trait.NORMALISATION, Trait.POOLING, Trait.GATHER, Trait.LOSS, Trait.COPY}
 )
+# What these reserve for their backward pass has a size of the library's own.
+_SIZED_BY_LIBRARY = frozenset({torch.ops.aten._cudnn_rnn.default})  # noqa: SLF001
 _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, MemoryError)
 
 
@@ -119,6 +121,7 @@ class _Result(NamedTuple):
     dtype: torch.dtype
     order: tuple[int, ...] | None
     operand: int | None
+    shape: tuple[int, ...] | None = None  # where only the kernel's library knows it
 
 
 _Results = tuple[_Result | None, ...]
@@ -150,7 +153,12 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
     results = [example_of(leaf) for leaf in made]
     if not all(map(_has_numbers, (*operands, *_tensors(results)))):
         return found
-    kind = (func, private.kernel_flags(), kind_of(args, kwargs, operands, results))
+    kind = (
+        func,
+        private.kernel_flags(),
+        kind_of(args, kwargs, operands, results),
+        _sizes(func, args, operands),
+    )
     known = _known.get(kind)
     if known is None:
         known = _try(func, row, args, kwargs, results)
@@ -169,10 +177,11 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
             operand = storage_number(made[place], storages)
             if true.operand is not None and operand != true.operand:
                 raise _refusal(func, f"result {place} has the bytes of an operand")
-            strides = leaf.stride() if true.order is None else dense(leaf.shape, true.order)
-            if operand != true.operand or leaf.dtype != true.dtype or _differ(leaf, strides):
-                shape = made[place].shape
-                order = strides if made[place] is leaf else dense(shape, strides)
+            is_number = made[place] is leaf
+            shape = true.shape if true.shape is not None and is_number else made[place].shape
+            if operand != true.operand or leaf.dtype != true.dtype or _differ(leaf, true, shape):
+                strides = leaf.stride() if true.order is None else dense(leaf.shape, true.order)
+                order = strides if is_number and true.shape is None else dense(shape, strides)
                 made[place] = made[place].new_empty_strided(shape, order, dtype=true.dtype)
                 is_changed = True
     return pytree.tree_unflatten(made, structure) if is_changed else found
@@ -227,21 +236,34 @@ def _try(
         storages = [private.storage_key(t.untyped_storage()) for t in _tensors((real_args, real_kwargs))]
         for place, (leaf, real) in enumerate(zip(results, tried, strict=True)):
             are_tensors = isinstance(real, torch.Tensor) and isinstance(leaf, torch.Tensor)
-            if is_whole and are_tensors and leaf.shape != real.shape:
+            if is_whole and are_tensors and leaf.shape != real.shape and func not in _SIZED_BY_LIBRARY:
                 told = f"result {place} has the shape {tuple(real.shape)}, not {tuple(leaf.shape)}"
                 raise _refusal(func, told)
-        return tuple([_seen(leaf, storages) for leaf in tried])
+        return tuple(
+            [_seen(leaf, storages, has_shape=is_whole and func in _SIZED_BY_LIBRARY) for leaf in tried]
+        )
 
 
-def _seen(leaf: Any, storages: Sequence[int]) -> _Result | None:
+def _sizes(func: Any, args: Sequence[Any], operands: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """The sizes of a call whose results only a library knows the sizes of; of others they decide nothing."""
+    if func not in _SIZED_BY_LIBRARY:
+        return ()
+    return (*[tuple(operand.shape) for operand in operands], *[arg for arg in args if isinstance(arg, int)])
+
+
+def _seen(leaf: Any, storages: Sequence[int], *, has_shape: bool) -> _Result | None:
     if not isinstance(leaf, torch.Tensor):
         return None
     order = leaf.stride() if is_dense(leaf.shape, leaf.stride()) else None
-    return _Result(leaf.dtype, order, storage_number(leaf, storages))
+    shape = tuple(leaf.shape) if has_shape else None
+    return _Result(leaf.dtype, order, storage_number(leaf, storages), shape)
 
 
-def _differ(believed: torch.Tensor, strides: Sequence[int]) -> bool:
-    """Whether strides differ where it matters: an axis of one element may have any."""
+def _differ(believed: torch.Tensor, true: _Result, shape: Sequence[Any]) -> bool:
+    """Whether shapes differ, or strides where it matters: an axis of one element may have any."""
+    if true.shape is not None and tuple(believed.shape) != tuple(shape):
+        return True
+    strides = believed.stride() if true.order is None else dense(believed.shape, true.order)
     return any(
         own != other
         for size, own, other in zip(believed.shape, believed.stride(), strides, strict=True)

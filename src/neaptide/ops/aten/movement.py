@@ -88,6 +88,8 @@ ROWS: Final = (
         hann_window,out,periodic,periodic_out kaiser_window,beta,beta_out,out,periodic,periodic_out
         fft_fftfreq,out fft_rfftfreq,out
     """),
+    # The generators' states follow from the seed, an argument; the layers that read them advance them.
+    *meaning(Trait.FACTORY, bytes_moved=output_traffic)("_cudnn_init_dropout_state,out"),
     *meaning(Trait.FACTORY, shape_only=(0,), bytes_moved=output_traffic)("""
         zeros_like ones_like full_like new_zeros new_ones new_full
     """),

@@ -9,7 +9,6 @@ import torch
 
 from neaptide.analysis.legality import check_schedule
 from neaptide.analysis.shape_peaks import ShapePeaks
-from neaptide.analysis.sizes import evaluate_storage_bytes, main_device
 from neaptide.ask import Ask, Dims
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import UsageError, VerifyError
@@ -33,7 +32,7 @@ from neaptide.plans import (
     role_of,
     wrong_field,
 )
-from neaptide.policy.plan_facts import plan_of
+from neaptide.policy.plan_facts import captured_on, plan_of
 from neaptide.policy.points.for_all_shapes import for_all_shapes, host_space
 from neaptide.policy.prepared_step import PreparedStep
 from neaptide.runtime.shapes.limit_by_shape import PointsWithin
@@ -44,13 +43,11 @@ from neaptide.runtime.steps.planned_graph import PlannedGraph, StepPlan
 def plan_for_all_shapes(prepared: PreparedStep, ask: Ask) -> StepPlan:
     """One plan for all shapes of a step whose dims may vary, as data and ready to run."""
     variant = for_all_shapes(prepared, ask)
-    steady = prepared.captured.steady.graph
     programs = tuple(
         _program(planned, role_of(index), prepared) for index, planned in enumerate(variant.graphs)
     )
-    device = main_device(steady, evaluate_storage_bytes(steady, programs[0].largest)).partition(":")[0]
     record = ShapesRecord(asked_dims(ask.dims or {}), programs)
-    plan = plan_of(prepared, ask, device, all_shapes=record)
+    plan = plan_of(prepared, ask, captured_on(prepared.captured), all_shapes=record)
     return StepPlan(plan, replace(variant, plan=plan))
 
 
