@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 from torch import nn
+from torch._dynamo import eval_frame
 from torch.nn import functional
 
 from frontends.steps import update
+from neaptide.errors import StepMismatch
+from neaptide.frontends import _torch_private as private
 from neaptide.frontends.torch_step import capture_step
 from support.step_checks import planned
 from support.together import together
@@ -113,6 +117,29 @@ def test_what_is_wrapped_between_two_calls_runs_once(name, monkeypatch):
     assert step(x) == eager(x)
     monkeypatch.undo()
     assert step(x) == eager(x)
+
+
+@pytest.mark.parametrize("old_first", [True, False])
+def test_the_first_graph_that_dynamo_compiles_changes_no_step(old_first, monkeypatch):
+    """Dynamo wraps methods of modules and optimizers then."""
+    wrapped = [(nn.Module, "__init__"), (nn.Module, "__setstate__"), (torch.optim.SGD, "_init_group")]
+    methods = [private.unpatched(getattr(kind, name)) for kind, name in wrapped]
+    for (kind, name), method in zip(wrapped, methods, strict=True):
+        monkeypatch.setattr(kind, name, method)
+    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    eval_frame.TorchPatcher.patch.cache_clear()
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    eager, step = make_step(), planned(make_step(), x, on_mismatch="error")
+    if old_first:
+        assert step(x) == eager(x)
+    torch.compile(lambda y: y + 1, backend="eager")(x)
+    for (kind, name), method in zip(wrapped, methods, strict=True):
+        assert getattr(kind, name) is not method
+        assert private.unpatched(getattr(kind, name)) is method
+    assert step(x) == eager(x)
+    monkeypatch.setattr(nn.Module, "__init__", by_lambda(nn.Module.__init__))
+    with pytest.raises(StepMismatch, match=r"Module\.__init__ is another object"):
+        step(x)
 
 
 class Scale(torch.autograd.Function):

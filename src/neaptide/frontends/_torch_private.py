@@ -12,6 +12,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -279,6 +280,25 @@ def only_counts_steps(item: Any, attribute: str, content: Any) -> bool:
         code = getattr(content, "__code__", None)
         return code is not None and code.co_filename == torch.optim.lr_scheduler.__file__
     return attribute == "_opt_called" and isinstance(item, torch.optim.Optimizer)
+
+
+def unpatched(member: Any) -> Any:
+    """A member of a class without what Dynamo puts around it, which changes no result.
+
+    Dynamo does so in the whole process when it compiles for the first time: it counts modules that are made, and skips methods
+    of optimizers.
+    """
+    while isinstance(member, FunctionType):
+        if getattr(member, "_torchdynamo_disable", False):
+            inner = [vars(member).get("_torchdynamo_orig_callable")]
+        elif member.__globals__.get("__name__") == "torch._dynamo.mutation_guard":
+            inner = [cell.cell_contents for cell in member.__closure__ or ()]
+        else:
+            break
+        if len(inner) != 1 or not callable(inner[0]):
+            break
+        member = inner[0]
+    return member
 
 
 def active_modes() -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -113,7 +113,7 @@ class CodeFacts(Facts):
                 if not self._may_be_asked_for(kind, key, content):
                     continue
                 if _is_code(content) or _is_code(before.get(key)):
-                    yield f"{name}.{key}", Same(content)
+                    yield f"{name}.{key}", Same(private.unpatched(content))
                 elif is_scalar(content) and key in self._state.names and (id(kind), key) not in self._placed:
                     yield f"{name}.{key}", fact_of(content)
 
