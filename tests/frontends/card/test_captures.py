@@ -81,7 +81,7 @@ def trains(net: nn.Module) -> Any:
         (nn.BatchNorm2d(4), (2, 4, 6, 6), "cudnn_batch_norm"),
         (nn.BatchNorm1d(4), (8, 4), "native_batch_norm"),
         (nn.BatchNorm2d(4, affine=False), (2, 4, 6, 6), "native_batch_norm"),
-        (nn.BatchNorm2d(4, eps=1e-6), (2, 4, 6, 6), "native_batch_norm"),
+        (nn.BatchNorm2d(4, eps=1e-6), (2, 4, 6, 6), "cudnn_batch_norm"),
         (nn.BatchNorm3d(4), (2, 4, 6, 6, 6), "cudnn_batch_norm"),
         (nn.BatchNorm2d(4).to(torch.bfloat16), (2, 4, 6, 6), "native_batch_norm"),
     ],

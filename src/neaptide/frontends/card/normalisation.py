@@ -12,7 +12,6 @@ import torch
 aten = torch.ops.aten
 _MOST_IN_TRAINING, _MOST_IN_EVALUATION = 880801, 65535  # images of a batch
 _LEAST_AXES = 3
-_LEAST_EPSILON = 1e-5
 
 
 def takes_cudnn(
@@ -21,9 +20,8 @@ def takes_cudnn(
     statistics: tuple[torch.Tensor | None, torch.Tensor | None],
     *,
     training: bool,
-    eps: float,
 ) -> bool:
-    """Whether cuDNN normalises a batch with scales (weight and bias) and running statistics."""
+    """Whether cuDNN normalises a batch with scales (weight and bias) and running statistics; of any epsilon, since cuDNN 7.5."""
     weight, bias = scales
     missing = [running is None for running in statistics]
     return (
@@ -34,7 +32,6 @@ def takes_cudnn(
         and (not any(missing) or (all(missing) and training))
         and images.dim() >= _LEAST_AXES
         and images.shape[0] <= (_MOST_IN_TRAINING if training else _MOST_IN_EVALUATION)
-        and eps >= _LEAST_EPSILON
         and torch.backends.cudnn.enabled
         and images.numel() < torch.iinfo(torch.int32).max
     )
@@ -53,7 +50,7 @@ def batch_norm(
 ) -> torch.Tensor:
     """What `aten::batch_norm` does with gradients on a card."""
     given: tuple[Any, ...] = (images, weight, bias, mean, variance, training, momentum, eps)
-    if takes_cudnn(images, (weight, bias), (mean, variance), training=training, eps=eps):
+    if takes_cudnn(images, (weight, bias), (mean, variance), training=training):
         given = (images.contiguous(memory_format=_layout(images)), *given[1:])
         return aten.cudnn_batch_norm(*given)[0]  # type: ignore[no-any-return]
     return aten.native_batch_norm(*given)[0]  # type: ignore[no-any-return]
