@@ -60,16 +60,20 @@ SIZES: Final[dict[str, tuple[dict[str, Any], dict[str, int]]]] = {
     "convnext": ({"hidden_sizes": [32, 64, 96, 128], "depths": [1, 1, 2, 1]}, {"batch": 8, "pixels": 64}),
     "swin": ({"embed_dim": 48, "depths": [2, 2], "image_size": 64}, {"batch": 8, "pixels": 64}),
 }
+_VARIANTS: Final = 64
 Step = Callable[[], Any]
 
 
 class Variant:
-    """A copy of a model under one way of compiling it, ready to run."""
+    """A copy of a model under one way of compiling it, ready to run.
+
+    Dynamo keeps what it compiled for all of them: after a reset, a variant would be compiled anew while it is measured.
+    """
 
     def __init__(self, model: Any, batch: Any, backend: Any) -> None:
         import torch
 
-        torch._dynamo.reset()  # noqa: SLF001
+        torch._dynamo.config.recompile_limit = _VARIANTS  # noqa: SLF001 - all have the code of one class
         self.model, self.batch = copy.deepcopy(model), batch
         self.call = (
             self.model if backend is None else torch.compile(self.model, backend=backend, dynamic=False)

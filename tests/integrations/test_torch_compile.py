@@ -300,6 +300,32 @@ def test_several_outputs_are_those_of_eager() -> None:
     assert torch.equal(model.layer.weight.grad, eager.layer.weight.grad)
 
 
+class Aliases(Several):
+    """Returns an input as it is and as a view, and overwrites another one, beside a parameter."""
+
+    def forward(self, x: torch.Tensor, count: torch.Tensor) -> tuple[Any, ...]:
+        count.add_(1)
+        return self.layer(x).sin(), x, x.T, self.layer.weight
+
+
+def test_calls_that_hold_on_to_graphs_and_inputs_that_are_overwritten_are_those_of_eager() -> None:
+    torch.manual_seed(0)
+    model = Aliases()
+    eager = copy.deepcopy(model)
+    found = []
+    for one, call in ((model, compiled(model, peak="min")), (eager, eager)):
+        x, count = torch.ones(4, 8).requires_grad_(), torch.zeros(3)
+        first, same, turned, weight = call(x, count)
+        assert same is x
+        assert weight is one.layer.weight
+        second = call(x, count)[0]  # a second graph, while the first one waits
+        loss = first.mean() + second.sum() + turned.sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        found.append([loss.detach(), count, x.grad, *(p.grad for p in one.parameters())])
+    assert_equal(*found)
+
+
 def test_the_package_names_the_backend() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     module, _, name = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"][
