@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +60,6 @@ SIZES: Final[dict[str, tuple[dict[str, Any], dict[str, int]]]] = {
     "swin": ({"embed_dim": 48, "depths": [2, 2], "image_size": 64}, {"batch": 8, "pixels": 64}),
 }
 _VARIANTS: Final = 64
-Step = Callable[[], Any]
 
 
 class Variant:

@@ -140,6 +140,23 @@ def test_a_model_in_training_has_eagers_bits_at_the_predicted_peak(name: str, pe
     assert bool(piece.recomputed) == (peak is not None)
 
 
+def test_models_of_one_class_run_at_their_predicted_peaks_whatever_was_compiled_later() -> None:
+    steps = []
+    for peak in (None, "min"):
+        model, batch = made("mlp")
+        step = compiled(model, peak=peak)
+        step(batch).backward()
+        model.zero_grad()
+        steps.append((model, batch, step))
+    found = []
+    for model, batch, step in steps:
+        persistent = [*model.parameters(), batch]
+        trace = record(lambda step=step, batch=batch: step(batch).backward(), persistent=persistent)
+        found.append(trace.peak_bytes(storage_bytes(persistent)))
+    assert found == [next(iter(ledger.pieces.values())).predicted_peak_bytes for ledger in ledgers()]
+    assert found[1] < found[0]
+
+
 def test_the_peak_never_rises_with_a_smaller_budget() -> None:
     peaks = []
     for peak in ("90%", "80%", "min"):
