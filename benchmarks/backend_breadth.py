@@ -2,7 +2,7 @@
 
 24 architectures of transformers, tiny: in training at the lowest peak, in training with a dynamic batch, and both in inference.
 Losses, gradients and buffers are compared with eager's, bit by bit. Where they differ, those of `backend="aot_eager"` must differ
-as well. A process measures six of them.
+as well. A process measures six of them. Rows are kept one by one: an architecture without one has not been measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import recorded, save
+from bench_record import RESULTS, recorded, save
 
 NAME: Final = "backend_breadth"
 SEED: Final = 0
@@ -133,8 +133,17 @@ def is_held(row: dict[str, Any]) -> bool:
     return True
 
 
+def keep(row: dict[str, Any], architectures: int) -> None:
+    """Write a row into the record, in place of an older one of its architecture."""
+    path = RESULTS / f"{NAME}.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    rows = [*(one for one in kept if one["name"] != row["name"]), row]
+    settings = {"time_limit_s": TIME_LIMIT_S, "architectures": architectures}
+    save(NAME, recorded(rows, seed=SEED, repeats=1, **settings))
+
+
 def main() -> int:
-    """Measure, and write the record where all architectures ran."""
+    """Measure, and write each row into the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument(
@@ -148,17 +157,17 @@ def main() -> int:
         return 0
     from backend_cases import CASES
 
-    rows = []
+    held = 0
     names = asked.names or [one.name for one in CASES]
     for some in (names[at : at + _TOGETHER] for at in range(0, len(names), _TOGETHER)):
         command = [sys.executable, str(Path(__file__).resolve()), "--part", *some]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as part:
             for line in part.stdout or ():
-                rows.append(json.loads(line))
+                row = json.loads(line)
+                held += row["held"]
+                keep(row, len(CASES))
                 print(line, end="", flush=True)
-    print(f"{sum(row['held'] for row in rows)} of {len(names)} held")
-    if not asked.names and len(rows) == len(names):
-        save(NAME, recorded(rows, seed=SEED, repeats=1, time_limit_s=TIME_LIMIT_S))
+    print(f"{held} of {len(names)} held")
     return 0
 
 
