@@ -14,6 +14,7 @@ from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends.card.pretended import built_for, card_named, current_card, pretended
 from neaptide.frontends.torch_step import capture_step
 from neaptide.policy.prepared_step import prepare
+from support.step_checks import needs_varying_dims
 
 CARD = card_named("rtx4090")
 
@@ -168,6 +169,7 @@ def test_state_on_the_host_is_taken_to_lie_on_the_card() -> None:
         step(x)  # now the moments exist
 
 
+@needs_varying_dims
 def test_a_shape_may_vary() -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
 
