@@ -36,10 +36,13 @@ class Network(nn.Module):
         return functional.huber_loss(torch.tanh(x), x.detach().clamp(-1, 1)) + pairs.mean()
 
 
-def make_step():
+MOMENTUM = functools.partial(torch.optim.SGD, momentum=0.9)
+
+
+def make_step(kind=MOMENTUM):
     torch.manual_seed(0)
     model = Network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = kind(model.parameters(), lr=0.05)
 
     def step(x):
         return update(model(x).square(), optimizer)
@@ -119,23 +122,29 @@ def test_what_is_wrapped_between_two_calls_runs_once(name, monkeypatch):
     assert step(x) == eager(x)
 
 
+@pytest.mark.parametrize(
+    "kind", [torch.optim.SGD, torch.optim.AdamW]
+)  # the second inherits what Dynamo wraps
 @pytest.mark.parametrize("old_first", [True, False])
-def test_the_first_graph_that_dynamo_compiles_changes_no_step(old_first, monkeypatch):
+def test_the_first_graph_that_dynamo_compiles_changes_no_step(old_first, kind, monkeypatch):
     """Dynamo wraps methods of modules and optimizers then."""
     wrapped = [(nn.Module, "__init__"), (nn.Module, "__setstate__"), (torch.optim.SGD, "_init_group")]
-    methods = [private.unpatched(getattr(kind, name)) for kind, name in wrapped]
-    for (kind, name), method in zip(wrapped, methods, strict=True):
-        monkeypatch.setattr(kind, name, method)
+    methods = [private.unpatched(getattr(owner, name)) for owner, name in wrapped]
+    for (owner, name), method in zip(wrapped, methods, strict=True):
+        monkeypatch.setattr(owner, name, method)
+    if "_init_group" in vars(torch.optim.AdamW):
+        monkeypatch.delattr(torch.optim.AdamW, "_init_group")
     monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
     eval_frame.TorchPatcher.patch.cache_clear()
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    eager, step = make_step(), planned(make_step(), x, on_mismatch="error")
+    eager, step = make_step(kind), planned(make_step(kind), x, on_mismatch="error")
     if old_first:
         assert step(x) == eager(x)
     torch.compile(lambda y: y + 1, backend="eager")(x)
-    for (kind, name), method in zip(wrapped, methods, strict=True):
-        assert getattr(kind, name) is not method
-        assert private.unpatched(getattr(kind, name)) is method
+    assert "_init_group" in vars(torch.optim.AdamW)
+    for (owner, name), method in zip(wrapped, methods, strict=True):
+        assert getattr(owner, name) is not method
+        assert private.unpatched(getattr(owner, name)) is method
     assert step(x) == eager(x)
     monkeypatch.setattr(nn.Module, "__init__", by_lambda(nn.Module.__init__))
     with pytest.raises(StepMismatch, match=r"Module\.__init__ is another object"):

@@ -88,12 +88,14 @@ IN_PLACE_VIEWS = {
 COPIES_THAT_MAY_ALIAS = {"aten.to", "aten.pin_memory"}
 
 # Tagged as random, yet they advance no stream: the backward passes replay the mask of a given seed, the choice is
-# made from shapes.
+# made from shapes, and states of cuDNN's generators follow from a seed.
 TAGGED_WITHOUT_DRAW = {
     "aten._scaled_dot_product_efficient_attention_backward.default",
     "aten._scaled_dot_product_cudnn_attention_backward.default",
     "aten._cudnn_attention_backward.default",
     "aten._fused_sdp_choice.default",
+    "aten._cudnn_init_dropout_state.default",
+    "aten._cudnn_init_dropout_state.out",
 }
 
 # Sizes that depend on data in some calls only: a boolean index, a number of classes that is not given; CTC's come

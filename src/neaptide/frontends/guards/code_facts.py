@@ -112,8 +112,11 @@ class CodeFacts(Facts):
             for key, content in vars(kind).items():
                 if not self._may_be_asked_for(kind, key, content):
                     continue
+                bare = private.unpatched(content)
+                if bare is not content and bare is _inherited(kind, key):
+                    continue  # Dynamo wraps what each optimizer inherits
                 if _is_code(content) or _is_code(before.get(key)):
-                    yield f"{name}.{key}", Same(private.unpatched(content))
+                    yield f"{name}.{key}", Same(bare)
                 elif is_scalar(content) and key in self._state.names and (id(kind), key) not in self._placed:
                     yield f"{name}.{key}", fact_of(content)
 
@@ -159,6 +162,12 @@ def _names_in_class(kind: type) -> frozenset[str]:
     return frozenset().union(
         *(names_in(f.__code__) for f in functions if is_torch_file(f.__code__.co_filename))
     )
+
+
+def _inherited(kind: type, key: str) -> Any:
+    """A member as a class would have it that did not define it; without what Dynamo puts around it."""
+    found = (vars(base)[key] for base in kind.__mro__[1:] if key in vars(base))
+    return private.unpatched(next(found, None))
 
 
 def _is_code(content: Any) -> bool:
