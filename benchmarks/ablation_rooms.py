@@ -54,12 +54,13 @@ def _variants(case: Case) -> Solve:
     from neaptide import zoo
     from neaptide.ask import Ask
     from neaptide.budget import Budget
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.frontends.torch_step import capture_step
+    from neaptide.policy.prepared_step import PreparedStep
 
     model, latency = case
     spec = f"{model}@{TINY}"
     step, batch = zoo.factory(spec, device="meta")()
-    prepared = prepare(step, (batch,), device=DEVICE, name=spec)
+    prepared = PreparedStep(capture_step(step, (batch,), name=spec), device=DEVICE)
     before = prepared.as_written().peak_with_workspace_bytes
 
     def solve(limits: Limits) -> Row:

@@ -132,10 +132,11 @@ def core_answers(room: str) -> Answers:
 
 
 def _prepared(spec: str, *, device: str = "cpu", dynamic: Any = None) -> Any:
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.frontends.torch_step import capture_step
+    from neaptide.policy.prepared_step import PreparedStep
 
     step, batch = zoo.factory(spec, device=device)()
-    return prepare(step, (batch,), device=DEVICE, name=spec, dynamic=dynamic)
+    return PreparedStep(capture_step(step, (batch,), name=spec, dynamic=dynamic), device=DEVICE)
 
 
 def _answer(prepared: Any, work: int, *, numerics: str = "bitwise", **budget: Any) -> dict[str, Any]:

@@ -58,10 +58,11 @@ PART_S: Final = 7200.0
 
 def planned(spec: str, time_limit_s: float, latencies: list[int]) -> dict[str, Any]:
     """One network: all programs within each limit of time."""
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.frontends.torch_step import capture_step
+    from neaptide.policy.prepared_step import PreparedStep
 
     step, batch = zoo.factory(spec, device="meta")()
-    prepared = prepare(step, (batch,), device=DEVICE, name=spec)
+    prepared = PreparedStep(capture_step(step, (batch,), name=spec), device=DEVICE)
     whole = list(_in_parts(prepared))
     points = []
     bound = None

@@ -47,6 +47,7 @@ COLUMNS: Final = (
 
 def collect(model: str) -> dict[str, Any]:
     """All rows."""
+    from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import LimitGuard, Limits
     from neaptide.planner.objective import PlannedSequence
     from neaptide.planner.offload.carried import Carried, OffloadPlan
@@ -54,11 +55,11 @@ def collect(model: str) -> dict[str, Any]:
     from neaptide.planner.offload.problem import OffloadProblem
     from neaptide.planner.offload.search import choose_offload
     from neaptide.planner.portfolio import plan_sequence
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.policy.prepared_step import PreparedStep
     from neaptide.schedule.evaluate import Evaluator
 
     step, batch = zoo.factory(model, device="meta")()
-    prepared = prepare(step, (batch,), device=DEVICE, name=model)
+    prepared = PreparedStep(capture_step(step, (batch,), name=model), device=DEVICE)
     graph, problem = prepared.captured.steady.graph, prepared.problem()
     before = PlannedSequence.evaluate(problem, range(problem.node_count), "")
     whole = HostSpace.of(graph, prepared.device, HOST_BYTES)

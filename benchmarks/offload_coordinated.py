@@ -61,11 +61,12 @@ def planned(spec: str, work: int) -> Row:
     """One net, each way."""
     from neaptide.ask import Ask
     from neaptide.budget import Budget
+    from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import Limits
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.policy.prepared_step import PreparedStep
 
     step, batch = zoo.factory(spec, device="meta")()
-    prepared = prepare(step, (batch,), device=DEVICE, name=spec)
+    prepared = PreparedStep(capture_step(step, (batch,), name=spec), device=DEVICE)
     before = prepared.as_written()
     ways = {}
     for way, (numerics, host) in WAYS.items():

@@ -43,16 +43,17 @@ Row = dict[str, Any]
 
 def planned(spec: str, work: int) -> Row:
     """One model, without a host and with one after each link."""
+    from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import Limits
     from neaptide.planner.offload.host import HostSpace
     from neaptide.planner.offload.problem import OffloadProblem
     from neaptide.planner.offload.search import choose_offload
     from neaptide.planner.portfolio import plan_sequence
     from neaptide.planner.strategies.program_order import baseline
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.policy.prepared_step import PreparedStep
 
     step, batch = zoo.factory(spec, device="meta")()
-    prepared = prepare(step, (batch,), device=DEVICE, name=spec)
+    prepared = PreparedStep(capture_step(step, (batch,), name=spec), device=DEVICE)
     problem = prepared.problem()
     host = HostSpace.of(prepared.captured.steady.graph, prepared.device, HOST_BYTES)
     before = baseline(problem)

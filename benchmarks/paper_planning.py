@@ -41,11 +41,12 @@ def plan_on_meta(spec: str, device: str, peak: str, time_limit_s: float) -> dict
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.cost.host import high_water_mark_bytes
+    from neaptide.frontends.torch_step import capture_step
     from neaptide.outcome import Limits
-    from neaptide.policy.prepared_step import prepare
+    from neaptide.policy.prepared_step import PreparedStep
 
     step, batch = zoo.factory(spec, device="meta")()
-    prepared = prepare(step, (batch,), device=device, name=spec)
+    prepared = PreparedStep(capture_step(step, (batch,), name=spec), device=device)
     began = time.perf_counter()
     found = prepared.plan(Ask(Budget(peak=peak), limits=Limits(time_s=time_limit_s, seed=SEED)))
     plan_seconds = time.perf_counter() - began
