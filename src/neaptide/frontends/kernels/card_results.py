@@ -17,24 +17,11 @@ _STATE_BYTES = 1 << 20  # of the generators that drop elements; cuDNN's own size
 
 
 def _rnn(
-    sequences: torch.Tensor,
-    weights: Sequence[torch.Tensor],  # noqa: ARG001
-    _each: int,
-    _block: torch.Tensor | None,
-    hidden: torch.Tensor,
-    cell: torch.Tensor | None,
-    mode: int,
-    width: int,
-    projected: int,
-    layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    _state: torch.Tensor | None,
+    sequences: torch.Tensor, _weights: Sequence[torch.Tensor], *further: Any
 ) -> tuple[torch.Tensor, ...]:
     """What is reserved are the gates, the cells and the outputs of each layer, and what was dropped between layers."""
+    _each, _block, hidden, cell, mode, width, projected, layers, *flags, batch_sizes, _state = further
+    batch_first, dropout, train, bidirectional = flags
     directions = 2 if bidirectional else 1
     made = (projected or width) * directions
     if batch_sizes:
