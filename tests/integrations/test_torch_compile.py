@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from neaptide.cost.allocator_events import record
 from neaptide.errors import CaptureError, InfeasibleBudget, UsageError
+from neaptide.integrations.torch_compile import draws, emit, neaptide
 from neaptide.integrations.torch_compile import ledger as ledger_module
-from neaptide.integrations.torch_compile import neaptide
 from neaptide.integrations.torch_compile.ledger import GraphBreakWarning, Ledger, ledgers
 from neaptide.integrations.torch_compile.options import Options, read_options
 from neaptide.runtime.measuring.meter import storage_bytes
@@ -206,6 +206,38 @@ def test_a_wrong_option_reaches_the_user_as_it_is() -> None:
     model, batch = made("mlp")
     with pytest.raises(UsageError, match="no option 'peek'"):
         compiled(model, peek="60%")(batch)
+
+
+class Dropped(Mlp):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + F.dropout(F.gelu(layer(x)), 0.3)
+        return x.square().mean()
+
+
+def test_masks_are_drawn_again_with_eagers_bits_while_graphs_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = []
+
+    def draw_again(*args: Any) -> Any:
+        again.append(args[2])
+        return draws.draw_again(*args)
+
+    monkeypatch.setattr(emit, "draw_again", draw_again)
+    torch.manual_seed(0)
+    model, batch = Dropped(), torch.randn(64, 32)
+    eager = copy.deepcopy(model)
+    found = []
+    for one, call in ((model, compiled(model, peak="min")), (eager, eager)):
+        torch.manual_seed(1)
+        first, second = call(batch), call(batch)
+        second.backward()
+        between = torch.rand(3)
+        first.backward()
+        found.append(
+            [first.detach(), second.detach(), between, torch.rand(3), *(p.grad for p in one.parameters())]
+        )
+    assert again
+    assert_equal(*found)
 
 
 class Branching(Mlp):

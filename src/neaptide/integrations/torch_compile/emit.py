@@ -12,6 +12,7 @@ from typing import Any
 from torch import fx
 
 from neaptide.errors import LoweringError
+from neaptide.integrations.torch_compile.draws import draw_again
 from neaptide.integrations.torch_compile.fx_values import is_number
 from neaptide.integrations.torch_compile.joint_graph import JointGraph
 from neaptide.lower.out_variants import resolve_operation
@@ -24,11 +25,14 @@ class Side:
     Attributes:
         graph: what was written so far.
         env: by node of the joint graph, what holds its value here now.
+        states: by node that draws random numbers more than once, the node for the state before its first draw.
         has_run: nodes of the joint graph that ran, here or on the side before this one.
     """
 
-    def __init__(self, joint: JointGraph, has_run: Iterable[fx.Node] = ()) -> None:
-        self.joint = joint
+    def __init__(
+        self, joint: JointGraph, states: Mapping[fx.Node, fx.Node], has_run: Iterable[fx.Node] = ()
+    ) -> None:
+        self.joint, self.states = joint, states
         self.graph = fx.Graph()
         self.env: dict[fx.Node, fx.Node] = {}
         self.has_run = set(has_run)
@@ -67,14 +71,20 @@ class Side:
 
     def _execute(self, original: fx.Node) -> None:
         spec = registry().find(str(original.target))
-        replay = None if spec is None or original not in self.has_run else spec.replay
+        again, state = original in self.has_run, self.states.get(original)
+        replay = None if spec is None or not again else spec.replay
         places: Mapping[Any, int] | None = None  # of results; None: as in the joint graph
-        if replay is None or not _writes(original):
-            self._write(original, original.target, original.args, original.kwargs)
-        else:
+        target, args, kwargs = original.target, original.args, original.kwargs
+        if replay is not None and _writes(original):
+            target, kwargs = resolve_operation(replay.op), {}
             args = tuple(original.args[position] for position in replay.positions)
-            self._write(original, resolve_operation(replay.op), args, {})
             places = dict(enumerate(replay.outputs))
+        if state is not None and again:
+            args = (state, *state.args, target, *args)  # type: ignore[arg-type]
+            target = draw_again
+        elif state is not None:
+            self._write(state, state.target, state.args, {})
+        self._write(original, target, args, kwargs)
         self.has_run.add(original)
         for user in original.users:
             if user.target is operator.getitem:

@@ -25,7 +25,7 @@ from neaptide.frontends.state.traced import Returned, Trace
 from neaptide.integrations.torch_compile._torch_private import as_in_eager
 from neaptide.integrations.torch_compile.border import cross_border
 from neaptide.integrations.torch_compile.fx_values import hint, outputs_of
-from neaptide.integrations.torch_compile.rows import drawn_once, rows
+from neaptide.integrations.torch_compile.rows import rows
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import BORDER_OP
 
@@ -203,8 +203,7 @@ class _Reader:
                 node_of[node.id] = by_name[node.source.module]
         self._refuse_parts(node_of)
         same = self._same(read.value_of)
-        graph = drawn_once(read.graph)
-        return JointGraph(self.module, self.sides, graph, border, node_of, same, read.unknown_ops)
+        return JointGraph(self.module, self.sides, read.graph, border, node_of, same, read.unknown_ops)
 
     def _refuse_parts(self, node_of: Mapping[int, fx.Node]) -> None:
         seen: set[fx.Node] = set()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
 from neaptide.integrations.torch_compile import _torch_private as private
+from neaptide.integrations.torch_compile.draws import states_of
 from neaptide.integrations.torch_compile.emit import Side, is_free
 from neaptide.integrations.torch_compile.fx_values import is_number
 from neaptide.integrations.torch_compile.joint_graph import JointGraph, Sides
@@ -47,8 +48,9 @@ def cut(joint: JointGraph, sequence: Sequence[int]) -> tuple[fx.GraphModule, fx.
     at = sequence.index(joint.border)
     before, after = sequence[:at], sequence[at + 1 :]
     sides = joint.sides
-    saved = saved_values(joint, after)
-    forward = Side(joint)
+    states = states_of(joint, sequence)
+    saved = saved_values(joint, before, after, states)
+    forward = Side(joint, states)
     for primal in sides.primals:
         forward.placeholder(primal)
     forward.run(before)
@@ -58,7 +60,7 @@ def cut(joint: JointGraph, sequence: Sequence[int]) -> tuple[fx.GraphModule, fx.
     forward.output(
         [*sides.outputs, *saved.tensors, *saved.numbers], None if told is None else [*told[:count], *kept]
     )
-    backward = Side(joint, forward.has_run)
+    backward = Side(joint, states, forward.has_run)
     for node in (*saved.numbers, *saved.tensors, *sides.tangents):
         backward.placeholder(node)
     backward.run(after)
@@ -68,7 +70,7 @@ def cut(joint: JointGraph, sequence: Sequence[int]) -> tuple[fx.GraphModule, fx.
 
 def in_order(joint: JointGraph, sequence: Sequence[int]) -> fx.GraphModule:
     """The module of a sequence of a graph without a backward. O(its length)."""
-    side = Side(joint)
+    side = Side(joint, states_of(joint, sequence))
     for primal in joint.sides.primals:
         side.placeholder(primal)
     side.run(sequence)
@@ -82,7 +84,9 @@ def output_descriptions(joint: JointGraph) -> list[Any] | None:
     return None if told is None else list(told)
 
 
-def saved_values(joint: JointGraph, after: Iterable[int]) -> Saved:
+def saved_values(
+    joint: JointGraph, before: Iterable[int], after: Iterable[int], states: Mapping[fx.Node, fx.Node]
+) -> Saved:
     """What the backward takes of what the forward has, in the order in which it is first used. O(executions)."""
     there: set[fx.Node] = set(joint.sides.tangents)
     found: dict[fx.Node, None] = {}
@@ -98,8 +102,11 @@ def saved_values(joint: JointGraph, after: Iterable[int]) -> Saved:
             return
         found[node] = None
 
+    ran = {joint.node_of[number] for number in before}
     for number in after:
         node = joint.node_of[number]
+        if node in states and node in ran:
+            need(states[node])
         for operand in node.all_input_nodes:
             need(operand)
         there.add(node)

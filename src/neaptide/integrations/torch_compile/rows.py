@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 
@@ -20,15 +18,3 @@ def rows() -> OpRegistry:
 def _of_fx(known: OpRegistry) -> OpRegistry:
     """An operation takes the operand of which it needs the shape alone."""
     return OpRegistry([replace(row, shape_only=()) for row in known])
-
-
-def drawn_once(graph: Graph) -> Graph:
-    """The graph with its random numbers drawn from streams whose state nobody keeps: they are drawn once. O(nodes)."""
-
-    def drawing(node: Node) -> Node:
-        stream = node.effects.rng
-        return node if stream is None else replace(node, effects=replace(node.effects, rng=f"fx:{stream}"))
-
-    if all(node.effects.rng is None for node in graph.nodes):
-        return graph
-    return replace(graph, nodes=tuple(map(drawing, graph.nodes)))
