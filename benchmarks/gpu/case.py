@@ -94,6 +94,10 @@ class Seen(NamedTuple):
     peaks: dict[str, int]
 
 
+def worst(one: Seen, other: Seen) -> float:
+    return max(abs(a - b) for a, b in zip(one.losses, other.losses, strict=True))
+
+
 class Run:
     """A program that has run for a few steps."""
 
@@ -205,6 +209,7 @@ def rows_of(spec: str, variants: list[str], rounds: int) -> Iterator[dict[str, A
         "program": "eager",
         **first.peaks,
         "eager_gives_same_bits_again": first.losses == again.losses,
+        "worst_loss_difference": worst(first, again),
         "losses": first.losses,
     }
     for variant in variants:
@@ -227,9 +232,7 @@ def rows_of(spec: str, variants: list[str], rounds: int) -> Iterator[dict[str, A
                 "peak_of_eager": found.seen.peaks["measured_allocated_bytes"]
                 / first.peaks["measured_allocated_bytes"],
                 "same_bits": found.seen.losses == first.losses,
-                "worst_loss_difference": max(
-                    abs(a - b) for a, b in zip(found.seen.losses, first.losses, strict=True)
-                ),
+                "worst_loss_difference": worst(found.seen, first),
             }
             if kind == "plan":
                 row |= told_by_plan(found.run, [str(one.message)[:300] for one in said])
@@ -256,7 +259,10 @@ def main() -> None:
         "--deterministic", action="store_true", help="no kernel that gives other bits each run"
     )
     given = arguments.parse_args()
-    torch.backends.cudnn.deterministic = given.deterministic
+    if given.deterministic:
+        torch.backends.cudnn.deterministic = True
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
     operations = MeasuredCost.prepare
 
     def prepare(self: MeasuredCost, graph: Any) -> int:

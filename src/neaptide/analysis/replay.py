@@ -90,7 +90,7 @@ def _stand_in(graph: Graph, node: Node, spec: OpSpec, *, bits_may_vary: bool) ->
     seen = {
         graph.values[node.inputs[ref.slot]].storage
         for position in replay.positions
-        if position < len(node.args)
+        if position is not None and position < len(node.args)
         for ref in refs(node.args[position])
     }
     return Repeat("", tuple(access for access in node.effects.reads if access.storage in seen))

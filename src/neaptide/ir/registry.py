@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from neaptide.errors import UnknownOp
 from neaptide.ir.axes import OpAxis
@@ -96,15 +96,19 @@ class Replay:
 
     Attributes:
         op: the pure operation that stands in for it.
-        positions: which of its positional arguments, in the stand-in's order.
+        positions: which of its positional arguments, in the stand-in's order; None stands for None.
         outputs: output k of the op is output `outputs[k]` of the stand-in.
         bitwise: devices on which both give the same bits.
     """
 
     op: str
-    positions: tuple[int, ...]
+    positions: tuple[int | None, ...]
     outputs: tuple[int, ...]
     bitwise: tuple[str, ...]
+
+    def arguments(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """What the stand-in is called with. IndexError: the op was called with fewer arguments."""
+        return tuple(None if position is None else args[position] for position in self.positions)
 
 
 @dataclass(frozen=True, slots=True)

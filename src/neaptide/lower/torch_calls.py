@@ -73,12 +73,12 @@ class CallWriter:
         spec = self.registry.find(op)
         if again and spec is not None and spec.replay is not None and node.effects.writes:
             replay = spec.replay
-            if any(position >= len(args) for position in replay.positions):
+            if any(position is not None and position >= len(args) for position in replay.positions):
                 raise LoweringError(
                     f"{op} is repeated as {replay.op}, which needs more positional arguments than it has",
                     where=node.source.location or None,
                 )
-            op, args, kwargs = replay.op, tuple(args[p] for p in replay.positions), {}
+            op, args, kwargs = replay.op, replay.arguments(args), {}
             results = self._replayed(resolve_operation(op), results, replay.outputs)
         return CallText(self._text(graph, node, op, args, kwargs), results)
 

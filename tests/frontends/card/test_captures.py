@@ -51,6 +51,26 @@ def test_the_kernels_are_those_of_the_card(spec: str, device: str, kernel: str) 
     assert not any("for_cpu" in name or "mkldnn" in name for name in found)
 
 
+def test_recurrent_weights_in_one_block_are_handed_on_as_that_block() -> None:
+    layer = nn.LSTM(8, 8, num_layers=2)
+    block = torch.cat([weight.detach().flatten() for weight in layer.parameters()])
+    begin = 0
+    for weight in layer.parameters():
+        weight.data = block[begin : begin + weight.numel()].view(weight.shape)
+        begin += weight.numel()
+
+    def step(x: Tensor) -> Tensor:
+        loss: Tensor = layer(x)[0].square().mean()
+        loss.backward()
+        return loss
+
+    graph = capture_step(step, (torch.randn(5, 2, 8),), card=CARD).steady.graph
+    (call,) = (node for node in graph.nodes if node.op == "aten._cudnn_rnn.default")
+    shared = graph.values[call.outputs[4]].storage
+    assert graph.storages[shared].nbytes.constant_value() == 4 * begin
+    assert [graph.values[v].storage for v in call.inputs].count(shared) == 9  # eight weights, and all of them
+
+
 def test_nothing_is_left_behind() -> None:
     before = torch.cuda.is_available(), torch.autograd._engine_run_backward, torch.cuda._lazy_init
     captured("mlp@tiny")

@@ -20,13 +20,20 @@ _KEY = "AutogradCUDA"  # after autocast, and before autograd notes what the oper
 
 @contextlib.contextmanager
 def operations_of_card() -> Iterator[None]:
-    """The backward pass in Python, and the kernels that the card would get; nothing where no card is pretended."""
+    """The backward pass in Python, and the kernels that the card would get; where none is pretended, recurrent layers alone."""
     card = current_card()
-    if card is None:
+    is_real = torch.cuda.is_initialized() and torch.backends.cudnn.enabled  # type: ignore[no-untyped-call]
+    if card is None and not is_real:
         yield
         return
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
+        # PyTorch looks for their weights by address, and fake ones have none.
+        for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            library.impl(f"{name}.input", recurrent(name), _KEY)
+        if card is None:
+            yield
+            return
         for name, function in _chosen_kernels(card):
             library.impl(name, function, _KEY)
         with all_replaced(BackwardPasses().replacements()), CardIs(card.device):
@@ -38,7 +45,5 @@ def operations_of_card() -> Iterator[None]:
 def _chosen_kernels(card: Card) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Operations whose kernel PyTorch chooses by asking the driver, and what they are on the card."""
     yield "scaled_dot_product_attention", attention(card.capability)
-    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-        yield f"{name}.input", recurrent(name)
     if torch.version.cuda is None:  # a wheel with CUDA knows without a driver
         yield "batch_norm", batch_norm

@@ -1,6 +1,6 @@
 """Recurrent layers as a card runs them: one call of cuDNN for all layers, as in aten/src/ATen/native/cudnn/RNN.cpp.
 
-Their weights are taken to lie in one block, as `nn.RNNBase` arranges them on a card. What cuDNN reserves for the backward
+Weights of separate storages are taken to lie in one block, as `nn.RNNBase` arranges them on a card. What cuDNN reserves for the backward
 pass only its library knows; here it is the gates and cells of all layers, and the report says that it is not exact.
 """
 
@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from neaptide.frontends._torch_private import storage_key
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -40,7 +42,7 @@ def recurrent(name: str) -> Callable[..., Any]:
             seeds = aten._cudnn_init_dropout_state(  # noqa: SLF001
                 dropout, train, 0, dtype=torch.uint8, device=sequences.device
             )
-        block = None
+        block = _block_of(weights)
         given = [sequences, state, cell]
         if torch.is_autocast_enabled("cuda"):
             given = [one.half() if one is not None and one.dtype != torch.float64 else one for one in given]
@@ -55,6 +57,20 @@ def recurrent(name: str) -> Callable[..., Any]:
         return (output, last, last_cell) if mode == _LSTM else (output, last)
 
     return run
+
+
+def _block_of(weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """The block that weights fill without a gap, as a vector; None where there is no such block."""
+    first, end = weights[0].detach(), 0
+    for weight in sorted(weights, key=torch.Tensor.storage_offset):
+        if weight.storage_offset() != end or not weight.is_contiguous() or not _share_bytes(weight, first):
+            return None
+        end += weight.numel()
+    return first.as_strided((end,), (1,), 0)
+
+
+def _share_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return storage_key(one.untyped_storage()) == storage_key(other.untyped_storage())
 
 
 def _in_one_block(weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:

@@ -20,7 +20,7 @@ def _rnn(
     sequences: torch.Tensor, _weights: Sequence[torch.Tensor], *further: Any
 ) -> tuple[torch.Tensor, ...]:
     """What is reserved are the gates, the cells and the outputs of each layer, and what was dropped between layers."""
-    _each, _block, hidden, cell, mode, width, projected, layers, *flags, batch_sizes, _state = further
+    _each, block, hidden, cell, mode, width, projected, layers, *flags, batch_sizes, _state = further
     batch_first, dropout, train, bidirectional = flags
     directions = 2 if bidirectional else 1
     made = (projected or width) * directions
@@ -40,7 +40,7 @@ def _rnn(
         torch.empty_like(hidden),
         last_cell,
         sequences.new_empty((reserved,), dtype=torch.uint8),
-        sequences.new_empty((0,)),
+        sequences.new_empty((0,)) if block is None else block,
     )
 
 

@@ -50,6 +50,7 @@ class FakeInputs:
         self.slots: list[InputSlot] = []
         self.fakes: list[torch.Tensor] = []
         self.known: dict[tuple[Any, ...], Any] = dict(entry.numbers)
+        self._wholes: dict[tuple[int, torch.device], torch.Tensor] = {}
         self._add_tensors(state, entry)
         self._add_state(state, entry)
         for label, optimizer in state.optimizers.items():
@@ -114,7 +115,7 @@ class FakeInputs:
             )
         if tensor.device.type == "meta" or device_of_copy(tensor) != tensor.device:
             # A model built without bytes stands for one on the CPU, or on a card: ops must choose real kernels.
-            copy = self._new(replace(TensorSpec.of(tensor), device=device_of_copy(tensor)))
+            copy = self._placed_copy(tensor)
             if isinstance(tensor, torch.nn.Parameter):
                 return torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
             return copy.requires_grad_(tensor.requires_grad)
@@ -135,6 +136,17 @@ class FakeInputs:
         if any(fake is other for other in self.fakes):  # the same tensor twice, in the batch
             return fake.detach().requires_grad_(tensor.requires_grad)
         return fake
+
+    def _placed_copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake of a tensor on another device; what shared a storage does so there."""
+        storage, device = tensor.untyped_storage(), device_of_copy(tensor)
+        key = private.storage_key(storage), device
+        with self.mode, torch.no_grad():
+            if key not in self._wholes:
+                self._wholes[key] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
+            whole = self._wholes[key]
+            of_dtype = whole[: len(whole) - len(whole) % tensor.itemsize].view(tensor.dtype)
+            return of_dtype.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
 
     def _new(self, spec: TensorSpec) -> torch.Tensor:
         with self.mode:

@@ -77,7 +77,7 @@ class Side:
         target, args, kwargs = original.target, original.args, original.kwargs
         if replay is not None and _writes(original):
             target, kwargs = resolve_operation(replay.op), {}
-            args = tuple(original.args[position] for position in replay.positions)
+            args = replay.arguments(original.args)
             places = dict(enumerate(replay.outputs))
         if state is not None and again:
             args = (state, *state.args, target, *args)  # type: ignore[arg-type]

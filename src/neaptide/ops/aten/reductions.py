@@ -11,13 +11,19 @@ from neaptide.ops.formulas import per_input, per_input_times_log, per_output
 from neaptide.ops.table import meaning
 
 _RUNNING: Final = running_statistics(3, 4, 5)
-# What a training-mode batch norm computes, without its effect on the running statistics: same bits on CPU, measured
-# on contiguous and channels_last tensors.
+# What a training-mode batch norm computes, without its effect on the running statistics: same bits, measured on the CPU and
+# on an H100, on contiguous and channels_last tensors.
 _WITHOUT_STATISTICS: Final = Replay(
     op="aten._native_batch_norm_legit.no_stats",
     positions=(0, 1, 2, 5, 6, 7),
     outputs=(0, 1, 2),
-    bitwise=("cpu",),
+    bitwise=("cpu", "cuda"),
+)
+_CUDNN_WITHOUT_STATISTICS: Final = Replay(
+    op="aten.cudnn_batch_norm",
+    positions=(0, 1, 2, None, None, 5, 6, 7),
+    outputs=(0, 1, 2, 3),
+    bitwise=("cuda",),
 )
 
 ROWS: Final = (
@@ -87,6 +93,9 @@ ROWS: Final = (
     *meaning(Trait.NORMALISATION, writes_if=_RUNNING, flops=per_output(7), replay=_WITHOUT_STATISTICS)("""
         native_batch_norm _native_batch_norm_legit
     """),
+    *meaning(Trait.NORMALISATION, writes_if=_RUNNING, flops=per_output(7), replay=_CUDNN_WITHOUT_STATISTICS)(
+        "cudnn_batch_norm"
+    ),
     *meaning(
         Trait.NORMALISATION,
         writes=("out", "save_mean", "save_invstd"),
@@ -96,7 +105,7 @@ ROWS: Final = (
         native_batch_norm.out _native_batch_norm_legit.out
     """),
     *meaning(Trait.NORMALISATION, writes_if=_RUNNING, flops=per_output(7))("""
-        cudnn_batch_norm miopen_batch_norm batch_norm instance_norm
+        miopen_batch_norm batch_norm instance_norm
     """),
     *meaning(Trait.NORMALISATION, writes_if=tensors_present(3, 4), flops=per_output(7))("""
         _batch_norm_with_update batch_norm_gather_stats batch_norm_gather_stats_with_counts
