@@ -16,10 +16,11 @@ from torch import fx
 from neaptide.errors import NeaptideError
 from neaptide.integrations.torch_compile import _torch_private as private
 from neaptide.integrations.torch_compile.boxed import boxed
+from neaptide.integrations.torch_compile.inductor.route import Request, compile_by_inductor
 from neaptide.integrations.torch_compile.joint_graph import JointGraph, Sides, read_joint
-from neaptide.integrations.torch_compile.ledger import Ledger, ledger_of
+from neaptide.integrations.torch_compile.ledger import Ledger, Piece, ledger_of
 from neaptide.integrations.torch_compile.normal_form import normal_form
-from neaptide.integrations.torch_compile.options import Options, read_options
+from neaptide.integrations.torch_compile.options import INDUCTOR, Options, read_options
 from neaptide.integrations.torch_compile.partition import cut, in_order, sides_of
 from neaptide.integrations.torch_compile.planning import PlannedJoint, plan_joint
 
@@ -41,6 +42,8 @@ def neaptide(
         frame = private.frame_id()
         ledger = ledger_of(options, asked, frame)
         ledger.look_for_break(module)
+        if asked.lowering == INDUCTOR:
+            return compile_by_inductor(module, inputs, Request(asked, ledger, frame, input_names(module)))
         partition = Partition(asked, ledger, frame, input_names(module))
         backend = private.aot_backend(
             fw_compiler=_compiled,
@@ -70,7 +73,7 @@ def _compiled(module: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., A
 class Partition:
     """The partition function of AOTAutograd, and the same for a graph without a backward.
 
-    Any compiler may take what it returns; `inference` makes programs of ATen.
+    `inference` makes programs of ATen.
     """
 
     def __init__(self, options: Options, ledger: Ledger, frame: str, names: Sequence[str] = ()) -> None:
@@ -92,7 +95,7 @@ class Partition:
 
     def _plan(self, read: JointGraph) -> PlannedJoint:
         plan = plan_joint(read, self.options, self.ledger.outside_bytes(self.frame), self.names)
-        self.ledger.add(self.frame, plan)
+        self.ledger.add(Piece.of(self.frame, plan))
         return plan
 
 

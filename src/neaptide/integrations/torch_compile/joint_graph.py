@@ -39,7 +39,8 @@ class Sides:
     Attributes:
         outputs: what the forward pass returns, in order; some are None or numbers.
         gradients: what the backward pass returns, in order.
-        overwritten: primals that the caller overwrites between both passes, with outputs of the forward pass.
+        overwritten: primals that the caller overwrites between both passes, with outputs of the forward pass; and those
+            that the forward pass overwrites itself, with what writes them.
     """
 
     primals: tuple[fx.Node, ...]
@@ -94,7 +95,7 @@ class _Reader:
         for node in nodes:
             if node.op in ("placeholder", "get_attr"):
                 self._take(node)
-        last = _last_needed(nodes, self.sides.outputs)
+        last = _last_needed(nodes, [*self.sides.outputs, *self.sides.overwritten.values()])
         has_border = bool(self.sides.tangents)
         with self.mode, self.recorder:
             for position, node in enumerate(nodes):
@@ -230,7 +231,7 @@ class _Reader:
 
 
 def _last_needed(nodes: Sequence[fx.Node], outputs: Iterable[Any]) -> fx.Node:
-    """The last node that the outputs of the forward pass need, or the last input."""
+    """The last node that the forward pass needs, or the last input."""
     needed = set(outputs_of(outputs))
     stack = list(needed)
     while stack:

@@ -37,6 +37,7 @@ class Piece:
         floor_bytes: no plan is proved to be impossible above it.
         saved_bytes: what it keeps for its backward beside its inputs and outputs.
         recomputed: operations that run again.
+        lowering: what the programs are made of, in words.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Piece:
     seconds: float
     baseline_seconds: float
     unknown_ops: tuple[str, ...]
+    lowering: str = "kernels of ATen"
 
     @staticmethod
     def of(name: str, plan: PlannedJoint) -> Piece:
@@ -74,7 +76,7 @@ class Piece:
         slower = self.seconds / self.baseline_seconds - 1 if self.baseline_seconds else 0.0
         return (
             f"graph {self.name}: predicted peak {peak} of {before}, {format_bytes(self.saved_bytes)} saved for the backward, "
-            f"{self.recomputed} of {self.operations} operations recomputed, predicted time {slower:+.1%}"
+            f"{self.recomputed} of {self.operations} operations recomputed, predicted time {slower:+.1%}; {self.lowering}"
         )
 
 
@@ -100,12 +102,10 @@ class Ledger:
             earlier = earlier[: earlier.index(frame)]
         return sum(self.pieces[name].saved_bytes for name in earlier)
 
-    def add(self, frame: str, plan: PlannedJoint) -> Piece:
-        """Note the plan of a graph; it replaces an earlier one for the same frame (another shape, say)."""
-        piece = Piece.of(frame, plan)
-        self.pieces[frame] = piece
+    def add(self, piece: Piece) -> None:
+        """Note what is planned of a graph; it replaces an earlier plan for the same frame (another shape, say)."""
+        self.pieces[piece.name] = piece
         logger.info("%s", piece)
-        return piece
 
     def look_for_break(self, module: fx.GraphModule) -> None:
         """See whether more graphs of the model are to come, and tell the line where this one breaks, once."""

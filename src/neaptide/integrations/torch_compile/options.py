@@ -13,10 +13,11 @@ from neaptide.errors import UsageError
 from neaptide.units import parse_duration
 
 ATEN: Final = "aten"
+INDUCTOR: Final = "inductor"
 BEST: Final = "best"
 RAISE: Final = "raise"
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "lowering": (ATEN,),
+    "lowering": (ATEN, INDUCTOR),
     "on_infeasible": (RAISE, BEST),
     "numerics": (BITWISE,),
 }
@@ -29,10 +30,11 @@ class Options:
     Attributes:
         peak: highest bytes, as in `neaptide.Budget`: `"20GiB"`, `"60%"` of the predicted peak of program order, `"-40%"`, or
             `"min"`. None: the lowest peak by order alone, at no extra time.
-        lowering: what the programs are made of: `aten`, the kernels of eager.
+        lowering: what the programs are made of: `aten`, the kernels of eager; `inductor`, fused kernels. A share is then of
+            the predicted peak of Inductor's own partition, and `None` asks for that.
         on_infeasible: where no plan within the budget is found: `raise` an error, or take the `best`, the plan of `"min"`.
         time_limit: of the search for each graph, in seconds or as text (`"1m"`).
-        numerics: `bitwise`: sums are taken in the order of eager.
+        numerics: `bitwise`: sums are taken in the order of eager; Inductor's kernels are never that.
     """
 
     peak: str | int | None = None
