@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -117,18 +118,18 @@ def overwriting_saved(
         first: position of the first of `saved` among the inputs of the backward.
     """
     context = resolve("torch._guards", "TracingContext").try_get()
-    metadata = None if context is None else context.fw_metadata
-    if metadata is None or not resolve("torch._functorch", "config").donated_buffer:
+    if context is None or not resolve("torch._functorch", "config").donated_buffer:
         yield
         return
     found = resolve("torch._functorch._aot_autograd.graph_compile", "collect_fw_donated_buffer_idxs")(
         list(taken), list(outputs), list(gradients), list(saved)
     )
-    before, metadata.bw_donated_idxs = metadata.bw_donated_idxs, [first + position for position in found]
+    before = context.fw_metadata  # AOTAutograd sets it when it has a partition
+    context.fw_metadata = SimpleNamespace(bw_donated_idxs=[first + position for position in found])
     try:
         yield
     finally:
-        metadata.bw_donated_idxs = before
+        context.fw_metadata = before
 
 
 class _NoProgram:

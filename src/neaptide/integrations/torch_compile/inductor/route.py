@@ -82,6 +82,9 @@ def partitioner(request: Request) -> Any:
         def uuid(self) -> Any:
             return "neaptide", VERSION, tuple(sorted(asdict(request.options).items()))
 
+        def __reduce__(self) -> Any:  # settings of Inductor are pickled where it makes the key of its cache
+            return tuple, (self.uuid(),)
+
     return Partitioner()
 
 

@@ -73,7 +73,7 @@ def scratch_bytes(calls: Iterable[Call]) -> dict[Call, int]:
     prices = Pricing(cost, rows()).prices(graph)
     for node in graph.nodes:
         call = distinct[int(node.source.module)]
-        found[call] = max(found[call], prices.own_workspace[node.id])
+        found[call] = max(found[call], prices.own_workspace.get(node.id, 0))
     return found
 
 
