@@ -22,7 +22,7 @@ def _of_fx(known: OpRegistry) -> OpRegistry:
 
 
 def _of_inductor() -> Iterator[OpSpec]:
-    """What draws takes a seed, and gives the same numbers for it. Seeds are drawn once."""
+    """What draws takes a seed, and gives the same numbers for it."""
     yield OpSpec(
         "prims.inductor_seeds.default", traits=frozenset({Trait.FACTORY}), rng=True, deterministic=False
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from neaptide.integrations.torch_compile.normal_form import normal_form
 from neaptide.integrations.torch_compile.options import Options
 from neaptide.integrations.torch_compile.partition import in_order, sides_of
 from neaptide.integrations.torch_compile.planning import plan_joint
+from neaptide.ir.nodes import Node
 from neaptide.version import VERSION
 
 Modules = tuple[fx.GraphModule, fx.GraphModule]
@@ -93,13 +94,23 @@ def _partition(request: Request, joint: fx.GraphModule, own: Modules, num_fwd_ou
 
     def read() -> JointGraph:
         normal_form(joint)
-        return read_joint(joint, write_in_forward(joint, sides_of(joint, num_fwd_outputs)))
+        return drawn_once(read_joint(joint, write_in_forward(joint, sides_of(joint, num_fwd_outputs))))
 
     found = best_within(
         first, read, request.options, outside_bytes=request.outside_bytes, names=request.names
     )
     request.ledger.add(_piece(request, found, first))
     return found.modules
+
+
+def drawn_once(joint: JointGraph) -> JointGraph:
+    """The same with streams of random numbers whose state nobody keeps. What follows from a seed may be recomputed."""
+
+    def drawing(node: Node) -> Node:
+        stream = node.effects.rng
+        return node if stream is None else replace(node, effects=replace(node.effects, rng=f"fx:{stream}"))
+
+    return replace(joint, graph=replace(joint.graph, nodes=tuple(map(drawing, joint.graph.nodes))))
 
 
 def _piece(request: Request, found: Candidate, own: Candidate) -> Piece:

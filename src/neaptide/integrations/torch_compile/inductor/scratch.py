@@ -15,7 +15,7 @@ from neaptide.frontends.dispatch.recorder import Recorder
 from neaptide.frontends.programs.graph_reader import read_recording
 from neaptide.frontends.recording.determinism import Listing
 from neaptide.frontends.recording.recording import Notes
-from neaptide.frontends.state.step_slots import EntryPattern, InputSlot
+from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.state.traced import Returned, Trace
 from neaptide.integrations.torch_compile.rows import rows
 from neaptide.ir.graph import Graph
@@ -91,16 +91,18 @@ def _graph(calls: list[Call]) -> Graph:
                 name = f"operand{len(slots)}"
                 recorder.add_input(leaf)
                 slots.append(InputSlot("tensor", name, ("tensor", name)))
+    results: list[torch.Tensor] = []  # nothing runs whose results nobody has
     with mode, recorder:
         for number, (call, leaves) in enumerate(zip(calls, given, strict=True)):
             args, kwargs = pytree.tree_unflatten(leaves, call.spec)
             with notes.noted(module=str(number), sequences=[number]):
-                call.operation(*args, **kwargs)
-        recording = recorder.finish([])
+                made = call.operation(*args, **kwargs)
+            results += [one for one in pytree.tree_leaves(made) if isinstance(one, torch.Tensor)]
+        recording = recorder.finish(results)
     trace = Trace(
         recording=recording,
         inputs=tuple(slots),
-        outputs=(),
+        outputs=tuple(OutputSlot("result", f"output[{k}]", (k,)) for k in range(len(results))),
         returned=Returned(None, {}),
         entry=EntryPattern(),
         exit=EntryPattern(),
