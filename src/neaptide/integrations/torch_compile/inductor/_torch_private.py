@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -43,6 +42,14 @@ class Generated:
     kernels: tuple[Kernel, ...]
 
 
+def copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph with the same constants, which passes may change."""
+    graph, env = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in module.graph.nodes:
+        env[node] = graph.node_copy(node, env.__getitem__)
+    return fx.GraphModule(module, graph)
+
+
 def partitioner_base() -> type:
     """The class of what Inductor takes as its partitioner."""
     found: type = resolve("torch._inductor.custom_graph_pass", "CustomPartitionerFn")
@@ -63,7 +70,7 @@ def compile_inner(module: fx.GraphModule, inputs: Sequence[Any], **more: Any) ->
 def own_partition(module: fx.GraphModule, inputs: Sequence[Any], **more: Any) -> tuple[Any, Any]:
     """The forward and backward graph as Inductor cuts a joint graph by itself, which stays as it is."""
     cut = resolve("torch._functorch.partitioners", "min_cut_rematerialization_partition")
-    made: tuple[Any, Any] = cut(copy.deepcopy(module), inputs, **more)
+    made: tuple[Any, Any] = cut(copied(module), inputs, **more)
     return made
 
 
@@ -102,7 +109,7 @@ def generate(module: fx.GraphModule, inputs: Sequence[Any], **more: Any) -> Gene
     """What Inductor would run for a graph. Its kernels are fused and ordered, but not compiled; the graph stays as it is."""
     found: list[Generated] = []
     with _nothing_compiled(found), patched(fx_graph_cache=False, fx_graph_remote_cache=False):
-        compile_inner(copy.deepcopy(module), list(inputs), **more)
+        compile_inner(copied(module), list(inputs), **more)
     return found[-1]
 
 
