@@ -171,6 +171,21 @@ def proposed(rule: str, graph: Graph) -> Example:
     return Example(graph, rewrite)
 
 
+def fused() -> Example:
+    """An activation whose backward computes it again, a softmax of rows seen transposed, and an update by a number of the host."""
+    r = Recorder()
+    x, weight = r.input(torch.randn(ROWS, WIDTH), "x"), r.input(torch.randn(WIDTH, WIDTH), "weight")
+    rate = r.input(0.25, "rate")
+    gate = r.call("aten.sigmoid.default", r.call("aten.mm.default", x, weight))
+    active = r.call("aten.tanh.default", r.call("aten.mul.Tensor", gate, 2.0))
+    wide = r.call("aten.mm.default", active, weight)
+    rows = r.call("aten._softmax.default", r.call("aten.add.Tensor", wide, x), 1, False)
+    back = r.call("aten.mm.default", r.call("aten.t.default", rows), wide)
+    slope = r.call("aten.mul.Tensor", r.call("aten.tanh_backward.default", rows, active), gate)
+    r.call("aten.addcdiv_.default", r.call("aten.mul_.Tensor", weight, 0.5), back, weight, value=rate)
+    return proposed("fusion", r.finish([r.call("aten.mm.default", slope, back)]))
+
+
 EXAMPLES: Mapping[str, Callable[[], Example]] = {
     "redundant_copies": redundant_copies,
     "split_dropout": split_dropout,
@@ -184,4 +199,5 @@ EXAMPLES: Mapping[str, Callable[[], Example]] = {
     "concat_before_convolution": concat_before_convolution,
     "accumulate_in_gemm": accumulate_in_gemm,
     "windows": overlapping_windows,
+    "fusion": fused,
 }

@@ -16,6 +16,8 @@ from neaptide.cost.cuda_card import seconds_between, timing_events
 from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths, spans
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
+from neaptide.kernels.fused import run_fused
+from neaptide.ops.fused import FUSED_OP
 
 LONG_RUN_S: Final = 0.05
 """A call that takes this long is not run a second time to see what it allocates."""
@@ -195,6 +197,8 @@ def flat_results(call: OpCall, result: Any) -> list[Any]:
 
 def find_op(op: str) -> Any:
     """The callable of a registry name; None where this torch has no such operation."""
+    if op == FUSED_OP:
+        return run_fused
     parts = op.split(".", 2)
     found: Any = torch.ops
     for part in parts:

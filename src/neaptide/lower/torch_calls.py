@@ -17,11 +17,13 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Arg, Named, Node, Ref
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value, contiguous_strides
+from neaptide.kernels.fused import fused_kernel
 from neaptide.lower import _torch_private as private
 from neaptide.lower.names import Names, grouped, size_text
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.lower.places import OutVariant
 from neaptide.lower.program import Watch
+from neaptide.ops.fused import FUSED_OP
 from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS, host_function
 from neaptide.symbolic.size_expr import SizeExpr
 
@@ -137,6 +139,8 @@ class CallWriter:
     ) -> str:
         if op == CONSTANT_OP:
             return self._constant(graph, node)
+        if op == FUSED_OP:
+            return self._fused(graph, node)
         needed = set(needed_inputs(graph, node))
         # A value used twice, once for its shape, is handed over as it is: it is there anyway.
         absent = {v for v in node.inputs if v not in needed}
@@ -162,6 +166,14 @@ class CallWriter:
 
         texts = [*before, *map(text, args), *(f"{key}={text(arg)}" for key, arg in kwargs.items()), *behind]
         return f"{callee}({', '.join(texts)})"
+
+    def _fused(self, graph: Graph, node: Node) -> str:
+        """The kernel of a body, which takes its operands in a list."""
+        text = node.args[0]
+        assert isinstance(text, str)
+        kernel = self.bind("fused", fused_kernel(text), text)
+        operands = [self.names.variable(graph.values[number]) for number in node.inputs]
+        return f"{kernel}([{', '.join(operands)}])"
 
     def _needs_device_tensor(self, op: str, operation: Any) -> bool:
         """Whether the op makes its result where its operand is, without a way to say where."""

@@ -17,6 +17,7 @@ from neaptide.ir.nodes import ADD_OP, BORDER_OP, COPY_OP, LOOP_OP, PUT_OP
 from neaptide.ir.registry import OpSpec, Trait, no_bytes
 from neaptide.ops.axes.forms import pointwise
 from neaptide.ops.byte_sizes import output_traffic, traffic
+from neaptide.ops.fused import FUSED_OP
 
 _OPERATORS = "abs add eq floordiv ge gt invert le lshift lt mod mul ne neg not_ pos pow rshift sub truediv and_ or_ xor"
 _MATH = "acos asin atan ceil cos cosh exp floor isfinite isinf isnan log log2 log10 pow sin sinh sqrt tan tanh trunc"
@@ -85,6 +86,7 @@ def rows() -> Iterator[OpSpec]:
     )
     # Gradients come from the caller: they cannot be had a second time.
     yield OpSpec(name=BORDER_OP, writes=(1,), deterministic=False, bytes_moved=no_bytes)
+    yield OpSpec(name=FUSED_OP)  # what one overwrites, its node says
     yield OpSpec(name=CONSTANT_OP, traits=frozenset({Trait.FACTORY}))
     for op in HOST_FUNCTIONS:
         yield OpSpec(name=op, traits=frozenset({Trait.HOST_SCALAR}), bytes_moved=no_bytes)

@@ -13,6 +13,7 @@ from neaptide.transform.rules.accumulate_in_gemm import ACCUMULATE_IN_GEMM
 from neaptide.transform.rules.common_subexpressions import COMMON_SUBEXPRESSIONS
 from neaptide.transform.rules.concat_before_convolution import CONCAT_BEFORE_CONVOLUTION
 from neaptide.transform.rules.fission import FISSION, FISSION_BY_SHAPE, WINDOWS
+from neaptide.transform.rules.fusion import FUSION
 from neaptide.transform.rules.in_place import IN_PLACE
 from neaptide.transform.rules.mean_to_sum import MEAN_TO_SUM
 from neaptide.transform.rules.redundant_copies import REDUNDANT_COPIES
@@ -36,6 +37,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             CONCAT_BEFORE_CONVOLUTION,
             ACCUMULATE_IN_GEMM,
             WINDOWS,
+            FUSION,
         )
     }
 )

@@ -1,0 +1,1 @@
+"""Kernels that neaptide builds itself: fused operations, compiled by Inductor."""

@@ -1,0 +1,1 @@
+"""Fusion: groups of operations become single ones, whose inner values take no bytes."""
