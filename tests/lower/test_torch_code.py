@@ -13,7 +13,7 @@ from neaptide.ir.nodes import Access, Effects, Named, Source
 from neaptide.ir.registry import OpRegistry, OpSpec, Replay
 from neaptide.ir.schedule import Schedule, Step, StepKind
 from neaptide.lower.program import Watch
-from neaptide.lower.torch_code import lower
+from neaptide.lower.torch_code import lower, repeated_draws
 from neaptide.ops import registry
 from neaptide.ops.structural import CONSTANT_OP
 from neaptide.runtime.calls.executor import Executable
@@ -260,3 +260,24 @@ def test_what_cannot_be_lowered_is_refused(what):
     made, options, message = REFUSED[what]
     with pytest.raises(LoweringError, match=message):
         code(made(), **options)
+
+
+def test_a_draw_is_noted_once_and_forgotten_behind_its_last_repetition():
+    recorder = Recorder()
+    x = recorder.input(torch.ones(4, 4), "x")
+    mask = recorder.call("aten.bernoulli.p", x, 0.5)
+    other = recorder.call("aten.rand.default", [4, 4])
+    total = recorder.call("aten.add.Tensor", mask, other)
+    graph = recorder.finish([total, mask])
+    schedule = Schedule.from_nodes(graph, [0, 1, 0, 2, 0])
+    assert repeated_draws(graph, schedule) == {0: 4}
+    program = lower(graph, schedule, registry())
+    lines = [line.strip() for line in program.source.splitlines()]
+    assert sum(line == "random_0 = random_state(device_cpu)" for line in lines) == 1
+    assert sum(line == "with drawn_again(device_cpu, random_0):" for line in lines) == 2
+    assert sum("del" in line and "random_0" in line for line in lines) == 1
+    assert not any("random_1" in line for line in lines), "a draw that is not repeated needs no state"
+    for number, line in enumerate(lines, 1):
+        if "random_0" in line:
+            assert program.node_at(number) is graph.nodes[0]
+    check_run(recorder, graph, schedule, Executable(program, name="drawn"))

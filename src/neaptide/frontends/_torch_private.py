@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from neaptide.cost.random_states import cards_in_use
 from neaptide.errors import UnsupportedTorch
 
 
@@ -406,13 +407,12 @@ def bare_kernels(*, draws: bool) -> Iterator[None]:
 
     `draws` says whether they may draw some, of any card that is in use, too.
     """
-    cards = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
     with (
         no_modes(),
         resolve("torch._C", "DisableTorchFunction")(),
         resolve("torch._C", "_DisableAutocast")(),
         torch.no_grad(),
-        torch.random.fork_rng(devices=cards, enabled=draws),
+        torch.random.fork_rng(devices=cards_in_use(), enabled=draws),
     ):
         yield
 

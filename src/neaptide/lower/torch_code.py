@@ -19,6 +19,7 @@ from neaptide.analysis.liveness import compute_liveness, with_frees
 from neaptide.analysis.loops import body_schedule, first_trip_writes
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.copy_engines.waiting_state import WaitingState
+from neaptide.cost.random_states import drawn_again, random_state
 from neaptide.errors import LoweringError
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
@@ -31,7 +32,6 @@ from neaptide.lower.names import Names
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.lower.places import NO_PLACES, NOWHERE, OutVariant, Place, Places, ToldPlaces
 from neaptide.lower.program import NodeFunction, Points, Program, Watch
-from neaptide.lower.random_states import drawn_again, random_state, repeated_draws
 from neaptide.lower.torch_calls import CallWriter, copy_text, refuse_missed, watches_by_access
 from neaptide.lower.transfers import host_pools, transfer_lines
 
@@ -408,3 +408,12 @@ def _versions_made(graph: Graph, step: Step) -> tuple[Access, ...]:
         return ()
     node = graph.nodes[step.target]
     return (*(Access(s, 0) for s in graph.created_storages(node)), *node.effects.writes)
+
+
+def repeated_draws(graph: Graph, schedule: Schedule) -> dict[int, int]:
+    """Nodes that draw random numbers and run more than once, with the position of their last execution. O(steps)."""
+    return {
+        step.target: position
+        for position, step in enumerate(schedule.node_steps())
+        if step.kind is StepKind.RECOMPUTE and graph.nodes[step.target].effects.rng is not None
+    }

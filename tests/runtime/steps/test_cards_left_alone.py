@@ -7,8 +7,8 @@ import torch
 
 from frontends import steps
 from neaptide import compile_step
+from neaptide.cost.random_states import random_devices, random_state
 from neaptide.frontends._torch_private import bare_kernels
-from neaptide.lower.random_states import random_devices, random_state
 
 
 def test_a_step_on_the_cpu_begins_nothing_on_a_card(monkeypatch):

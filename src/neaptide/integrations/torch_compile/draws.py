@@ -13,9 +13,9 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from neaptide.cost.random_states import drawn_again, random_state
 from neaptide.integrations.torch_compile._torch_private import as_in_eager
 from neaptide.integrations.torch_compile.joint_graph import JointGraph
-from neaptide.lower.random_states import drawn_again, random_state
 
 
 def kept_state(device: str) -> torch.Tensor:

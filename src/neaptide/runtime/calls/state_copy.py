@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from neaptide.cost.random_states import random_devices, random_state, set_random_state
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.objects.containers import copied, refill
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.argument_changes import containers_in
 from neaptide.frontends.watch.trace_watch import StateWatch
-from neaptide.lower.random_states import random_devices, random_state, set_random_state
 from neaptide.runtime.calls.binding import state_tensors
 from neaptide.runtime.saving.scratch_file import ScratchFile
 

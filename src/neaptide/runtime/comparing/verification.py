@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from neaptide.cost.random_states import random_devices, random_state
 from neaptide.frontends import _torch_private as private
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.captured import CapturedStep
@@ -16,7 +17,6 @@ from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import observation_name, renamed_observation
 from neaptide.frontends.state.step_state import StepState
 from neaptide.ir.with_sizes import with_sizes
-from neaptide.lower.random_states import random_devices, random_state
 from neaptide.ops import registry
 from neaptide.runtime.comparing.contestants import Factory, build, never_again
 from neaptide.runtime.measuring.perturbing import PerturbedRoundings, perturbed_copy

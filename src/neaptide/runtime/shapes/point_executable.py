@@ -11,10 +11,10 @@ import torch
 
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.copy_engines.host_pool import HostCopy, HostPool, make_copy_engine
+from neaptide.cost.random_states import drawn_again
 from neaptide.errors import InfeasibleBudget
 from neaptide.ir.schedule import Schedule
 from neaptide.lower.program import Points, Watch
-from neaptide.lower.random_states import drawn_again
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.planner.points.choice import Choice

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 import torch
 
 from neaptide.copy_engines.copy_engine import SlowMemory
+from neaptide.cost.random_states import random_devices, random_state
 from neaptide.errors import NumericsError, NumericsWarning, TransferError
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.captured import CapturedStep
-from neaptide.lower.random_states import random_devices, random_state
 from neaptide.runtime.calls.state_copy import StateCopy
 from neaptide.runtime.saving.digests import (
     Digests,

@@ -11,14 +11,16 @@ from contextlib import contextmanager
 
 import torch
 
-from neaptide.ir.graph import Graph
-from neaptide.ir.schedule import Schedule, StepKind
+
+def cards_in_use() -> list[str]:
+    """Cards that this process has begun to use; to ask for others' generators would begin it."""
+    cuda = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
+    return [f"cuda:{index}" for index in cuda]
 
 
 def random_devices() -> list[str]:
-    """Devices whose default generators may be drawn from: of cards only where they are in use, which asking would begin."""
-    cuda = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
-    return ["cpu", *(f"cuda:{index}" for index in cuda)]
+    """Devices whose default generators may be drawn from."""
+    return ["cpu", *cards_in_use()]
 
 
 def random_state(device: torch.device | str) -> bytes:
@@ -48,12 +50,3 @@ def drawn_again(device: torch.device | str, state: bytes) -> Iterator[None]:
         yield
     finally:
         set_random_state(device, now)
-
-
-def repeated_draws(graph: Graph, schedule: Schedule) -> dict[int, int]:
-    """Nodes that draw random numbers and run more than once, with the position of their last execution. O(steps)."""
-    return {
-        step.target: position
-        for position, step in enumerate(schedule.node_steps())
-        if step.kind is StepKind.RECOMPUTE and graph.nodes[step.target].effects.rng is not None
-    }
