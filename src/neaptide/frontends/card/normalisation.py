@@ -44,12 +44,10 @@ def batch_norm(
     mean: torch.Tensor | None,
     variance: torch.Tensor | None,
     training: bool,
-    momentum: float,
-    eps: float,
-    _cudnn_enabled: bool,
+    *rest: Any,
 ) -> torch.Tensor:
-    """What `aten::batch_norm` does with gradients on a card."""
-    given: tuple[Any, ...] = (images, weight, bias, mean, variance, training, momentum, eps)
+    """What `aten::batch_norm` does with gradients on a card; the rest are momentum, epsilon and whether cuDNN is on."""
+    given: tuple[Any, ...] = (images, weight, bias, mean, variance, training, *rest[:2])
     if takes_cudnn(images, (weight, bias), (mean, variance), training=training):
         given = (images.contiguous(memory_format=_layout(images)), *given[1:])
         return aten.cudnn_batch_norm(*given)[0]  # type: ignore[no-any-return]

@@ -30,9 +30,9 @@ def recurrent(name: str) -> Callable[..., Any]:
         layers: int,
         dropout: float,
         train: bool,
-        bidirectional: bool,
-        batch_first: bool,
+        *form: bool,
     ) -> Any:
+        bidirectional, batch_first = form
         state, cell = hidden if mode == _LSTM else (hidden, None)
         width = state.shape[2] if cell is None else cell.shape[2]
         projected = 0 if width == state.shape[2] else state.shape[2]
