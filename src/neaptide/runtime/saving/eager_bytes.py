@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.frontends.programs.captured import CapturedProgram
@@ -13,7 +13,7 @@ from neaptide.ir.nodes import Node
 from neaptide.runtime.saving.scratch_file import LEAST_BYTES
 
 _TOGETHER: Final = 8
-"""Operations of one formula of a backward, which has all that was saved for it from its beginning to its end."""
+"""Operations at most of a formula of a backward before one that reads what was saved for it, where its beginning is not known."""
 _TEMPORARY: Final = 3
 """Operations after its last use that a number of a formula may live: to the end of the expression that it is part of."""
 _TRIES: Final = 8
@@ -47,18 +47,19 @@ class EagerBytes:
         self._saved: list[_Saved] = []
         last = len(graph.nodes) - 1
         kept = {graph.values[value].storage for value in graph.outputs}
-        calls = _Calls(graph)
+        calls, formulas = _Calls(graph), _formulas(graph)
         for storage, positions in _uses(graph).items():
             if storage in persistent:
                 continue
             forward = [at for at in positions if graph.nodes[at].source.phase == _FORWARD]
             later = positions[len(forward) :]
-            end = min(positions[-1] + _TEMPORARY, last) if later else calls.end_around(forward)
+            end = min(positions[-1] + _TEMPORARY, formulas[positions[-1]].stop - 1)
+            if not later:
+                end = calls.end_around(forward)
             if storage in kept:
                 end = last
             if forward and later and end < last and nbytes[storage] >= LEAST_BYTES:
-                near = ((max(first - _TOGETHER, forward[-1] + 1), to) for first, to in _together(later))
-                stretches = ((forward[0], forward[-1]), *near)
+                stretches = ((forward[0], forward[-1]), *_around(later, formulas, forward[-1] + 1))
                 self._saved.append(_Saved(nbytes[storage], (positions[0], end), stretches))
             else:
                 _add(self._change, positions[0], end, nbytes[storage])
@@ -142,13 +143,28 @@ def _storages(graph: Graph, node: Node) -> list[int]:
     return list(dict.fromkeys(s for value in values if (s := graph.values[value].storage) is not None))
 
 
-def _together(positions: list[int]) -> list[tuple[int, int]]:
-    """Stretches of positions that are near to each other."""
-    found = [(positions[0], positions[0])]
-    for at in positions[1:]:
-        first, end = found[-1]
-        if at - end <= 2 * _TOGETHER:
-            found[-1] = first, at
-        else:
-            found.append((at, at))
+def _formulas(graph: Graph) -> list[range]:
+    """By node, those that may belong to the same formula of the backward.
+
+    All of a formula stand on the line, and in the module, of the operation whose gradient it is. What stands on no such line
+    may belong to its neighbours.
+    """
+    places = [replace(node.source, phase="") for node in graph.nodes]
+    known = {place for place, node in zip(places, graph.nodes, strict=True) if node.source.phase == _FORWARD}
+    pairs = enumerate(itertools.pairwise(places), 1)
+    borders = [0, *(at for at, pair in pairs if pair[0] != pair[1] and known.issuperset(pair)), len(places)]
+    return [
+        inside for start, end in itertools.pairwise(borders) for inside in [range(start, end)] * (end - start)
+    ]
+
+
+def _around(uses: list[int], formulas: list[range], least: int) -> list[tuple[int, int]]:
+    """Stretches in which formulas have what they read; those that meet are one."""
+    found: list[tuple[int, int]] = []
+    for at in uses:
+        first = max(at - _TOGETHER, formulas[at].start, least)
+        end = min(at + _TEMPORARY, formulas[at].stop - 1)
+        while found and first <= found[-1][1] + 1:
+            first, _ = found.pop()
+        found.append((first, end))
     return found
