@@ -122,6 +122,17 @@ def check_program(
     return _Checker(program, graph, step, registry, captured, binding).check(atomic=atomic)
 
 
+def check_baseline(
+    program: PlannedProgram, graph: Graph, step: StepProblem, registry: OpRegistry, captured: Graph
+) -> None:
+    """Judge what a program says of the graph before its rewrites, where `check_program` has passed the rest. One play of it.
+
+    Raises:
+        PlanError: a number is not what that graph gives; names the field.
+    """
+    _Checker(program, graph, step, registry, captured, None).check_baseline(NO_BODIES)
+
+
 def check_budgets(
     record: BudgetRecord, programs: Sequence[PlannedProgram], written_peaks: Sequence[int]
 ) -> None:
@@ -211,34 +222,42 @@ class _Checker:
         return whole
 
     def _check_bytes(self, schedule: Schedule, whole: AtomicStep | None) -> None:
-        made, step = self.program.predictions, self.step
-        found, before = self._profile(schedule), self._before(schedule.bodies)
+        step = self.step
+        found = self._profile(schedule)
         saved = extra = 0
         if whole is not None:
             saved = whole.saved_bytes
             waiting = PlannedSequence.evaluate(whole.step, whole.order, "")
-            written = Schedule.program_order(self.graph, schedule.bodies)
-            unplanned = before if self.captured is None else self._profile(written)
+            unplanned = self._profile(Schedule.program_order(self.graph, schedule.bodies))
             extra = max(waiting.peak_with_workspace_bytes - unplanned.peak_with_workspace_bytes, 0)
         least, in_order = step.lower_bound_bytes + saved, step.order_lower_bound_bytes + saved
         searched = step if whole is None else whole.step
         least, in_order = (
             searched.least_with_offloads(nbytes, self.program.offloads) for nbytes in (least, in_order)
         )
-        for name, right in {
-            "peak_bytes": found.peak_bytes + saved,
-            "peak_with_workspace_bytes": found.peak_with_workspace_bytes + saved,
-            "baseline_peak_bytes": before.peak_bytes,
-            "baseline_peak_with_workspace_bytes": before.peak_with_workspace_bytes,
-            "persistent_bytes": before.persistent_bytes,
-            "lower_bound_bytes": least,
-            "order_lower_bound_bytes": in_order,
-            "saved_bytes": saved,
-            "atomic_extra_bytes": extra,
-            "random_state_bytes": random_state_bytes(self.graph, self.program.sequence),
-            "host_bytes": found.peak_host_bytes,
-        }.items():
-            if (stated := getattr(made, name)) != right:
+        self._check_stated(
+            peak_bytes=found.peak_bytes + saved,
+            peak_with_workspace_bytes=found.peak_with_workspace_bytes + saved,
+            lower_bound_bytes=least,
+            order_lower_bound_bytes=in_order,
+            saved_bytes=saved,
+            atomic_extra_bytes=extra,
+            random_state_bytes=random_state_bytes(self.graph, self.program.sequence),
+            host_bytes=found.peak_host_bytes,
+        )
+        self.check_baseline(schedule.bodies)
+
+    def check_baseline(self, bodies: Bodies) -> None:
+        before = self._before(bodies)
+        self._check_stated(
+            baseline_peak_bytes=before.peak_bytes,
+            baseline_peak_with_workspace_bytes=before.peak_with_workspace_bytes,
+            persistent_bytes=before.persistent_bytes,
+        )
+
+    def _check_stated(self, **numbers: int) -> None:
+        for name, right in numbers.items():
+            if (stated := getattr(self.program.predictions, name)) != right:
                 raise self._wrong(f"predictions.{name}", f"is {stated}, and the sequence uses {right}")
 
     def _profile(self, schedule: Schedule) -> MemoryProfile:

@@ -30,6 +30,7 @@ from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.layout.caching_allocator import AllocatorBytes
 from neaptide.ops import registry
 from neaptide.planner.objective import PlannedSequence
+from neaptide.planner.on_operands import Operands
 from neaptide.planner.own_schedule import as_written
 from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
@@ -80,6 +81,7 @@ class CostedStep:
         self.quick_pricing = Pricing(self._cost, self.registry, links=Links.of(self.device))
         self.part_costs = PartCosts.on(self.device)
         self._choices: dict[int, Choices] = {}  # by graph, which their objection keeps
+        self._operands: dict[int, Operands | None] = {}  # by captured graph, rewritten as it is asked for
         self._problems: dict[int, StepProblem] = {}
         self._written: dict[int, PlannedSequence] = {}
         self.surprises: dict[str, None] = {}

@@ -16,7 +16,7 @@ from neaptide.interruption import keeping
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import LimitGuard, Limits
-from neaptide.planner.check_plan import check_program
+from neaptide.planner.check_plan import check_baseline
 from neaptide.planner.garbage import collected_rarely
 from neaptide.planner.graph_search import check_strategy
 from neaptide.planner.loop_bodies import BodyPlanner
@@ -180,7 +180,7 @@ class PreparedStep(CostedStep):
 
         if ask.numerics != CLOSE:
             planned, found = self._with_same_bits(planned, asked, ask, asked(planned))
-            return self._checked(planned, found, ask)
+            return self._checked(planned, found)
 
         def keeping_bits(request: GraphAsk) -> tuple[PlannedGraph, GraphPlan]:
             return self._with_same_bits(planned, asked, ask, request)
@@ -189,7 +189,7 @@ class PreparedStep(CostedStep):
         planned, found = searched_variant(
             planned, asked, ask, prices, self.choices(planned), like, met, keeping_bits
         )
-        return self._checked(planned, found, ask)
+        return self._checked(planned, found)
 
     def _with_same_bits(
         self,
@@ -205,8 +205,11 @@ class PreparedStep(CostedStep):
             def alike(edited: Edited) -> GraphAsk:
                 return asked(planned.rewritten(edited, ()))
 
-            operands = Operands.of(planned.graph, self.pricing, alike, planned.objection)
-            request = replace(request, operands=operands)
+            key = id(planned.graph)
+            if key not in self._operands:
+                self._operands[key] = Operands.of(planned.graph, self.pricing, alike, planned.objection)
+            operands = self._operands[key]
+            request = replace(request, operands=operands and replace(operands, asked=alike))
         pricing = self.pricing(planned.graph)
         found = BodyPlanner(pricing, request.limits, ask.interrupt).around(planned.graph, request)
         if found.rewritten is None:
@@ -222,11 +225,9 @@ class PreparedStep(CostedStep):
         request = self.request(0, STEADY, planned, ask, allowed)
         pricing = self.pricing(planned.graph)
         found = finished_plan(planned.graph, pricing, request, plan.found)
-        return self._checked(planned, found, ask)
+        return self._checked(planned, found)
 
-    def _checked(
-        self, planned: PlannedGraph, found: GraphPlan, ask: Ask
-    ) -> tuple[PlannedProgram, PlannedGraph]:
+    def _checked(self, planned: PlannedGraph, found: GraphPlan) -> tuple[PlannedProgram, PlannedGraph]:
         """The plan of a rewritten program as one of the captured program, checked; and what then runs."""
         pricing = self.pricing(planned.graph)
         host_bytes = found.program.predictions.host_bytes
@@ -235,15 +236,10 @@ class PreparedStep(CostedStep):
             return found.program, planned
         captured = planned.program.graph
         program = of_captured(found.program, captured, self.pricing(captured), planned.rewrites)
-        edited = replayed(program, captured, self.registry)
-        check_program(
-            program,
-            edited.graph,
-            pricing.problem(planned.graph, found.schedule.bodies),
-            self.registry,
-            captured=captured,
-            atomic=ask.atomic,
-        )
+        if found.rewritten is None or planned.rewrites != found.rewritten[1:]:
+            replayed(program, captured, self.registry)  # else the graph was made as a replay makes it
+        step = pricing.problem(planned.graph, found.schedule.bodies)
+        check_baseline(program, planned.graph, step, self.registry, captured)
         return program, planned
 
     def request(self, index: int, role: str, planned: PlannedGraph, ask: Ask, allowed: int) -> GraphAsk:

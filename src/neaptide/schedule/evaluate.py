@@ -80,7 +80,7 @@ class Evaluator:
         self._freed: Ints = np.zeros(capacity, dtype=np.int64)
         self._scratch: Ints = np.zeros(capacity, dtype=np.int64)
         self.position: Ints = np.zeros(capacity, dtype=np.int64)
-        self._scratch[: len(self.node_of)] = [problem.own_workspace(node) for node in self.node_of]
+        self._scratch[: len(self.node_of)] = [problem.own_workspace[node] for node in self.node_of]
         self.order: Ints = np.array(order, dtype=np.int64)
         self.spans: list[tuple[Span, ...]] = [() for _ in problem.storage_bytes]
         self._profile: Ints | None = None
@@ -134,9 +134,8 @@ class Evaluator:
     @property
     def workspace(self) -> Ints:
         """Scratch bytes at each position that are no storages, those in the bodies of loops included. O(steps)."""
-        problem = self.problem
-        nodes = [self.node_of[execution] for execution in self.order.tolist()]
-        return np.array([problem.own_workspace(n) - problem.body_bytes[n] for n in nodes], dtype=np.int64)
+        own, inside = self.problem.own_workspace, self.problem.body_bytes
+        return np.array([own[node] - inside[node] for node in self.sequence()], dtype=np.int64)
 
     @property
     def peak_without_workspace(self) -> int:
@@ -295,7 +294,7 @@ class Evaluator:
             for name in ("_allocated", "_freed", "_scratch", "position"):
                 old: Ints = getattr(self, name)
                 setattr(self, name, np.concatenate((old, np.zeros_like(old))))
-        self._scratch[execution] = self.problem.own_workspace(node)
+        self._scratch[execution] = self.problem.own_workspace[node]
         return execution
 
     def _settle(self, executions: list[int], anchor: int) -> None:
@@ -320,7 +319,7 @@ class Evaluator:
 
     def _put_on_operand(self, node: int, is_on: bool) -> None:
         self.on_operand[node] = is_on
-        workspace = self.problem.workspace[node] if is_on else self.problem.own_workspace(node)
+        workspace = self.problem.workspace[node] if is_on else self.problem.own_workspace[node]
         for execution in self.executions[node]:
             self._scratch[execution] = workspace
 

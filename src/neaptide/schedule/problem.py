@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.analysis.bounds import (
@@ -28,6 +30,9 @@ from neaptide.schedule.copy_streams import LoopCopies
 from neaptide.schedule.order.problem import inverse
 
 _CONTRACTIONS: Final = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION, Trait.RECURRENT})
+
+
+_OF_EDGES: Final = ("creator", "consumers", "successors", "is_plain", "roles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +213,13 @@ class StepProblem:
         """Bytes that a copy of a storage moves, whoever owns it."""
         return self.storage_bytes[storage] or self.state_bytes[storage]
 
-    def own_workspace(self, node: int) -> int:
-        """Scratch bytes of a node, whatever it overwrites."""
-        on = self.overwrites.get(node)
-        return self.workspace[node] + (0 if on is None else self.storage_bytes[on.storage])
+    @cached_property
+    def own_workspace(self) -> tuple[int, ...]:
+        """By node, its scratch bytes, whatever it overwrites."""
+        own = list(self.workspace)
+        for node, on in self.overwrites.items():
+            own[node] += self.storage_bytes[on.storage]
+        return tuple(own)
 
     def on_operands(self, seconds: Mapping[int, tuple[int, float]]) -> StepProblem:
         """The same step, with results of some nodes on top of operands wherever a sequence permits it. O(size of the step)."""
@@ -225,8 +233,7 @@ class StepProblem:
         least, in_order = self.peak_bounds(
             [w if not b else 0 for w, b in zip(workspace, self.body_bytes, strict=True)]
         )
-        return replace(
-            self,
+        return self._like(
             workspace=tuple(workspace),
             seconds=tuple(times),
             repeat_seconds=tuple(again),
@@ -244,18 +251,21 @@ class StepProblem:
 
     def named(self, names: Mapping[int, str]) -> StepProblem:
         """The same with other names for some storages, by id."""
-        return replace(
-            self, storage_names=tuple(names.get(s, name) for s, name in enumerate(self.storage_names))
+        return self._like(
+            storage_names=tuple(names.get(s, name) for s, name in enumerate(self.storage_names))
         )
+
+    def _like(self, **changes: Any) -> StepProblem:
+        """The same graph with other numbers or names: what follows from its edges is not worked out again."""
+        made = replace(self, **changes)
+        made.__dict__.update({name: self.__dict__[name] for name in _OF_EDGES if name in self.__dict__})
+        return made
 
     def sequence_seconds(self, sequence: Sequence[int]) -> float:
         """Seconds of a node sequence, repetitions included."""
-        seen: set[int] = set()
-        parts = []
-        for node in sequence:
-            parts.append(self.repeat_seconds[node] if node in seen else self.seconds[node])
-            seen.add(node)
-        return math.fsum(parts)
+        runs = Counter(sequence)
+        again = (self.repeat_seconds[node] for node, count in runs.items() for _ in range(count - 1))
+        return math.fsum(chain([self.seconds[node] for node in runs], again))
 
     def writes_persistent(self, node: int) -> bool:
         """Whether a node overwrites something that the caller owns."""

@@ -81,9 +81,11 @@ class _Hoist:
 
     def _skip(self, place: int, nodes: int) -> int:
         """The place so many nodes further on, counting none that update."""
-        order = self.evaluator.order
-        while nodes and place < len(order):
-            nodes -= int(order[place]) not in self.updates
+        further = self.evaluator.order[place : place + nodes + len(self.updates)].tolist()
+        for node in further:
+            if not nodes:
+                break
+            nodes -= node not in self.updates
             place += 1
         return place
 

@@ -37,7 +37,7 @@ def step_order_problem(step: StepProblem, order: Sequence[int] | None = None) ->
                 f"node {node}",
                 tuple(s for s in touched[node] if s not in made),
                 tuple(sorted(made | written)),
-                step.own_workspace(node),
+                step.own_workspace[node],
                 tuple((s, step.overwrites[node].storage) for s in made) if node in step.overwrites else (),
                 tuple(sorted(position_of[before] for before in step.predecessors[node])),
             )
