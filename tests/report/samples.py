@@ -13,7 +13,18 @@ from neaptide.plans import (
     StayCopies,
     TimedCopy,
 )
-from neaptide.report.model import Comparison, ComparisonRow, LiveRow, ProfileReport, RunReport
+from neaptide.report.model import (
+    ComparedShape,
+    Comparison,
+    ComparisonRow,
+    FitChange,
+    FitReport,
+    LargestSize,
+    LiveRow,
+    ProfileReport,
+    RunReport,
+    ShapesComparison,
+)
 
 MIB = 2**20
 VERSIONS = {"neaptide": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
@@ -154,6 +165,45 @@ def run(**changes):
         "seed": 0,
     }
     return RunReport(**{**fields, **changes})
+
+
+def fit():
+    """A step that a card is too small for."""
+    changes = FitChange("a plan", "--peak 14GiB", 12 * MIB, True, 1.2), FitChange("float16", "", None, None)
+    return FitReport(
+        name="zoo:gpt2@small",
+        device="t4",
+        capacity_bytes=14 * MIB,
+        predicted_peak_bytes=20 * MIB,
+        library_bytes=MIB,
+        fits=False,
+        margin_bytes=-6 * MIB,
+        captured_on="cuda",
+        predicted_step_seconds=0.2,
+        largest=(LargestSize({}, "batch", 64, 3, None, None), LargestSize({}, "seq", 64, None, None, None)),
+        changes=changes,
+        notes=("what a longer batch takes",),
+        not_exact=("the workspace of cuDNN",),
+        capture_seconds=2.5,
+        versions=VERSIONS,
+        seed=0,
+    )
+
+
+def shapes_comparison():
+    return ShapesComparison(
+        name="zoo:gpt2@small",
+        device="this-machine",
+        dims=("batch in 1..64",),
+        limit_bytes=228 * MIB,
+        shapes=tuple(ComparedShape({"batch": size}, (EAGER, planned())) for size in (1, 64)),
+        repeats=5,
+        plan_seconds=1.25,
+        notes=("gradients are summed in another order",),
+        capture_seconds=2.5,
+        versions=VERSIONS,
+        seed=0,
+    )
 
 
 def predictions(**changes):

@@ -14,7 +14,7 @@ from neaptide.layout.result import Layout
 from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
 from neaptide.plans import PeakCurve, RangePeaks
 from neaptide.report.charts.chart import Axis, Box, Chart, Key, Line, Plot, byte_marks
-from neaptide.report.charts.file import check_picture_path, save_chart
+from neaptide.report.charts.file import check_picture_path
 from neaptide.report.charts.layout_text import layout_text
 from neaptide.report.charts.pictures import (
     curve_chart,
@@ -97,14 +97,7 @@ def test_marks_are_round(most_bytes, labels):
     assert [label for _, label in byte_marks(most_bytes)] == labels
 
 
-def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
-    save_chart(tmp_path / "chart.svg", CHART)
-    assert (tmp_path / "chart.svg").read_text(encoding="utf-8") == chart_svg(CHART)
-    with pytest.raises(UsageError, match="cannot be written"):
-        save_chart(tmp_path / "none" / "chart.svg", CHART)
-    with pytest.raises(UsageError, match="no picture"):
-        check_picture_path("x.pdf")
-
+def test_a_chart_needs_no_matplotlib_as_svg(monkeypatch):
     def without_matplotlib(name, *_):
         raise ImportError(name)
 
@@ -112,22 +105,6 @@ def test_a_chart_is_written_as_svg_or_the_reason_why_not(tmp_path, monkeypatch):
     assert check_picture_path("x.svg").name == "x.svg"
     with pytest.raises(MissingExtra, match="matplotlib"):
         check_picture_path("x.png")
-
-
-@together(
-    "chart",
-    [
-        curve_chart(CURVE, title="a curve"),
-        range_chart(TWO_DIMS, title="two dims"),
-        layout_chart(PROBLEM, PLACED, title="$x & _y"),
-        streams_chart(samples.offloaded()),
-    ],
-    quick=(2,),
-)
-def test_every_picture_is_drawn_as_png(tmp_path, chart):
-    pytest.importorskip("matplotlib")
-    save_chart(tmp_path / "x.png", chart)
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 # -- time against memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,7 @@ from typing import Any, Final
 from neaptide.errors import MissingExtra, UsageError, how_to_install
 from neaptide.report.charts.chart import Chart, Plot
 from neaptide.report.charts.svg import chart_svg
-from neaptide.writing import replacing, write_atomic
+from neaptide.writing import replacing
 
 _PIXELS_PER_INCH: Final = 100
 _DPI: Final = 120
@@ -22,9 +22,11 @@ _RIM: Final = (0.0, 0.0, 0.0, 0.4)
 def check_picture_path(path: str | Path) -> Path:
     """Make sure, before anything long begins, that a picture can be drawn into such a file."""
     target = Path(path)
-    if target.suffix not in {".svg", ".png"}:
+    if target.suffix not in WRITERS:
         raise UsageError(
-            f"{target.name!r} is no picture", where=str(target), next_step="end the name in .svg or .png"
+            f"{target.name!r} is no picture",
+            where=str(target),
+            next_step=f"end the name in {' or '.join(WRITERS)}",
         )
     if target.suffix == ".png":
         matplotlib_module("figure")
@@ -35,11 +37,8 @@ def save_chart(path: str | Path, chart: Chart) -> None:
     """Draw a chart into a file: `.svg`, or `.png` with the extra `plots`."""
     target = check_picture_path(path)
     try:
-        if target.suffix == ".svg":
-            write_atomic(target, chart_svg(chart))
-        else:
-            with replacing(target) as draft:
-                _save_png(draft, chart)
+        with replacing(target) as draft:
+            WRITERS[target.suffix](draft, chart)
     except OSError as error:
         what = "the picture cannot be written"
         raise UsageError(what, where=str(target), why=error.strerror, next_step="write elsewhere") from error
@@ -60,6 +59,13 @@ def _save_png(path: Path, chart: Chart) -> None:
     figure.suptitle(f"{chart.title}\n{chart.summary}", parse_math=False, fontsize="medium")
     figure.legend(handles=list(_handles(chart)), loc="outside lower center", ncols=6)
     figure.savefig(path, dpi=_DPI)
+
+
+WRITERS: Final[dict[str, Callable[[Path, Chart], object]]] = {
+    ".svg": lambda path, chart: path.write_text(chart_svg(chart), encoding="utf-8", newline="\n"),
+    ".png": _save_png,
+}
+"""By the end of a name, what draws a chart into such a file: the same bytes again, and whole or not at all."""
 
 
 def _draw(plot: Plot, axes: Any) -> None:
