@@ -1,6 +1,5 @@
 """Specifications, the catalogue and laziness: nothing here builds a model."""
 
-import importlib
 import subprocess
 import sys
 
@@ -23,23 +22,6 @@ def test_no_framework_is_imported_before_a_factory_is_called(code):
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@together("name", zoo.names(), quick=("mlp", "gpt2", "lstm", "unet2d"))
-def test_every_size_gives_exactly_the_options_that_building_reads(name, monkeypatch):
-    training = importlib.import_module("neaptide.zoo.training")
-    read = set()
-
-    class Recorded(training.Sizes):
-        def __getattribute__(self, option):
-            read.add(option)
-            return super().__getattribute__(option)
-
-    monkeypatch.setattr(training, "Sizes", Recorded)
-    zoo.factory(name)()
-    assert tuple(MODELS[name].sizes) == zoo.SIZES
-    for size in zoo.SIZES:
-        assert {*MODELS[name].sizes[size], *COMMON_DEFAULTS} == read - {"__dict__", "__class__"}
 
 
 def test_size_defaults_to_tiny_and_options_win_over_the_size():
