@@ -21,27 +21,8 @@ from support.steps import deep_factory, dropout_factory
 CLOSE = Ask(Budget("min"), limits=Limits(work=50), numerics="close", workers=1)
 
 
-def prepared(factory=deep_factory):
+def prepared(factory):
     return catalogue.prepared(factory, run_operations=False)
-
-
-@pytest.fixture(scope="module")
-def in_parts():
-    """A plan of a rewritten graph."""
-    made = prepared().plan(CLOSE)
-    assert made.variant.graphs[0].rewrites
-    return made
-
-
-def test_a_plan_in_a_process_of_its_own_is_the_same_program(in_parts):
-    with rivals(deep_factory, 0, own_processes=True) as make:
-        found = contestants.measure([make("plan", in_parts.variant)], 2)["plan"]
-    with rivals(deep_factory, 0, own_processes=False) as make:
-        here = contestants.measure([make("plan", in_parts.variant)], 0)["plan"]
-    assert found.memory.measured_peak_bytes == in_parts.plan.programs[0].predictions.peak_bytes
-    assert found.memory.measured_allocator_peak_bytes == here.memory.measured_allocator_peak_bytes
-    assert len(found.times.wall_s) == 2
-    assert min(*found.times.wall_s, *found.times.cpu_s) > 0
 
 
 @pytest.mark.slow
@@ -69,8 +50,10 @@ def test_a_factory_that_another_process_cannot_make_is_refused():
 
 
 @pytest.mark.parametrize("factory", [deep_factory, pytest.param(dropout_factory, marks=pytest.mark.slow)])
-def test_a_variant_is_put_on_another_capture_of_the_same_step(factory, in_parts):
-    made = in_parts.variant if factory is deep_factory else prepared(factory).baseline_variant()
+def test_a_variant_is_put_on_another_capture_of_the_same_step(factory):
+    made = prepared(factory).baseline_variant()
+    if factory is deep_factory:  # of a rewritten graph
+        made = catalogue.planned(factory, CLOSE, run_operations=False).variant
     step, batch = contestants.build(factory, 0)
     there = capture(step, (batch,))
     found = SentVariant.of(made).on(there)
