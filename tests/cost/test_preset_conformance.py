@@ -41,6 +41,7 @@ def test_its_driver_and_its_library_keep_bytes_and_each_way_to_the_host_is_slowe
         link = device.link(*way)
         assert link.seconds(0) == link.latency_s > 0
         assert link.bandwidth_bytes_per_s < device.main_space.bandwidth_bytes_per_s
+    assert device.link("host", "host") is None
     assert device.fresh_seconds(10**9) == 0.0
     assert device.host_call_s == 0.0, "the host runs ahead"
 

@@ -125,6 +125,7 @@ def _cuda(name: str, gib: int, gigabytes_per_s: float, pcie: int, source: str) -
 
 
 PRESETS: Final[dict[str, Device]] = {row[0]: _cuda(*row) for row in _ROWS}
+"""By name; `tests/cost/test_preset_conformance.py` holds each."""
 
 
 def get_device(name: str) -> Device:

@@ -13,7 +13,10 @@ from neaptide.runtime.arena.plan import ArenaOnTheWay, ArenaReport
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What every report tells: of which target, and how somebody gets the same numbers."""
+    """What every report tells: of which target, and how somebody gets the same numbers.
+
+    It is read back from its JSON. `tests/report/test_report_conformance.py` holds each kind to this.
+    """
 
     name: str
     versions: dict[str, str]  # of neaptide, torch and Python

@@ -31,6 +31,8 @@ COMMON_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 class ZooModel:
     """One model of the zoo: what it is, its options at each size, and how to build it.
 
+    Its step trains, and is the same for the same seed. `tests/zoo/test_model_conformance.py` holds each model of `MODELS`.
+
     Attributes:
         sizes: for each of `SIZES`, the keyword arguments of `build`, without those of `COMMON_DEFAULTS`.
         build: makes `(step, batch)` from those arguments; imports torch (and transformers) when called.

@@ -65,7 +65,10 @@ WRITERS: Final[dict[str, Callable[[Path, Chart], object]]] = {
     ".svg": lambda path, chart: path.write_text(chart_svg(chart), encoding="utf-8", newline="\n"),
     ".png": _save_png,
 }
-"""By the end of a name, what draws a chart into such a file: the same bytes again, and whole or not at all."""
+"""By the end of a name, what draws a chart into such a file: the same bytes again, and whole or not at all.
+
+`tests/report/test_chart_writer_conformance.py` holds each to this.
+"""
 
 
 def _draw(plot: Plot, axes: Any) -> None:

@@ -45,7 +45,10 @@ class Measuring:
 
 
 class Rival(Protocol):
-    """A program that is compared with others: a `Contestant`, whose methods say what each does, or one in another process."""
+    """A program that is compared with others: a `Contestant`, whose methods say what each does, or one in another process.
+
+    `tests/runtime/comparing/test_rival_conformance.py` holds both to this.
+    """
 
     @property
     def name(self) -> str: ...
