@@ -20,8 +20,6 @@ ROUNDING: Final = 1e-9
 """Rounding errors in sums of as many terms as there are rows, as a share of the largest term."""
 NOTHING: Final = 1e-6
 """Shares of a variable below this are zero."""
-ANY_PRICE: Final = 1e-7
-"""Multipliers below this are zero."""
 NEARLY: Final = 1e-4
 """Shares this close to whole are whole; rows broken by less than this share of their right side are kept."""
 HALF: Final = 0.5

@@ -27,7 +27,6 @@ from neaptide.frontends.kernels.true_results import no_trials_on
 from neaptide.frontends.objects.places import Replacement, all_replaced
 from neaptide.frontends.recording.line_notes import calling_line
 
-_CUDA = "torch.cuda"
 _FAKES = "torch._subclasses.fake_tensor"
 _WITH_BF16 = (8, 0)  # older cards compute in other formats
 _REAL_KERNEL = "run_fallback_kernel"  # runs an operation without a fake kernel on made-up tensors

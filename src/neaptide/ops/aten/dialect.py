@@ -46,7 +46,6 @@ VIEW: Final = "aten.view.default"
 CONVOLUTION: Final = "aten.convolution.default"
 """input, weight, bias, stride, padding, dilation, transposed, output padding, groups."""
 
-TRANSPOSED: Final = 6
 GROUPS: Final = 8
 
 CONVOLUTION_GRADIENTS: Final = "aten.convolution_backward.default"
