@@ -48,6 +48,41 @@ def peak(graph: Graph) -> int:
     return best_order(model_problem(graph, registry())).require().peak_bytes
 
 
+BACK = ["QuantizeLinear", "DequantizeLinear"]
+QUANTISED = """g (float[1,4,6,6] x, int8[5,4,3,3] w, float wvs, float wvx, float wvy, int8 wz, float[5] wb) => (float[1,5,2,2] y) {
+  q = QuantizeLinear (x, wvx, wz)
+  a = DequantizeLinear (q, wvx, wz)
+  b = DequantizeLinear (w, wvs, wz)
+  s = Mul (wvx, wvs)
+  r = Div (wb, s)
+  i = Round (r)
+  bias = Mul (i, s)
+  c = Conv (a, b, bias)
+  d = Relu (c)
+  e = QuantizeLinear (d, wvy, wz)
+  f = DequantizeLinear (e, wvy, wz)
+  m = MaxPool <kernel_shape = [3,3]> (f)
+  n = QuantizeLinear (m, wvy, wz)
+  y = DequantizeLinear (n, wvy, wz)
+}"""
+
+WHOLE_SUMS = """g (int8[3,4] x, int8[4,5] w, float wvs, float wvx, float wvy, int8 wz, int8 wzy) => (int8[15] y) {
+  a = DequantizeLinear (x, wvx, wz)
+  b = DequantizeLinear (w, wvs, wz)
+  c = MatMul (a, b)
+  d = QuantizeLinear (c, wvy, wzy)
+  e = DequantizeLinear (d, wvy, wzy)
+  f = QuantizeLinear (c2, wvy, wzy)
+  g2 = DequantizeLinear (f, wvy, wzy)
+  h = Add (e, g2)
+  i = QuantizeLinear (h, wvs, wzy)
+  j = DequantizeLinear (i, wvs, wzy)
+  k = Flatten <axis = 0> (j)
+  l = QuantizeLinear (k, wvs, wzy)
+  s = Constant <value_ints = [15]> ()
+  y = Reshape (l, s)
+}""".replace("f = QuantizeLinear (c2", "c2 = MatMul (a, b)\n          f = QuantizeLinear (c2")
+
 CASES = [
     (
         "conv_batch_norm",
@@ -246,43 +281,31 @@ CASES += [
     ),
     (
         "integer_operators",
-        """g (float[1,4,6,6] x, int8[5,4,3,3] w, float wvs, float wvx, float wvy, int8 wz, float[5] wb) => (float[1,5,2,2] y) {
-          q = QuantizeLinear (x, wvx, wz)
-          a = DequantizeLinear (q, wvx, wz)
-          b = DequantizeLinear (w, wvs, wz)
-          s = Mul (wvx, wvs)
-          r = Div (wb, s)
-          i = Round (r)
-          bias = Mul (i, s)
-          c = Conv (a, b, bias)
-          d = Relu (c)
-          e = QuantizeLinear (d, wvy, wz)
-          f = DequantizeLinear (e, wvy, wz)
-          m = MaxPool <kernel_shape = [3,3]> (f)
-          n = QuantizeLinear (m, wvy, wz)
-          y = DequantizeLinear (n, wvy, wz)
-        }""",
-        ["QuantizeLinear", "QLinearConv", "Clip", "MaxPool", "DequantizeLinear"],
+        QUANTISED,
+        ["QuantizeLinear", "QLinearConv", "Clip", "DequantizeLinear", "MaxPool", *BACK],
+    ),
+    (
+        "integer_moves",
+        QUANTISED,
+        [
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "Conv",
+            "Relu",
+            "QuantizeLinear",
+            "MaxPool",
+            "DequantizeLinear",
+        ],
     ),
     (
         "integer_operators",
-        """g (int8[3,4] x, int8[4,5] w, float wvs, float wvx, float wvy, int8 wz, int8 wzy) => (int8[15] y) {
-          a = DequantizeLinear (x, wvx, wz)
-          b = DequantizeLinear (w, wvs, wz)
-          c = MatMul (a, b)
-          d = QuantizeLinear (c, wvy, wzy)
-          e = DequantizeLinear (d, wvy, wzy)
-          f = QuantizeLinear (c2, wvy, wzy)
-          g2 = DequantizeLinear (f, wvy, wzy)
-          h = Add (e, g2)
-          i = QuantizeLinear (h, wvs, wzy)
-          j = DequantizeLinear (i, wvs, wzy)
-          k = Flatten <axis = 0> (j)
-          l = QuantizeLinear (k, wvs, wzy)
-          s = Constant <value_ints = [15]> ()
-          y = Reshape (l, s)
-        }""".replace("f = QuantizeLinear (c2", "c2 = MatMul (a, b)\n          f = QuantizeLinear (c2"),
-        ["QLinearMatMul", "QLinearMatMul", None, "Flatten", "Reshape"],
+        WHOLE_SUMS,
+        ["QLinearMatMul", "QLinearMatMul", None, "DequantizeLinear", "Flatten", "QuantizeLinear", "Reshape"],
+    ),
+    (
+        "integer_moves",
+        WHOLE_SUMS,
+        ["DequantizeLinear", *("MatMul", *BACK) * 2, "Add", "QuantizeLinear", "Flatten", "Reshape"],
     ),
 ]
 

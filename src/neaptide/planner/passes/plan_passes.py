@@ -20,6 +20,7 @@ from neaptide.planner.passes.named_order import NamedOrder
 from neaptide.planner.passes.prior import built_in_prior
 from neaptide.planner.passes.search import PassStrategy, search_passes
 from neaptide.schedule.order.problem import OrderProblem
+from neaptide.transform.passes import BY_NAME_ONLY
 from neaptide.transform.rewrite import Rewrite, Rule
 
 LEARNED: Final = "learned"
@@ -88,8 +89,9 @@ def plan_passes(
 ) -> Outcome[PlannedPasses]:
     """The passes that bring the footprint of a graph lowest, within a number of measurements.
 
-    The graph as it is takes part in a search, so that its answer is never above it. Passes that the user names are all applied,
-    whatever they do to the footprint. With a limit of work alone, the answer is the same on every machine.
+    The graph as it is takes part in a search, so that its answer is never above it. A search leaves out the passes of
+    `BY_NAME_ONLY`. Passes that the user names are all applied, whatever they do to the footprint. With a limit of work alone, the
+    answer is the same on every machine.
 
     Args:
         graph: of a model.
@@ -105,9 +107,10 @@ def plan_passes(
     limits = Limits() if limits is None else limits
     if limits.work is None and asked == (LEARNED,):
         limits = replace(limits, work=MEASUREMENTS)
-    space = GraphSpace(graph, registry, passes, problem_of)
     strategy = pass_strategy(asked, passes, limits.seed)
     named = strategy if isinstance(strategy, NamedOrder) else None
+    taken = {name: rule for name, rule in passes.items() if named or name not in BY_NAME_ONLY}
+    space = GraphSpace(graph, registry, taken, problem_of)
     outcome = search_passes(
         space, strategy, limits, enough_bytes=0 if named else enough_bytes, interrupt=interrupt
     )

@@ -11,7 +11,7 @@ from neaptide.transform.passes.fission import CHANNEL_FISSION, MLP_FISSION, WIND
 from neaptide.transform.passes.join_motion import ELEMENTWISE_BEFORE_CONCAT, POOL_BEFORE_CONCAT
 from neaptide.transform.passes.movement import CANCEL_TRANSPOSES, MOVE_CASTS, REMOVE_IDENTITIES
 from neaptide.transform.passes.parallel import MERGE_CONVOLUTIONS, MERGE_MATMULS, REMOVE_SPLIT
-from neaptide.transform.passes.quantised import INTEGER_OPERATORS
+from neaptide.transform.passes.quantised import INTEGER_MOVES, INTEGER_OPERATORS
 from neaptide.transform.passes.swaps import CONV_POOL_SWAP, RELU_POOL_SWAP
 from neaptide.transform.rewrite import Rule
 from neaptide.transform.rules.common_subexpressions import COMMON_SUBEXPRESSIONS
@@ -23,6 +23,7 @@ PASSES: Final[Mapping[str, Rule]] = MappingProxyType(
         for rule in (
             COMMON_SUBEXPRESSIONS,
             REMOVE_IDENTITIES,
+            INTEGER_MOVES,
             INTEGER_OPERATORS,
             CONV_BATCH_NORM,
             ELEMENTWISE_BEFORE_CONCAT,
@@ -42,3 +43,6 @@ PASSES: Final[Mapping[str, Rule]] = MappingProxyType(
     }
 )
 """Every pass, by name. `find` gives all places, those of alternatives too: whoever applies a pass chooses among these."""
+
+BY_NAME_ONLY: Final = frozenset({INTEGER_OPERATORS.name})
+"""Passes that no search takes by itself: an output of few bits may be one step from that of the file."""

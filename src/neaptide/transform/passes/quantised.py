@@ -3,14 +3,18 @@
 A convolution or product of whole numbers has the scales of its operands and of its result. A rectifier or a clip in front of
 the quantisation is one of whole numbers after it, as quantisation keeps the order of numbers. What moves or compares
 elements does so on whole numbers where their scale stays.
+
+Sums of whole numbers are exact, those of floating-point numbers are rounded. So where a sum lies near the middle between two
+quantised numbers, the form of whole numbers may be one step from the other, and nearer to the truth. Moves and comparisons
+have the same bits in both forms: they are a rule of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
@@ -47,6 +51,11 @@ class _Place:
     operator: str
     sources: tuple[Node, ...]
     clip: Node | None
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares or moves elements, and computes nothing with them."""
+        return self.operator == self.node.op
 
 
 class _Places:
@@ -135,7 +144,7 @@ def _run_whole(drafting: Drafting, node: Node, place: _Place) -> None:
     graph, made = drafting.graph, place.node
     scale, zero = operands_of(node)[1:3]
     first = operands_of(place.sources[0])[:3]
-    if place.operator == made.op:
+    if place.compares:
         operands = [first[0], *operands_of(made)[1:]]
         inserted = Inserted.again(made)
     else:
@@ -207,12 +216,38 @@ def _whole_bias(drafting: Drafting, anchor: int, bias: int, scales: tuple[int | 
     return drafting.insert(anchor, of_onnx("Cast", to=_INT32), (whole,), shape, "bias", "int32")
 
 
+def _places(is_comparison: bool) -> Callable[[Graph, OpRegistry], Callable[[Node], Any]]:
+    """Of places on whole numbers, those that compare or move, or those that compute."""
+    other = "it compares or moves elements" if not is_comparison else "it computes with elements"
+
+    def pattern(graph: Graph, registry: OpRegistry) -> Callable[[Node], Any]:
+        places = _Places(graph, registry)
+
+        def of(node: Node) -> _Place | str | None:
+            place = places.of(node)
+            return other if isinstance(place, _Place) and place.compares != is_comparison else place
+
+        return of
+
+    return pattern
+
+
+_CANNOT: Final = ("run on whole numbers", "it is no quantisation")
+
 INTEGER_OPERATORS: Final = node_rule(
     "integer_operators",
-    "operations between dequantisation and quantisation run on whole numbers",
-    lambda graph, registry: _Places(graph, registry).of,
+    "products and sums between dequantisation and quantisation run on whole numbers",
+    _places(is_comparison=False),
     _run_whole,
-    ("run on whole numbers", "it is no quantisation"),
+    _CANNOT,
     keeps_bits=False,
+    apart=True,
+)
+INTEGER_MOVES: Final = node_rule(
+    "integer_moves",
+    "what moves or compares elements between dequantisation and quantisation does so on whole numbers",
+    _places(is_comparison=True),
+    _run_whole,
+    _CANNOT,
     apart=True,
 )
