@@ -2,7 +2,7 @@
 
 For each model of the corpus: the original file with the runtime's defaults and with the best of some settings, and the
 planned file with its session options; with `--fuse`, also the file that the runtime has fused, planned. Inputs are the caller's and do
-not count. With `--keep` the numbers go to `benchmarks/results/onnx_runtime.json`.
+not count. With `--keep` each row goes to `benchmarks/results/onnx_runtime.json` as soon as it is there.
 """
 
 from __future__ import annotations
@@ -147,10 +147,10 @@ def main() -> None:
             if "failure" in rows[-1]
             else show(rows[-1:]).splitlines()[-1]
         )
+        if asked.keep:
+            keep("onnx_runtime", rows[-1:], asked.passes)
     print(show(rows))
     print("\n".join(verdicts(rows)))
-    if asked.keep:
-        keep("onnx_runtime", rows, asked.passes)
 
 
 if __name__ == "__main__":

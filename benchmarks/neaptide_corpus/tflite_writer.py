@@ -35,8 +35,11 @@ CODES: Final[Mapping[str, int]] = {
     "SQUEEZE": 43,
     "EXPAND_DIMS": 70,
     "LEAKY_RELU": 98,
+    "LESS": 58,
     "HARD_SWISH": 117,
     "IF": 118,
+    "WHILE": 119,
+    "CALL_ONCE": 129,
 }
 _TYPES: Final[Mapping[str, int]] = {
     "float32": 0,
@@ -62,6 +65,8 @@ _OPTIONS: Final[Mapping[str, tuple[int, str]]] = {
     **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX"), (27, "b")),
     "TRANSPOSE_CONV": (49, "biib"),
     "IF": (92, "ii"),
+    "WHILE": (93, "ii"),
+    "CALL_ONCE": (103, "i"),
 }
 
 

@@ -124,3 +124,39 @@ def nested(depth: int) -> TfliteFile:
     first, *further = files
     first.further = further
     return first
+
+
+def calling(file: TfliteFile) -> TfliteFile:
+    """A network, and beside it a counter that WHILE brings to 3 and an IF whose branches read the image: one adds it up."""
+    image = file.tensors[file.inputs[0]]
+    count, flag = file.tensor("count", (1,), "int32"), file.tensor("flag", (1,), "bool")
+    later, chosen = file.tensor("later", (1,), "int32"), file.tensor("chosen", image.shape, image.dtype)
+    chosen_like = {"scales": image.scales, "zero_point": image.zero_point}
+    file.tensors[chosen] = replace(file.tensors[chosen], **chosen_like)
+    file.inputs.append(count)
+    file.outputs += [later, chosen]
+
+    def number(graph: TfliteFile, value: int) -> int:
+        return graph.weight(str(value), np.array([value], np.int32))
+
+    def branch(length: int) -> TfliteFile:
+        made = TfliteFile()
+        one = made.tensor("x", image.shape, image.dtype, **chosen_like)
+        made.inputs = [one]
+        for index in range(length):
+            next_one = made.tensor(f"y{index}", image.shape, image.dtype, **chosen_like)
+            made.operator("RELU", [one], [next_one])
+            one = next_one
+        made.outputs = [one]
+        return made
+
+    compared, added = TfliteFile(), TfliteFile()
+    for graph, name, dtype, value in ((compared, "LESS", "bool", 3), (added, "ADD", "int32", 1)):
+        graph.inputs = [graph.tensor("n", (1,), "int32")]
+        graph.outputs = [graph.tensor("made", (1,), dtype)]
+        graph.operator(name, [graph.inputs[0], number(graph, value)], graph.outputs, (0,) * (name == "ADD"))
+    file.operator("LESS", [count, number(file, 0)], [flag])
+    file.operator("WHILE", [count], [later], (1, 2))
+    file.operator("IF", [flag, file.inputs[0]], [chosen], (3, 4))
+    file.further = [compared, added, branch(1), branch(3)]
+    return file

@@ -75,8 +75,12 @@ def test_a_node_that_runs_subgraphs_has_the_peak_of_their_bodies_as_workspace():
     source = graph_of(nested(3))
     # Innermost: operand and result of RELU. Each of the two levels around it adds its own, and a flag.
     assert source.workspace == {0: 3 * 2 * 4096 + 2 * 16}
-    with pytest.raises(UnsupportedModel, match="4 subgraphs"):
-        plan_tflm(source)
+    assert plan_tflm(source).lower_bound_bytes == 4 * 2 * 4096 + 3 * 16
+
+
+def test_more_calls_than_the_interpreter_can_go_through_are_refused():
+    with pytest.raises(UnsupportedModel, match="more than 200000 operators in a call"):
+        plan_tflm(graph_of(nested(20)))
 
 
 def test_the_reader_needs_no_torch():

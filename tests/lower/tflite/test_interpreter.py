@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from frontends.tflite.small_tflite import chain, elementwise, enlarged, filtered, reduced, reshaped
+from frontends.tflite.small_tflite import (
+    calling,
+    chain,
+    elementwise,
+    enlarged,
+    filtered,
+    nested,
+    reduced,
+    reshaped,
+)
 from neaptide.frontends.tflite.reader import decode_tflite
 from neaptide.frontends.tflite.to_graph import TfliteGraph, tflite_graph
-from neaptide.lower.tflite.files import header_text, write_planned
+from neaptide.lower.tflite.files import header_text, planned_bytes, write_planned
 from neaptide.lower.tflite.interpreter_arena import Request, arena_requests, greedy_arena
 from neaptide.lower.tflite.plan import TflmPlan, plan_tflm
 from neaptide_corpus.tflite_graphs import irregular_network
@@ -57,6 +67,21 @@ def test_scratch_variables_views_and_chains_are_counted_as_the_interpreter_does(
     ]
     others = [enlarged("int8"), enlarged("float32"), filtered(), reshaped(), chain(5, (1, 512))]
     judged(tmp_path, [*reductions, *others])
+
+
+def test_operators_that_run_subgraphs_are_planned_and_the_subgraphs_stay(tmp_path):
+    files = [calling(irregular_network(seed)) for seed in (0, 2, 3, 4)]
+    judged(tmp_path, [*files, nested(3)])
+    plans = [planned(file)[1] for file in files]
+    assert all(plan.arena_bytes < plan.baseline_arena_bytes for plan in plans)
+    for file, plan in zip(files, plans, strict=True):
+        written = decode_tflite(bytes(planned_bytes(decode_tflite(file.to_bytes()), plan)))
+        assert written.subgraphs[1:] == tuple(
+            replace(graph, operators_at=there.operators_at)
+            for graph, there in zip(
+                decode_tflite(file.to_bytes()).subgraphs[1:], written.subgraphs[1:], strict=True
+            )
+        )
 
 
 def test_results_lie_on_operands_with_the_reference_kernels(tmp_path):

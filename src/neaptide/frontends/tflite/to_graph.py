@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from neaptide.frontends.tflite.body_bytes import body_bytes
-from neaptide.frontends.tflite.model import TfliteModel, TfliteOperator
+from neaptide.frontends.tflite.model import Subgraph, TfliteModel, TfliteOperator
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Effects, Node, Ref
@@ -30,6 +30,7 @@ class TfliteGraph:
         storage_bytes: bytes of storages where they are not what the graph says: none for weights and variables, which
             lie elsewhere, and sizes rounded up as the interpreter rounds them.
         workspace: scratch bytes by node, of the reference kernels, and of the subgraphs that it runs.
+        scratch: by subgraph, those of the kernels alone, by operator.
         on_operands: rows that say which results may take the bytes of an operand; None where none may.
     """
 
@@ -38,6 +39,7 @@ class TfliteGraph:
     storage_of: tuple[int | None, ...]
     storage_bytes: dict[int, int]
     workspace: dict[int, int]
+    scratch: tuple[dict[int, int], ...]
     on_operands: OpRegistry | None = None
 
     def problem(self) -> OrderProblem:
@@ -60,7 +62,16 @@ def tflite_graph(model: TfliteModel, *, on_operands: bool = False) -> TfliteGrap
     Args:
         on_operands: element-wise results may take the bytes of an operand at its last use, as the reference kernels allow.
     """
-    made = _Making(model).run()
+    makings = [_Making(model, subgraph) for subgraph in model.subgraphs]
+    graphs = [making.run() for making in makings]
+    scratch = tuple(making.scratch for making in makings)
+    workspace = dict(scratch[0])
+    for number, operator in enumerate(model.main.operators):
+        inside = max((body_bytes(model, called, scratch) for called in operator.called), default=0)
+        if inside:
+            workspace[number] = workspace.get(number, 0) + inside
+    storage_of = makings[0].storage_of(graphs[0])
+    made = TfliteGraph(model, graphs[0], storage_of, _sizes(graphs[0]), workspace, scratch)
     return (
         replace(made, on_operands=tflite_registry(node.op for node in made.graph.nodes))
         if on_operands
@@ -69,14 +80,16 @@ def tflite_graph(model: TfliteModel, *, on_operands: bool = False) -> TfliteGrap
 
 
 class _Making:
-    def __init__(self, model: TfliteModel) -> None:
-        self.model, self.main = model, model.main
-        self.builder = GraphBuilder(_NOT_IN_NAMES.sub("_", model.name))
-        self.value: list[int | None] = [None] * len(self.main.tensors)
-        self.workspace: dict[int, int] = {}
+    """The graph of a subgraph; `scratch` are the bytes of its kernels, by operator."""
 
-    def run(self) -> TfliteGraph:
-        main = self.main
+    def __init__(self, model: TfliteModel, subgraph: Subgraph) -> None:
+        self.subgraph = subgraph
+        self.builder = GraphBuilder(_NOT_IN_NAMES.sub("_", model.name))
+        self.value: list[int | None] = [None] * len(self.subgraph.tensors)
+        self.scratch: dict[int, int] = {}
+
+    def run(self) -> Graph:
+        main = self.subgraph
         used = set(main.outputs) | {t for operator in main.operators for t in operator.operands}
         for tensor in dict.fromkeys((*main.inputs, *sorted(used))):
             made = main.tensors[tensor]
@@ -87,9 +100,10 @@ class _Making:
         self.builder.output(*dict.fromkeys(self.number(tensor) for tensor in main.outputs))
         for tensor in main.outputs:
             self.mark_output(tensor)
-        graph = self.builder.finish()
-        storage_of = tuple(None if v is None else graph.values[v].storage for v in self.value)
-        return TfliteGraph(self.model, graph, storage_of, _sizes(graph), self.workspace)
+        return self.builder.finish()
+
+    def storage_of(self, graph: Graph) -> tuple[int | None, ...]:
+        return tuple(None if value is None else graph.values[value].storage for value in self.value)
 
     def number(self, tensor: int) -> int:
         found = self.value[tensor]
@@ -100,7 +114,7 @@ class _Making:
         """A weight, a variable, or an input of the model."""
         if self.value[tensor] is not None:
             return
-        made = self.main.tensors[tensor]
+        made = self.subgraph.tensors[tensor]
         kind = Kind.PARAMETER if made.is_constant else Kind.BUFFER if made.is_variable else Kind.INPUT
         self.value[tensor] = int(self.builder.input(made.name, made.shape, made.dtype, kind))
 
@@ -121,19 +135,18 @@ class _Making:
             args,
             effects=Effects(rng=_STREAM if row.rng else None, host=row.host),
         )
-        variables = [t for t in operands if self.main.tensors[t].is_variable]
+        variables = [t for t in operands if self.subgraph.tensors[t].is_variable]
         read = [] if base is not None else [self.storage(self.number(t)) for t in operands]
         number = self.builder.add_node(node, read, [self.storage(self.number(t)) for t in variables])
         scratch = row.workspace(Call(self.builder, self.builder.nodes[number])).constant_value()
-        scratch += max((body_bytes(self.model, called) for called in operator.called), default=0)
         if scratch:
-            self.workspace[number] = scratch
+            self.scratch[number] = scratch
 
     def base(self, operator: TfliteOperator) -> int | None:
         """The storage that a view shows; None where the operator makes bytes of its own."""
         if operator.name not in VIEWS or not operator.inputs or len(operator.outputs) != 1:
             return None
-        tensors, (made,) = self.main.tensors, operator.outputs
+        tensors, (made,) = self.subgraph.tensors, operator.outputs
         given = operator.inputs[0]
         if given < 0 or tensors[given].is_constant or tensors[given].is_variable:
             return None
@@ -144,7 +157,7 @@ class _Making:
 
     def made(self, tensor: int, base: int | None) -> int:
         """The value of a tensor that an operator makes."""
-        made = self.main.tensors[tensor]
+        made = self.subgraph.tensors[tensor]
         shape = tuple(map(SizeExpr.const, made.shape))
         if base is None:
             base = self.builder.storage(made.nbytes, kind=Kind.ACTIVATION, name=made.name)

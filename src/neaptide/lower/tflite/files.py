@@ -70,7 +70,7 @@ def _offset_lines(source: TfliteGraph, plan: TflmPlan) -> list[str]:
     tensors = source.model.main.tensors
     rows = [
         f" * {offset:>8} {tensor.nbytes:>8}  {re.sub(r'[^ -~]', '?', tensor.name).replace('*/', '* /')}"
-        for tensor, offset in zip(tensors, plan.offsets, strict=True)
+        for tensor, offset in zip(tensors, plan.offsets[: len(tensors)], strict=True)
         if offset >= 0
     ]
     return ["/*   offset    bytes  tensor", *rows, " */", ""]

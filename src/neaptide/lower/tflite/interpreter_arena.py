@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
-from neaptide.frontends.tflite.body_bytes import aligned, lifetimes
+from neaptide.frontends.tflite.body_bytes import CallScopes, aligned
 from neaptide.frontends.tflite.model import is_placed
 from neaptide.frontends.tflite.to_graph import TfliteGraph
 
@@ -35,20 +35,28 @@ class Request:
 def arena_requests(
     source: TfliteGraph, order: Sequence[int], offsets: Sequence[int] | None = None
 ) -> list[Request]:
-    """What the interpreter asks its planner for: tensors by index, then scratch in the order of the operators."""
-    main = source.model.main
-    times = lifetimes(main, order)
+    """What the interpreter asks its planner for: tensors by index, then scratch in the order of the operators.
+
+    Both subgraph by subgraph. The offset of a tensor is the one at its index in its own subgraph, whichever that is.
+    """
+    model, scopes = source.model, CallScopes(source.model, order)
     found = [
         Request(
             aligned(tensor.nbytes),
             *times.get(index, _NEVER),
             ANYWHERE if offsets is None else offsets[index],
         )
-        for index, tensor in enumerate(main.tensors)
+        for graph, times in zip(model.subgraphs, scopes.tensors, strict=True)
+        for index, tensor in enumerate(graph.tensors)
         if is_placed(tensor)
     ]
-    scratch = ((scope, source.workspace.get(op, 0)) for scope, op in enumerate(order, start=1))
-    return found + [Request(nbytes, scope, scope) for scope, nbytes in scratch if nbytes]
+    orders = [order, *(range(len(graph.operators)) for graph in model.subgraphs[1:])]
+    return found + [
+        Request(scratch[number], *times.get(number, _NEVER))
+        for numbers, times, scratch in zip(orders, scopes.operators, source.scratch, strict=True)
+        for number in numbers
+        if number in scratch
+    ]
 
 
 def greedy_arena(requests: Sequence[Request]) -> int:

@@ -74,16 +74,11 @@ def plan_tflm(
 ) -> TflmPlan:
     """The plan of a model. The order is searched first, then the layout, and orders near it that pack better.
 
+    Of a model with several subgraphs the first is planned; the others run inside of its operators and stay as they are.
+
     Raises:
-        UnsupportedModel: the model has several subgraphs, whose tensors the interpreter takes for those of the first, or
-            needs more bytes than the interpreter can count.
+        UnsupportedModel: the model needs more bytes than the interpreter can count, or nests too many calls.
     """
-    if len(source.model.subgraphs) > 1:
-        raise UnsupportedModel(
-            f"{source.model.name or 'the model'} has {len(source.model.subgraphs)} subgraphs",
-            why="TensorFlow Lite Micro reads the offsets of the first subgraph for the tensors of every other",
-            next_step="order it with `neaptide order`, or convert the model without control flow",
-        )
     limits = limits or Limits()
     problem, count = source.problem(), len(source.graph.nodes)
     baseline = greedy_arena(arena_requests(source, range(count), source.model.offsets))
@@ -104,8 +99,10 @@ def plan_tflm(
             why=f"TensorFlow Lite Micro counts offsets below {_MOST_BYTES}",
             next_step="plan a smaller model",
         )
-    offsets = _offsets(source, problem, made)
-    arena = greedy_arena(arena_requests(source, made.order, offsets))
+    arena, offsets = min(
+        (greedy_arena(arena_requests(source, made.order, some)), some)
+        for some in _choices(source, _offsets(source, problem, made))
+    )
     is_smaller = arena < baseline
     return TflmPlan(
         made.order if is_smaller else tuple(range(count)),
@@ -115,7 +112,7 @@ def plan_tflm(
         evaluate_order(problem, range(count)).peak_bytes,
         result.peak_bytes,
         result.order_lower_bound_bytes,
-        sum(aligned(tensor.nbytes) for tensor in source.model.main.tensors if tensor.is_variable),
+        sum(aligned(t.nbytes) for graph in source.model.subgraphs for t in graph.tensors if t.is_variable),
         interpreter_bytes(source.model),
     )
 
@@ -126,16 +123,18 @@ def interpreter_bytes(model: TfliteModel) -> int:
     From above, for the reference kernels on 64 bits (`benchmarks/tflm_arena.py` compares it with what is measured); devices
     of 32 bits take about half.
     """
-    main = model.main
-    channels = sum(
-        main.tensors[tensor].shape[-1]
-        for operator in main.operators
-        for tensor in operator.outputs
-        if operator.name in _BY_CHANNEL and main.tensors[tensor].shape
-    )
-    return aligned(
-        _ALWAYS + _OF_TENSOR * len(main.tensors) + _OF_OPERATOR * len(main.operators) + _OF_CHANNEL * channels
-    )
+    found = 0
+    for graph in model.subgraphs:
+        channels = sum(
+            graph.tensors[tensor].shape[-1]
+            for operator in graph.operators
+            for tensor in operator.outputs
+            if operator.name in _BY_CHANNEL and graph.tensors[tensor].shape
+        )
+        found += (
+            _OF_TENSOR * len(graph.tensors) + _OF_OPERATOR * len(graph.operators) + _OF_CHANNEL * channels
+        )
+    return aligned(_ALWAYS + found)
 
 
 def arena_buffers(source: TfliteGraph, problem: OrderProblem, order: Sequence[int]) -> LayoutProblem:
@@ -190,3 +189,18 @@ def _offsets(source: TfliteGraph, problem: OrderProblem, made: ArenaOrder) -> tu
         else ANYWHERE
         for tensor, storage in zip(tensors, source.storage_of, strict=True)
     )
+
+
+def _choices(source: TfliteGraph, offsets: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Offsets for the tensors of all subgraphs; several where the interpreter may place some as well itself.
+
+    It takes the offset of a tensor for that of the tensor with the same index in every other subgraph. So one that would be
+    taken twice is left to it.
+    """
+    _, *further = source.model.subgraphs
+    if not further:
+        return [offsets]
+    shared = {index for graph in further for index, tensor in enumerate(graph.tensors) if is_placed(tensor)}
+    anywhere = (ANYWHERE,) * sum(len(graph.tensors) for graph in further)
+    own = tuple(ANYWHERE if index in shared else offset for index, offset in enumerate(offsets))
+    return [(*own, *anywhere), (ANYWHERE,) * (len(own) + len(anywhere))]
