@@ -210,7 +210,10 @@ def plan(
     source = read_model(model if fuse is None else _fused(model, fuse), dims)
     if source.graph.dims:
         free = ", ".join(source.dims[dim.name] for dim in source.graph.dims)
-        raise TargetError("the model has dims without a size", why=free, next_step="give each a size in dims")
+        raise TargetError(
+            f"the model has dims without a size: {free}",
+            next_step="give each a size in dims, or as --dim NAME=SIZE",
+        )
     names = (passes,) if isinstance(passes, str) else tuple(passes)
     budget = Budget(peak=peak)
     counted, note = _counted(source, target)

@@ -127,6 +127,9 @@ CASES = {
     "contradiction": (
         relu(x=(2, 3), y=(None,), lines=("y = MatMul(x, x)",)), "is not known", UNSUPPORTED
     ),
+    "declared contradiction": (
+        relu(x=(2, 3), y=(2, 3), lines=("y = MatMul(x, x)",)), "cannot run on float32[2, 3]", exit_codes.USAGE
+    ),
     "free dim": (relu(x=("batch",), y=("batch",)), "dims without a size", exit_codes.USAGE),
     "short weight": (wrong_data(), "the weight 'w0' has 4 bytes", exit_codes.USAGE),
     "sequence": (sequences(), "SplitToSequence", UNSUPPORTED),

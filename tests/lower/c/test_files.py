@@ -4,7 +4,9 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from lower.c import c_programs
 from neaptide.errors import InfeasibleBudget, LoweringError, NeaptideError, UsageError
@@ -113,17 +115,27 @@ def test_a_step_outside_a_buffer_is_seen_in_the_checked_build(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("g (float[1,2,4] x) => (float[1,2] y) { y = Det(x) }", "onnx.Det"),
+        ("g (float[1,4,4] x) => (float[1] y) { y = Det(x) }", "onnx.Det"),
         ("g (float[4] x) => (float[4] y) { a = Shrink(x) b = Bernoulli(a) y = Add(a, b) }", "onnx.Bernoulli, onnx.Shrink"),
         ("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }", "are not known: N"),
         ("g (float16[4] x) => (float16[4] y) { y = Relu(x) }", "element type float16"),
         ("g (float[1,1,4,4,4] x, float[1,1,3,3,3] w) => (float[1,1,2,2,2] y) { y = Conv(x, w) }", "3 spatial axes"),
+        ("g (float[1,3,4,4] x, float[1,5,3,3] w) => (float[1,1,2,2] y) { y = Conv(x, w) }", "reads 3 channels by filters of"),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_be_written_is_refused_in_a_sentence(text: str, said: str) -> None:
     with pytest.raises(NeaptideError, match=re.escape(said)) as caught:
         write_c(read_model(onnx_cases.model_of(text, 18)), "net")
     assert caught.value.what.count("\n") == 0
+
+
+def test_scales_that_are_no_numbers_are_refused() -> None:
+    text = "g (float[1,1,4,4] x, float[4] s) => (float[1,1,8,8] y) { y = Resize(x, , s) }"
+    made = onnx_cases.model_of(text, 18)
+    del made.graph.input[1]
+    made.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, np.nan, 2], np.float32), "s"))
+    with pytest.raises(LoweringError, match="has the scales"):
+        write_c(read_model(made), "net")
 
 
 def test_a_name_that_is_no_identifier_is_refused() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _FLOAT: Final = "float32"
 _UNKNOWN: Final = "unk__"
 """How onnx begins the name of a dim that it has made up."""
+_CONTRADICTION: Final = "[ShapeInferenceError]"
+"""How onnx begins what it says of operands that do not go together."""
 
 
 def type_proto(known: TensorType) -> TypeProto:
@@ -72,8 +74,6 @@ def remember(draft: Draft, values: Iterable[ValueInfoProto]) -> None:
 
 def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]) -> str:
     """Types of what one node makes, noted; in words why there are none, or nothing."""
-    from onnx import checker, defs, helper, shape_inference
-
     if (other := stand_in(node)) is not None:
         # Only the shape counts: standard operators refuse whole numbers where these take them.
         floats = {name: TensorType(_FLOAT, operands[name].shape) for name in other.input}
@@ -83,6 +83,39 @@ def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
             dtype = _FLOAT if makes_floats(node) else operands[other.input[0]].dtype
             draft.types[node.output[0]] = TensorType(dtype, found.shape)
         return why
+    found = _inferred(draft, node, operands)
+    if isinstance(found, str):
+        return found
+    for name, declared in found.items():
+        known = tensor_type(declared, f"{name!r}, which {called(node)} makes,")
+        if known is not None:
+            before = draft.types.get(name)
+            draft.types[name] = known if before is None else _merged(before, known)
+    return ""
+
+
+def check_operands(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]) -> None:
+    """Refuse a node that cannot run on operands of these types, whatever the file says that it makes.
+
+    Raises:
+        TargetError: names the node.
+    """
+    found = _inferred(draft, node, operands) if stand_in(node) is None else ""
+    if isinstance(found, str) and found.startswith(_CONTRADICTION):
+        shapes = (f"{known.dtype}{list(known.shape or ())}" for known in operands.values())
+        raise TargetError(
+            f"{called(node)} cannot run on {', '.join(shapes)}",
+            why=found.removeprefix(_CONTRADICTION).strip(),
+            next_step="export the model again",
+        )
+
+
+def _inferred(
+    draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
+) -> Mapping[str, TypeProto] | str:
+    """What onnx says of the results of a node; in words why it says nothing."""
+    from onnx import checker, defs, helper, shape_inference
+
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema = defs.get_schema(node.op_type, draft.opsets.get(domain, 1), domain)
@@ -90,18 +123,14 @@ def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
         return f"the operator {domain + '.' if domain else ''}{node.op_type} is not known"
     data = {name: tensor_of(name, draft.known[name]) for name in node.input if name in draft.known}
     imports = [helper.make_opsetid(name, version) for name, version in draft.opsets.items()]
+    types = {name: type_proto(known) for name, known in operands.items()}
     try:
-        found = shape_inference.infer_node_outputs(
-            schema, node, {name: type_proto(known) for name, known in operands.items()}, data, None, imports
+        found: Mapping[str, TypeProto] = shape_inference.infer_node_outputs(
+            schema, node, types, data, None, imports
         )
     except (checker.ValidationError, shape_inference.InferenceError, RuntimeError, KeyError) as error:
         return parser_words(error)
-    for name, declared in found.items():
-        known = tensor_type(declared, f"{name!r}, which {called(node)} makes,")
-        if known is not None:
-            before = draft.types.get(name)
-            draft.types[name] = known if before is None else _merged(before, known)
-    return ""
+    return found
 
 
 def check_known(draft: Draft, node: NodeProto, why: str) -> None:

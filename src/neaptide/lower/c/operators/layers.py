@@ -52,6 +52,8 @@ def conv_numbers(call: NodeCall, x: View, w: View, b: View | None, y: View, *, t
     rank = len(call.y().dims) - 2
     groups = call.integer("group", 1)
     outs = w.dims[1] if transposed else w.dims[0] // groups
+    if x.dims[1] != (w.dims[0] if transposed else w.dims[1] * groups):
+        raise call.refusal(f"reads {x.dims[1]} channels by filters of {w.dims}")
     window = window_numbers(call, w.dims[4 - rank :], transposed=transposed)
     return [
         *(x.dims[0], groups, outs, x.dims[1] // groups),
@@ -178,6 +180,13 @@ def _resize(call: NodeCall) -> None:
 
 
 def _scales(call: NodeCall) -> list[float]:
+    found = _stated_scales(call)
+    if not all(0 < scale < math.inf for scale in found):
+        raise call.refusal(f"has the scales {found}", "sizes are multiplied by numbers above 0")
+    return found
+
+
+def _stated_scales(call: NodeCall) -> list[float]:
     x, y = call.x(), call.y()
     position = 1 if call.version < 11 else 2
     if call.op == "Upsample" and call.version < 9:
