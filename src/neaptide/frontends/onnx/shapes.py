@@ -83,10 +83,10 @@ def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
             dtype = _FLOAT if makes_floats(node) else operands[other.input[0]].dtype
             draft.types[node.output[0]] = TensorType(dtype, found.shape)
         return why
-    found = _inferred(draft, node, operands)
-    if isinstance(found, str):
-        return found
-    for name, declared in found.items():
+    types = _inferred(draft, node, operands)
+    if isinstance(types, str):
+        return types
+    for name, declared in types.items():
         known = tensor_type(declared, f"{name!r}, which {called(node)} makes,")
         if known is not None:
             before = draft.types.get(name)
