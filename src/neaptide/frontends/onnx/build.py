@@ -13,6 +13,7 @@ from neaptide.frontends.onnx.bodies import body_bytes, captures_of
 from neaptide.frontends.onnx.draft import Draft, TensorType, called, subgraphs
 from neaptide.frontends.onnx.folding import Foldable
 from neaptide.frontends.onnx.model import KEPT, Kept, OnnxModel
+from neaptide.frontends.onnx.shapes import check_operands
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.effects import effects_of
 from neaptide.ir.nodes import Arg, Effects, Node, Ref, Source
@@ -108,6 +109,7 @@ class _Building:
         return SizeExpr.dim(self.dims[extent])
 
     def add(self, node: NodeProto) -> None:
+        check_operands(self.draft, node)
         op, spec = self.operation(node)
         outputs = list(node.output)
         kwargs, captures = self.attributes(node)

@@ -13,7 +13,7 @@ from neaptide.frontends.onnx.draft import Draft, TensorType, attribute_value, su
 from neaptide.frontends.onnx.evaluate import evaluate
 from neaptide.frontends.onnx.model import Array
 from neaptide.frontends.onnx.sequences import without_sequences
-from neaptide.frontends.onnx.shapes import check_known, check_operands, infer_node, infer_types
+from neaptide.frontends.onnx.shapes import check_known, infer_node, infer_types
 from neaptide.frontends.onnx.weights import weight_from
 
 if TYPE_CHECKING:
@@ -91,11 +91,9 @@ def _fix_numbers(draft: Draft, node: NodeProto) -> bool:
 
 def _settle_types(draft: Draft, node: NodeProto) -> str:
     """Types of what a node makes; in words why one is not known, or nothing."""
-    operands = {name: draft.types[name] for name in node.input if name in draft.types}
     if _has_types(draft, node):
-        if all(known.is_known for known in operands.values()) and not any(subgraphs(node)):
-            check_operands(draft, node, operands)
         return ""
+    operands = {name: draft.types[name] for name in node.input if name in draft.types}
     if any(name and name not in operands for name in node.input):
         return "one of its operands is no tensor of known type"
     for inner in subgraphs(node):

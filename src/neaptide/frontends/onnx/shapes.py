@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.contributed import makes_floats, stand_in
-from neaptide.frontends.onnx.draft import Draft, Extent, TensorType, called, tensor_type
+from neaptide.frontends.onnx.draft import Draft, Extent, TensorType, called, subgraphs, tensor_type
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.file import parser_words
 from neaptide.frontends.onnx.model import Array
@@ -94,13 +94,16 @@ def infer_node(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]
     return ""
 
 
-def check_operands(draft: Draft, node: NodeProto, operands: Mapping[str, TensorType]) -> None:
-    """Refuse a node that cannot run on operands of these types, whatever the file says that it makes.
+def check_operands(draft: Draft, node: NodeProto) -> None:
+    """Refuse a node that cannot run on its operands, whatever the file says that it makes.
 
     Raises:
         TargetError: names the node.
     """
-    found = _inferred(draft, node, operands) if stand_in(node) is None else ""
+    operands = {name: draft.types[name] for name in node.input if name}
+    if stand_in(node) is not None or any(subgraphs(node)):
+        return
+    found = _inferred(draft, node, operands)
     if isinstance(found, str) and found.startswith(_CONTRADICTION):
         shapes = (f"{known.dtype}{list(known.shape or ())}" for known in operands.values())
         raise TargetError(
