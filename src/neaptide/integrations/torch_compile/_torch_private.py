@@ -49,6 +49,21 @@ def graph_break(module: fx.GraphModule) -> str | None:
     return f"{at.filename}:{at.lineno} ({why[0] if why else 'no reason is told'})"
 
 
+def is_fake(thing: Any) -> bool:
+    """Whether something is a tensor without bytes of its own."""
+    return isinstance(thing, resolve("torch._subclasses.fake_tensor", "FakeTensor"))
+
+
+@contextlib.contextmanager
+def traced_again(module: fx.GraphModule) -> Iterator[list[Any]]:
+    """Within, a graph of Dynamo that was compiled can be compiled again with the inputs that it gives, which are fake."""
+    fakes = [node.meta["example_value"] for node in module.graph.nodes if node.op == "placeholder"]
+    mode = next(one.fake_mode for one in fakes if is_fake(one))
+    context = resolve("torch._guards", "TracingContext")(mode)
+    with resolve("torch._guards", "tracing")(context):
+        yield fakes
+
+
 @contextlib.contextmanager
 def as_in_eager() -> Iterator[None]:
     """Within, operations run on real tensors, as they do when nothing is compiled."""

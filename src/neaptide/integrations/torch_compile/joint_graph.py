@@ -41,6 +41,7 @@ class Sides:
         gradients: what the backward pass returns, in order.
         overwritten: primals that the caller overwrites between both passes, with outputs of the forward pass; and those
             that the forward pass overwrites itself, with what writes them.
+        early: operations of the backward that follow from no tangent: they may run before the border.
     """
 
     primals: tuple[fx.Node, ...]
@@ -48,6 +49,7 @@ class Sides:
     outputs: tuple[Any, ...]
     gradients: tuple[Any, ...]
     overwritten: Mapping[fx.Node, fx.Node]
+    early: tuple[fx.Node, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class JointGraph:
         border: id of the node between both passes; None where there is no backward.
         node_of: by id of a node, what runs in FX.
         same: by node of FX, the one with the same value that comes first, where that is another.
+        node_with: by value of the `Graph`, the node of FX that comes first with it.
         unknown_ops: operations without a row.
     """
 
@@ -67,6 +70,7 @@ class JointGraph:
     border: int | None
     node_of: Mapping[int, fx.Node]
     same: Mapping[fx.Node, fx.Node]
+    node_with: Mapping[int, fx.Node]
     unknown_ops: tuple[str, ...] = ()
 
 
@@ -95,12 +99,16 @@ class _Reader:
         for node in nodes:
             if node.op in ("placeholder", "get_attr"):
                 self._take(node)
-        last = _last_needed(nodes, [*self.sides.outputs, *self.sides.overwritten.values()])
+        forward_ends = _last_needed(nodes, [*self.sides.outputs, *self.sides.overwritten.values()])
+        before_border = {forward_ends, *self.sides.early}
+        last = next(node for node in reversed(nodes) if node in before_border)
         has_border = bool(self.sides.tangents)
         with self.mode, self.recorder:
             for position, node in enumerate(nodes):
                 if node.op in ("call_function", "call_method"):
                     self._call(node, position)
+                if has_border and node is forward_ends:
+                    self.notes.phase = "backward"
                 if has_border and node is last:
                     self._cross(position)
             left = self._left()
@@ -171,7 +179,6 @@ class _Reader:
             came = cross_border(outputs, overwritten, [self.values[node] for node in tangents])
         self.held = [held for held, given in zip(came, outputs, strict=False) if id(given) not in copied]
         self.values.update(zip(tangents, came[len(outputs) :], strict=True))
-        self.notes.phase = "backward"
 
     def _left(self) -> list[torch.Tensor]:
         """What lives when all has run: the caller has the outputs, and whoever calls the backward pass its operands."""
@@ -203,8 +210,8 @@ class _Reader:
             else:
                 node_of[node.id] = by_name[node.source.module]
         self._refuse_parts(node_of)
-        same = self._same(read.value_of)
-        return JointGraph(self.module, self.sides, read.graph, border, node_of, same, read.unknown_ops)
+        same, first = self._same(read.value_of)
+        return JointGraph(self.module, self.sides, read.graph, border, node_of, same, first, read.unknown_ops)
 
     def _refuse_parts(self, node_of: Mapping[int, fx.Node]) -> None:
         seen: set[fx.Node] = set()
@@ -218,7 +225,7 @@ class _Reader:
                 )
             seen.add(node)
 
-    def _same(self, value_of: Mapping[Record, Any]) -> dict[fx.Node, fx.Node]:
+    def _same(self, value_of: Mapping[Record, Any]) -> tuple[dict[fx.Node, fx.Node], dict[int, fx.Node]]:
         first: dict[int, fx.Node] = {}
         same: dict[fx.Node, fx.Node] = {}
         for node in self.module.graph.nodes:
@@ -227,7 +234,7 @@ class _Reader:
             value = None if record is None else value_of.get(record)
             if isinstance(value, int) and first.setdefault(value, node) is not node:
                 same[node] = first[value]
-        return same
+        return same, first
 
 
 def _last_needed(nodes: Sequence[fx.Node], outputs: Iterable[Any]) -> fx.Node:
@@ -244,6 +251,13 @@ def _last_needed(nodes: Sequence[fx.Node], outputs: Iterable[Any]) -> fx.Node:
 
 def _distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def has_symbols(joint: JointGraph) -> bool:
+    """Whether sizes of inputs vary: a program of their order serves all of them. O(inputs)."""
+    values = [node.meta["val"] for node in (*joint.sides.primals, *joint.sides.tangents)]
+    shapes = [value.shape for value in values if isinstance(value, torch.Tensor)]
+    return any(hint(one) is not one for one in (*values, *(n for shape in shapes for n in shape)))
 
 
 def line_of(node: fx.Node) -> Line | None:

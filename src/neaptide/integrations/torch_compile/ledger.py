@@ -1,22 +1,26 @@
 """What is known of the graphs of a compiled model: one budget for all of them, and what was planned.
 
 Dynamo hands over a model in several graphs where it breaks. Their forward passes run one after the other, so what the earlier
-ones save is there while a later one runs, and counts into its budget.
+ones save is there while a later one runs, and counts into its budget. All of a later one runs between the passes of an earlier
+one, and counts into its budget there: where that is too much, the earlier one is planned again, and its programs are made anew
+at its next call.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx
 
 from neaptide.integrations.torch_compile import _torch_private as private
-from neaptide.integrations.torch_compile.options import Options
-from neaptide.integrations.torch_compile.planning import PlannedJoint
+from neaptide.integrations.torch_compile.elsewhere import NOTHING, Elsewhere
+from neaptide.integrations.torch_compile.joint_graph import JointGraph
+from neaptide.integrations.torch_compile.options import BEST, Options
+from neaptide.integrations.torch_compile.planning import PlannedJoint, plan_joint
 from neaptide.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -32,12 +36,17 @@ class Piece:
 
     Attributes:
         name: of the compilation, as Dynamo counts them.
-        predicted_peak_bytes: highest bytes with workspace, those of earlier pieces (`outside_bytes`) included.
+        predicted_peak_bytes: highest bytes with workspace, those of other pieces and what is measured of the caller's code included.
         baseline_peak_bytes: the same of program order with nothing recomputed.
         floor_bytes: no plan is proved to be impossible above it.
+        outside_bytes: what is there while it runs: inputs of other pieces, what earlier ones save, and on a card what the libraries
+            keep, what the blocks of its allocator are larger than asked for, and what your own code keeps from its forward to its
+            backward, measured at the first call.
+        between_bytes: that later pieces, or your own code, take at most between its passes.
         saved_bytes: what it keeps for its backward beside its inputs and outputs.
         recomputed: operations that run again.
         lowering: what the programs are made of, in words.
+        parts: what runs in parts, in words; empty where nothing does.
     """
 
     name: str
@@ -45,6 +54,7 @@ class Piece:
     baseline_peak_bytes: int
     floor_bytes: int
     outside_bytes: int
+    between_bytes: int
     saved_bytes: int
     recomputed: int
     operations: int
@@ -52,23 +62,27 @@ class Piece:
     baseline_seconds: float
     unknown_ops: tuple[str, ...]
     lowering: str = "kernels of ATen"
+    parts: str = ""
 
     @staticmethod
-    def of(name: str, plan: PlannedJoint) -> Piece:
-        """What a plan says."""
-        made, outside = plan.predictions, plan.outside_bytes
+    def of(name: str, plan: PlannedJoint, elsewhere: Elsewhere) -> Piece:
+        """What a plan says, beside what is there from elsewhere now."""
+        made, held = plan.predictions, max(elsewhere.held, plan.elsewhere.held)
+        elsewhere = replace(elsewhere, held=held)
         return Piece(
             name,
-            made.peak_with_workspace_bytes + outside,
-            made.baseline_peak_with_workspace_bytes + outside,
-            made.lower_bound_bytes + outside,
-            outside,
+            plan.peak_beside(elsewhere),
+            made.baseline_peak_with_workspace_bytes + held,
+            made.lower_bound_bytes + held,
+            held,
+            elsewhere.between,
             plan.saved_bytes,
             plan.recomputed,
             len(plan.joint.graph.nodes),
             made.seconds,
             made.baseline_seconds,
             plan.joint.unknown_ops,
+            parts=plan.parts,
         )
 
     def __str__(self) -> str:
@@ -76,8 +90,34 @@ class Piece:
         slower = self.seconds / self.baseline_seconds - 1 if self.baseline_seconds else 0.0
         return (
             f"graph {self.name}: predicted peak {peak} of {before}, {format_bytes(self.saved_bytes)} saved for the backward, "
-            f"{self.recomputed} of {self.operations} operations recomputed, predicted time {slower:+.1%}; {self.lowering}"
+            f"{self.recomputed} of {self.operations} operations recomputed, predicted time {slower:+.1%}"
+            f"{f', {self.parts}' if self.parts else ''}; {self.lowering}"
         )
+
+
+@dataclass
+class Entry:
+    """What the ledger keeps of a graph.
+
+    Attributes:
+        joint: as it was read.
+        inputs: bytes of its inputs that nobody computes, by storage.
+        plan_again: told of a plan that takes the place of the one that runs.
+        caller: what the caller's code was measured to take.
+    """
+
+    joint: JointGraph
+    names: Sequence[str]
+    inputs: Mapping[int, int]
+    plan_again: Callable[[PlannedJoint], None]
+    plan: PlannedJoint
+    caller: Elsewhere = NOTHING
+
+    @property
+    def working_bytes(self) -> int:
+        """The most that it takes beside its inputs."""
+        made = self.plan.predictions
+        return made.peak_with_workspace_bytes - made.persistent_bytes
 
 
 @dataclass
@@ -94,6 +134,81 @@ class Ledger:
     pieces: dict[str, Piece] = field(default_factory=dict)
     is_open: bool = True
     _told: set[str] = field(default_factory=set)
+    _entries: dict[str, Entry] = field(default_factory=dict)
+
+    def plan(
+        self,
+        frame: str,
+        joint: JointGraph,
+        names: Sequence[str],
+        inputs: Mapping[int, int],
+        plan_again: Callable[[PlannedJoint], None],
+    ) -> PlannedJoint:
+        """Plan a graph beside the others; it replaces an earlier one for the same frame (another shape, say).
+
+        Raises:
+            InfeasibleBudget: no plan within the budget was found, and `on_infeasible` is `raise`.
+        """
+        best = replace(self.options, on_infeasible=BEST)
+        others = {name: one for name, one in self._entries.items() if name != frame}
+        elsewhere = self._elsewhere(frame, inputs)
+        plan = plan_joint(joint, best if others else self.options, elsewhere, names)
+        self._entries[frame] = entry = Entry(joint, names, inputs, plan_again, plan)
+        self._settle(frame)
+        if not plan.is_within and others:
+            # Earlier ones save less by now, if they can.
+            entry.plan = plan_joint(joint, self.options, self._elsewhere(frame, inputs), names)
+        self._note()
+        return entry.plan
+
+    def measured(self, frame: str, caller: Elsewhere) -> None:
+        """Count what the caller's code was measured to take while a graph waits."""
+        entry = self._entries[frame]
+        entry.caller = caller
+        self._plan_again(frame, entry)
+        self._note()
+
+    def _settle(self, frame: str) -> None:
+        """Plan the graphs before one again that are above the budget with it, the last first."""
+        names = list(self._entries)
+        for name in reversed(names[: names.index(frame)]):
+            self._plan_again(name, self._entries[name])
+
+    def _plan_again(self, frame: str, entry: Entry) -> None:
+        elsewhere = self._elsewhere(frame, entry.inputs)
+        allowed = entry.plan.budget_bytes + entry.plan.elsewhere.held
+        if self.options.peak is None or entry.plan.peak_beside(elsewhere) <= allowed:
+            return
+        best = replace(self.options, on_infeasible=BEST)
+        made = plan_joint(entry.joint, best, elsewhere, entry.names)
+        if made.peak_beside(elsewhere) < entry.plan.peak_beside(elsewhere):
+            logger.info("graph %s is planned again, for what runs between its passes", frame)
+            entry.plan = made
+            entry.plan_again(made)
+
+    def _elsewhere(self, frame: str, inputs: Mapping[int, int]) -> Elsewhere:
+        """What others take while a graph runs, and between its passes."""
+        names = list(self._entries)
+        at = names.index(frame) if frame in names else len(names)
+        caller = self._entries[frame].caller if frame in names else NOTHING
+        held: dict[int, int] = {}
+        for name in (*names[:at], *names[at + 1 :]):
+            held.update(self._entries[name].inputs)
+        for one in inputs:
+            held.pop(one, None)
+        saved = sum(self._entries[name].plan.saved_bytes for name in names[:at])
+        later = [self._entries[name].working_bytes for name in names[at + 1 :]]
+        # The gradient that comes back to this one is made by a later one.
+        back = self._entries[frame].plan.tangent_bytes if later else 0
+        return Elsewhere(
+            sum(held.values()) + saved + caller.held, max([caller.between, *(most - back for most in later)])
+        )
+
+    def _note(self) -> None:
+        for name, entry in self._entries.items():
+            piece = Piece.of(name, entry.plan, self._elsewhere(name, entry.inputs))
+            if self.pieces.get(name) != piece:
+                self.add(piece)
 
     def outside_bytes(self, frame: str) -> int:
         """What the graphs of earlier frames hold while this one runs."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from neaptide.ask import BITWISE
+from neaptide.ask import BITWISE, CLOSE
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.units import parse_duration
@@ -19,7 +19,7 @@ RAISE: Final = "raise"
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "lowering": (ATEN, INDUCTOR),
     "on_infeasible": (RAISE, BEST),
-    "numerics": (BITWISE,),
+    "numerics": (BITWISE, CLOSE),
 }
 
 
@@ -34,7 +34,8 @@ class Options:
             the predicted peak of Inductor's own partition, and `None` asks for that.
         on_infeasible: where no plan within the budget is found: `raise` an error, or take the `best`, the plan of `"min"`.
         time_limit: of the search for each graph, in seconds or as text (`"1m"`).
-        numerics: `bitwise`: sums are taken in the order of eager; Inductor's kernels are never that.
+        numerics: `bitwise`: sums are taken in the order of eager; Inductor's kernels are never that. `close`: they may be taken in another order, so that what makes
+            most bytes can run in parts.
     """
 
     peak: str | int | None = None
@@ -54,6 +55,11 @@ class Options:
         Budget(self.peak)
         if self.seconds <= 0:
             raise UsageError(f"time_limit={self.time_limit!r} leaves no time for a plan")
+
+    @property
+    def may_run_in_parts(self) -> bool:
+        """Whether regions may run in parts; only programs of ATen have loops."""
+        return self.numerics == CLOSE and self.lowering == ATEN and self.peak is not None
 
     @property
     def seconds(self) -> float:

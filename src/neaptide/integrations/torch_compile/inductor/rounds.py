@@ -13,6 +13,7 @@ from torch import fx
 
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
+from neaptide.integrations.torch_compile.elsewhere import NOTHING
 from neaptide.integrations.torch_compile.inductor import prediction
 from neaptide.integrations.torch_compile.inductor.prediction import Compiled
 from neaptide.integrations.torch_compile.joint_graph import JointGraph
@@ -90,7 +91,7 @@ def _tried(
     aim: int | None = None
     for _ in range(_MOST_ROUNDS):
         peak = "min" if not allowed else f"{aim}B" if aim is not None else _share(allowed, own)
-        plan = plan_joint(joint, replace(asked, peak=peak), 0, names)
+        plan = plan_joint(joint, replace(asked, peak=peak), NOTHING, names)
         modules = cut(joint, plan.sequence)
         compiled = prediction.of_training(*modules, len(joint.sides.outputs))
         tried.append(Candidate(modules, compiled, plan))

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from neaptide.errors import LoweringError
+from neaptide.integrations.torch_compile.elsewhere import Elsewhere
 from neaptide.integrations.torch_compile.inductor import _torch_private as private
 from neaptide.integrations.torch_compile.inductor import prediction
 from neaptide.integrations.torch_compile.inductor.mutations import write_in_forward
@@ -121,6 +122,7 @@ def _piece(request: Request, found: Candidate, own: Candidate) -> Piece:
         baseline_peak_bytes=own.compiled.peak_bytes + outside,
         floor_bytes=found.compiled.held_bytes + outside,
         outside_bytes=outside,
+        between_bytes=0,
         saved_bytes=found.compiled.saved_bytes,
         recomputed=0 if plan is None else plan.recomputed,
         operations=sum(len(kernel.origins) for one in found.compiled.programs for kernel in one.kernels),
@@ -154,7 +156,9 @@ class _Inner:
         output = next(iter(reversed(module.graph.nodes)))
         taken = tuple(node for node in module.graph.nodes if node.op == "placeholder")
         sides = write_in_forward(module, Sides(taken, (), tuple(output.args[0]), (), {}))
-        plan = plan_joint(read_joint(module, sides), request.options, request.outside_bytes, request.names)
+        plan = plan_joint(
+            read_joint(module, sides), request.options, Elsewhere(request.outside_bytes), request.names
+        )
         planned = in_order(plan.joint, plan.sequence)
         next(iter(reversed(planned.graph.nodes))).meta.update(output.meta)
         own, ours = (
