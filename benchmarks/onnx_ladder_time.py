@@ -1,11 +1,12 @@
 """Seconds and bytes of a step of training with sqrt(n) checkpointing, over its depth, in ONNX Runtime.
 
-    python benchmarks/onnx_ladder_time.py [--deepest 256] [--family mlp]
+    python benchmarks/onnx_ladder_time.py [--shallowest 16] [--deepest 256] [--family mlp]
 
 The step of `onnx_ladder` is written as two files: in its own order, and with each segment of the forward made again before
 its first use in the backward. Both run on one thread, in turns; `time_ratio` is the median over rounds of one over the other,
 in seconds of the processor, to which other programs do not add.
-Peaks are measured by the counting allocator. Both files make the same loss and the same weights, to the bit.
+Peaks are measured by the counting allocator. Both files make the same loss and the same weights, to the bit. Each row is kept as
+soon as it is there.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import onnx
 import onnxruntime
 
 import neaptide.onnx
-from bench_record import RESULTS, recorded, save, say
+from bench_record import say
 from neaptide.cost.onnxruntime.model_files import measured_peak
 from neaptide.cost.onnxruntime.process import RuntimeProcess
 from neaptide.frontends.onnx.model import OnnxModel
 from neaptide.frontends.onnx.reader import read_model
 from neaptide.runtime.measuring.timing import interleaved, median_ratio
 from neaptide_corpus.onnx_models.feeds import random_feeds
+from onnx_files_of_corpus import keep_rows
 from onnx_ladder import DEPTHS, FAMILIES, Training, exponent, fewest_bytes
 
 ROUNDS: Final = 15
@@ -85,6 +87,7 @@ def measure(family: str, depth: int, rounds: int) -> dict[str, Any]:
     times = interleaved(runs, rounds)
     ratio = median_ratio(times["sqrt(n)"].cpu_s, times["plain"].cpu_s)
     return {
+        "case": f"{family} {depth}",
         "family": family,
         "depth": depth,
         "nodes": len(program),
@@ -127,21 +130,21 @@ def peaks(files: Mapping[str, onnx.ModelProto], feeds: Mapping[str, Any]) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--shallowest", type=int, default=DEPTHS[0])
     parser.add_argument("--deepest", type=int, default=256)
     parser.add_argument("--family", choices=FAMILIES, action="append")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON")
     given = parser.parse_args()
-    rows = []
+    every = [f"{family} {depth}" for family in FAMILIES for depth in DEPTHS]
     for family in given.family or FAMILIES:
-        depths = [depth for depth in DEPTHS if depth <= given.deepest]
-        own = [measure(family, depth, given.rounds) for depth in depths]
-        for row in own:
-            say(" ".join(f"{name}={value}" for name, value in row.items()))
+        depths = [depth for depth in DEPTHS if given.shallowest <= depth <= given.deepest]
+        own = []
+        for depth in depths:
+            own.append(measure(family, depth, given.rounds))
+            say(" ".join(f"{name}={value}" for name, value in own[-1].items()))
+            keep_rows("onnx_ladder_time", own[-1:], every, {"rounds": given.rounds})
         for key in ("plain_measured_bytes", "sqrt_measured_bytes") if len(own) > 1 else ():
             say(f"{family}: exponent of {key} {exponent(depths, [row[key] for row in own]):.3f}")
-        rows += own
-    save("onnx_ladder_time", recorded(rows, seed=0, repeats=given.rounds), given.output)
 
 
 if __name__ == "__main__":
