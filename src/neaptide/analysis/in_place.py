@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.nodes import Node, operand_values
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ir.values import Value
 from neaptide.symbolic.size_expr import SizeExpr
@@ -28,7 +28,7 @@ def in_place_operands(
     made = graph.values[node.outputs[0]]
     if made.storage not in graph.created_storages(node) or made.nbytes != graph.storages[made.storage].nbytes:
         return ()
-    called_with = [node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in node.args]
+    called_with = operand_values(node)
     may_overwrite = {value for position, value in enumerate(called_with) if position in spec.in_place}
     if not spec.is_a(Trait.ELEMENTWISE):  # elements are written before others of the operand are read
         may_overwrite.difference_update(

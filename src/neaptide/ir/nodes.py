@@ -215,6 +215,23 @@ class Node:
         return next((value for key, value in self.kwargs if key == name), default)
 
 
+def operand_slots(node: Node) -> list[int | None]:
+    """Places in a node's inputs by argument; None where that is no tensor."""
+    return [arg.slot if isinstance(arg, Ref) else None for arg in node.args]
+
+
+def result_slots(node: Node) -> list[int | None]:
+    """Places in a node's outputs by result of its operation; None for one that is not made."""
+    if isinstance(node.results, tuple):
+        return [arg.slot if isinstance(arg, Ref) else None for arg in node.results]
+    return list(range(len(node.outputs)))
+
+
+def operand_values(node: Node) -> list[int | None]:
+    """Value ids of a node's operands by argument; None where that is no tensor."""
+    return [None if slot is None else node.inputs[slot] for slot in operand_slots(node)]
+
+
 def refs(arg: Arg) -> Iterator[Ref]:
     """All references in an argument, depth first."""
     if isinstance(arg, Ref):

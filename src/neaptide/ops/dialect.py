@@ -13,7 +13,7 @@ from typing import Final
 
 from neaptide.errors import RewriteError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.nodes import Arg, Node, Ref, operand_values
 from neaptide.ir.registry import Trait
 from neaptide.ir.values import Kind
 
@@ -63,8 +63,7 @@ def _operand_count(node: Node) -> int:
 
 def operands_of(node: Node) -> list[int | None]:
     """The values that a node is called with by position, to the last tensor; None where there is no tensor."""
-    args = node.args[: _operand_count(node)]
-    return [node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in args]
+    return operand_values(node)[: _operand_count(node)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from neaptide.errors import LoweringError
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Node, operand_values
 from neaptide.lower.c.code import Code
 from neaptide.lower.c.memory import Arena
 from neaptide.lower.c.operators.rows import row_of
-from neaptide.lower.c.program import Program, operand_values, result_values
+from neaptide.lower.c.program import Program, result_values
 from neaptide.lower.c.sharing import Sharing, Views
 
 

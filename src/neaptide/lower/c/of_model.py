@@ -10,9 +10,9 @@ from neaptide.errors import UsageError
 from neaptide.frontends.onnx.folding import FoldedWeights
 from neaptide.frontends.onnx.model import OnnxModel
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Node, operand_values
 from neaptide.lower.c.operators.node_call import Numbers
-from neaptide.lower.c.program import operand_values, result_values
+from neaptide.lower.c.program import result_values
 from neaptide.lower.c.write import CProgram, CSettings, write_program
 from neaptide.lower.onnx.opset_forms import at_opset, listed_numbers
 from neaptide.lower.onnx.protos import NodeWriter

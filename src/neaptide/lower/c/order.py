@@ -8,11 +8,11 @@ from typing import Final
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import LoweringError
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Node, operand_values
 from neaptide.ir.registry import OpRegistry
 from neaptide.lower.c.operators.node_call import Numbers
 from neaptide.lower.c.operators.rows import row_of
-from neaptide.lower.c.program import Program, model_inputs, operand_values, storages_of
+from neaptide.lower.c.program import Program, model_inputs, storages_of
 from neaptide.lower.c.sharing import Part, Same, Sharing, Window
 from neaptide.lower.onnx.opset_forms import listed_numbers
 from neaptide.schedule.order.evaluate import evaluate_order

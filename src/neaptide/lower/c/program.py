@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node, Ref
+from neaptide.ir.nodes import Node, operand_values, result_slots
 from neaptide.ir.values import Kind, Value
 from neaptide.lower.c.code import Code
 from neaptide.lower.c.operators.node_call import NodeCall, Numbers
@@ -58,16 +58,9 @@ class Program:
         return View.dense(Place("0"), found.dtype, self.dims(found))
 
 
-def operand_values(node: Node) -> list[int | None]:
-    """Value ids of a node's operands by position; None for an absent one."""
-    return [node.inputs[arg.slot] if isinstance(arg, Ref) else None for arg in node.args]
-
-
 def result_values(node: Node) -> list[int | None]:
     """Value ids of a node's results by position; None for one that is not made."""
-    if isinstance(node.results, tuple):
-        return [node.outputs[item.slot] if isinstance(item, Ref) else None for item in node.results]
-    return list(node.outputs)
+    return [None if slot is None else node.outputs[slot] for slot in result_slots(node)]
 
 
 def model_inputs(graph: Graph) -> list[int]:

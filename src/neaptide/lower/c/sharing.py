@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from neaptide.errors import LoweringError
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Node, operand_values
 from neaptide.lower.c.operators.rows import row_of
-from neaptide.lower.c.program import Program, operand_values, result_values
+from neaptide.lower.c.program import Program, result_values
 from neaptide.lower.c.views import Place, View, product
 
 

@@ -10,7 +10,7 @@ from neaptide.analysis.folded import AT_EACH_RUN
 from neaptide.errors import LoweringError
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.model import KEPT, Kept
-from neaptide.ir.nodes import Arg, Node, Ref
+from neaptide.ir.nodes import Arg, Node
 from neaptide.ops.onnx.movement import BODY_BYTES
 from neaptide.ops.onnx.table import DOMAIN
 from neaptide.symbolic.size_expr import SizeExpr
@@ -82,18 +82,6 @@ class NodeWriter:
                 f"opset {self.opsets.get(domain)} has no operator {operator}",
                 why="a pass has inserted it for another opset",
             ) from None
-
-
-def operand_slots(node: Node) -> list[int | None]:
-    """Inputs of a node by argument; None for one that is absent."""
-    return [arg.slot if isinstance(arg, Ref) else None for arg in node.args]
-
-
-def result_slots(node: Node) -> list[int | None]:
-    """Outputs of a node by result of its operator; None for one that is not made."""
-    if isinstance(node.results, tuple):
-        return [arg.slot if isinstance(arg, Ref) else None for arg in node.results]
-    return list(range(len(node.outputs)))
 
 
 def _check_fit(node: Node, schema: OpSchema, made: NodeProto) -> None:

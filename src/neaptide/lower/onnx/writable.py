@@ -11,9 +11,8 @@ from neaptide.errors import RewriteError
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.ir.edit import Edited
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import Node
+from neaptide.ir.nodes import Node, operand_slots
 from neaptide.ir.registry import OpRegistry
-from neaptide.lower.onnx.protos import operand_slots
 from neaptide.ops.onnx.table import operator_of
 from neaptide.transform.rewrite import STATIC, Rewrite, Rule, Sizes
 

@@ -15,11 +15,11 @@ from neaptide.frontends.onnx.file import parser_words, require_onnx
 from neaptide.frontends.onnx.folding import FoldedWeights
 from neaptide.frontends.onnx.model import Array, OnnxModel
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import LOOP_OP, Node
+from neaptide.ir.nodes import LOOP_OP, Node, operand_slots, result_slots
 from neaptide.ir.values import Kind
 from neaptide.lower.onnx.naming import Names, value_names
 from neaptide.lower.onnx.opset_forms import at_opset, listed_numbers
-from neaptide.lower.onnx.protos import CONTRIBUTED, NodeWriter, operand_slots, result_slots
+from neaptide.lower.onnx.protos import CONTRIBUTED, NodeWriter
 from neaptide.version import VERSION
 
 if TYPE_CHECKING:
