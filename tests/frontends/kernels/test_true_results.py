@@ -269,3 +269,20 @@ def test_norms_in_full_precision_under_autocast_give_the_bits_of_eager():
     norms = (lambda: nn.GroupNorm(4, 8), lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm([8, 6, 6]))
     dtypes = (torch.bfloat16, torch.float16)
     assert_same_bits(joined(*starmap(with_norms, product(norms, dtypes))), steps=2)
+
+
+def test_a_result_may_be_any_operand_of_the_storage_that_the_kernel_gives_back(monkeypatch):
+    block = torch.randn(6)
+    given = (block[:3], block[3:], torch.randn(3))
+    monkeypatch.setattr(true_results, "_row_to_try", lambda _func: object())
+    monkeypatch.setattr(true_results, "_known", {})
+    for operand in (1, 2):
+        told = (true_results._Result(torch.float32, (1,), operand, None),)
+        monkeypatch.setattr(true_results, "_try", lambda *_given, told=told: told)
+        for result in given:
+            true_results._known.clear()
+            if (result is given[2]) == (operand == 2):
+                assert with_true_results(result, aten.addcmul.default, given, {}) is result
+            else:
+                with pytest.raises(CaptureError, match="bytes of an operand"):
+                    with_true_results(result, aten.addcmul.default, given, {})

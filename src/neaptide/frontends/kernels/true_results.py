@@ -175,16 +175,22 @@ def with_true_results(found: Any, func: Any, args: tuple[Any, ...], kwargs: Mapp
             is_changed = True
         elif true is not None and isinstance(leaf, torch.Tensor):
             operand = storage_number(made[place], storages)
-            if true.operand is not None and operand != true.operand:
+            is_where = _have_same_bytes(operand, true.operand, storages)
+            if true.operand is not None and not is_where:
                 raise _refusal(func, f"result {place} has the bytes of an operand")
             is_number = made[place] is leaf
             shape = true.shape if true.shape is not None and is_number else made[place].shape
-            if operand != true.operand or leaf.dtype != true.dtype or _differ(leaf, true, shape):
+            if not is_where or leaf.dtype != true.dtype or _differ(leaf, true, shape):
                 strides = leaf.stride() if true.order is None else dense(leaf.shape, true.order)
                 order = strides if is_number and true.shape is None else dense(shape, strides)
                 made[place] = made[place].new_empty_strided(shape, order, dtype=true.dtype)
                 is_changed = True
     return pytree.tree_unflatten(made, structure) if is_changed else found
+
+
+def _have_same_bytes(one: int | None, other: int | None, storages: Sequence[int]) -> bool:
+    """Whether two operands are one storage, as operands of a trial are not; or both are no operand."""
+    return one is other if one is None or other is None else storages[one] == storages[other]
 
 
 @functools.cache

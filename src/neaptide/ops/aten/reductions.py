@@ -20,7 +20,7 @@ _WITHOUT_STATISTICS: Final = Replay(
     bitwise=("cpu", "cuda"),
 )
 _CUDNN_WITHOUT_STATISTICS: Final = Replay(
-    op="aten.cudnn_batch_norm",
+    op="aten.cudnn_batch_norm.default",
     positions=(0, 1, 2, None, None, 5, 6, 7),
     outputs=(0, 1, 2, 3),
     bitwise=("cuda",),
