@@ -18,12 +18,17 @@ from neaptide.errors import InfeasibleBudget, LoweringError
 from neaptide.frontends import _torch_private as frontends
 from neaptide.integrations.torch_compile import ledger as ledger_module
 from neaptide.integrations.torch_compile import neaptide
+from neaptide.integrations.torch_compile._torch_private import aot_backend
+from neaptide.integrations.torch_compile.boxed import boxed
 from neaptide.integrations.torch_compile.inductor import _torch_private as inductor
+from neaptide.integrations.torch_compile.inductor._torch_private import Generated, Kernel
 from neaptide.integrations.torch_compile.inductor.mutations import write_in_forward
 from neaptide.integrations.torch_compile.inductor.program import Meter, play
+from neaptide.integrations.torch_compile.inductor.rounds import Problem
 from neaptide.integrations.torch_compile.inductor.scratch import Call, scratch_bytes
 from neaptide.integrations.torch_compile.joint_graph import Sides
 from neaptide.integrations.torch_compile.ledger import ledgers
+from neaptide.integrations.torch_compile.options import Options
 from neaptide.runtime.measuring.meter import storage_bytes
 
 
@@ -157,6 +162,66 @@ def test_inputs_are_overwritten_in_the_forward_pass_and_the_backward_reads_what_
     x, state, tangent = torch.tensor(2.0), torch.tensor(3.0), torch.tensor(5.0)
     assert module(x, state, tangent)[:2] == (6.0, 15.0)
     assert state == 4.0
+
+
+# -- kernels as operations
+
+
+def generated(module: fx.GraphModule) -> Generated:
+    """A program whose kernels are what stands between two multiplications of matrices."""
+    kernels: list[set[str]] = [set()]
+    for node in module.graph.nodes:
+        if node.target in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            kernels += [{node.name}, set()]
+        elif node.op == "call_function":
+            kernels[-1].add(node.name)
+    return Generated(
+        "", {}, tuple(Kernel(f"op{k}", frozenset(names)) for k, names in enumerate(kernels) if names)
+    )
+
+
+class Layers(nn.Module):
+    """Layers with a shared input, dropout, and a count that is overwritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        for layer in self.layers:
+            x = F.dropout(F.gelu(layer(x)).softmax(1) + x, 0.3)
+        return x.square().sum() * self.count
+
+
+@pytest.mark.parametrize("peak", ["min", "100%"])
+def test_kernels_are_planned_whole_and_compute_what_their_nodes_computed(peak: str) -> None:
+    problems: list[Problem] = []
+
+    def partition(joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **_more: Any) -> Any:
+        own = inductor.own_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, compiler="inductor")
+        problem = Problem.of(joint, own, tuple(map(generated, own)), num_fwd_outputs)
+        problems.append(problem)
+        options = Options(peak=peak, time_limit=1, on_infeasible="best")
+        return problem.planned(options, ())[1]
+
+    compilers = dict.fromkeys(("fw_compiler", "bw_compiler"), lambda module, _inputs: boxed(module))
+    torch.manual_seed(0)
+    model, batch = Layers(), torch.randn(8, 16)
+    eager = copy.deepcopy(model)
+    step = torch.compile(model, backend=aot_backend(**compilers, partition_fn=partition))
+    found = []
+    for one, call in ((model, step), (eager, eager)):
+        torch.manual_seed(1)
+        found.append(trained(one, call, batch))
+    for mine, other in zip(*found, strict=True):
+        assert torch.equal(mine, other)
+    (problem,) = problems
+    kernels = [node for node in problem.joint.graph.nodes if node.op == "neaptide.kernel.default"]
+    assert 4 <= len(kernels) <= len(problem.bodies)
+    assert not problem.joint.unknown_ops
+    assert len(problem.joint.graph.nodes) < len(problem.joint.module.graph.nodes)
 
 
 # -- models

@@ -21,8 +21,8 @@ def sides_of(module: fx.GraphModule, num_fwd_outputs: int) -> Sides:
     taken = [node for node in module.graph.nodes if node.op == "placeholder"]
     tangents = tuple(node for node in taken if str(node.target).startswith("tangents"))
     primals = tuple(node for node in taken if node not in tangents)
-    output = next(iter(reversed(module.graph.nodes)))
-    given, told = tuple(output.args[0]), output.meta.get("desc") or ()
+    output = output_of(module)
+    given, told = given_by(module), output.meta.get("desc") or ()
     by_description = {node.meta.get("desc"): node for node in primals}
     overwritten = {}
     for node, description in zip(given[:num_fwd_outputs], told, strict=False):
@@ -80,8 +80,20 @@ def in_order(joint: JointGraph, sequence: Sequence[int]) -> fx.GraphModule:
 
 def output_descriptions(joint: JointGraph) -> list[Any] | None:
     """What AOTAutograd says of the outputs of a graph; None where it says nothing."""
-    told = next(iter(reversed(joint.module.graph.nodes))).meta.get("desc")
+    told = output_of(joint.module).meta.get("desc")
     return None if told is None else list(told)
+
+
+def output_of(module: fx.GraphModule) -> fx.Node:
+    """The last node of a graph, which says what it returns."""
+    found: fx.Node = next(iter(reversed(module.graph.nodes)))
+    return found
+
+
+def given_by(module: fx.GraphModule) -> tuple[Any, ...]:
+    """What a graph returns: nodes, numbers, or None."""
+    given: Any = output_of(module).args[0]
+    return tuple(given)
 
 
 def saved_values(

@@ -32,5 +32,6 @@ def _of_inductor() -> Iterator[OpSpec]:
     yield OpSpec("prims.inductor_lookup_seed.default", traits=frozenset({Trait.GATHER}))
     for name in ("inductor_random", "inductor_randint", "iota"):
         yield OpSpec(f"prims.{name}.default", traits=frozenset({Trait.FACTORY}))
+    yield OpSpec("neaptide.kernel.default", traits=frozenset({Trait.ELEMENTWISE}))
     for name in ("convert_element_type", "fma", "device_put"):
         yield OpSpec(f"prims.{name}.default", traits=frozenset({Trait.ELEMENTWISE}))

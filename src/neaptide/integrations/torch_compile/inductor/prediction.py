@@ -17,6 +17,7 @@ from neaptide.integrations.torch_compile.inductor import _torch_private as induc
 from neaptide.integrations.torch_compile.inductor._torch_private import Generated
 from neaptide.integrations.torch_compile.inductor.program import Meter, play
 from neaptide.integrations.torch_compile.inductor.scratch import scratch_bytes
+from neaptide.integrations.torch_compile.partition import given_by, output_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +110,6 @@ def placeholders(module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def outputs(module: fx.GraphModule) -> list[Any]:
-    """What a graph gives: nodes, numbers, or None."""
-    return list(next(iter(reversed(module.graph.nodes))).args[0])
-
-
 def _fakes_of(given: Iterable[Any]) -> list[Any]:
     return [one.meta.get("val") if isinstance(one, fx.Node) else one for one in given]
 
@@ -139,7 +135,7 @@ def of_training(
     assert saved_bytes >= 0
     saved[:] = [*saved[len(saved) - len(numbers) :], *saved[: len(saved) - len(numbers)]]
     kept = [node.meta["val"] for node in tensors[: len(saved) - len(numbers)]]
-    fakes = (_fakes_of(outputs(forward)[:num_fwd_outputs]), kept, _fakes_of(outputs(backward)))
+    fakes = (_fakes_of(given_by(forward)[:num_fwd_outputs]), kept, _fakes_of(given_by(backward)))
     inputs = [node.meta["val"] for node in placeholders(forward)]
     with inductor.patched(**settings), inductor.overwriting_saved(inputs, *fakes, len(numbers)):
         second = inductor.generate(
@@ -167,9 +163,8 @@ def of_inference(module: fx.GraphModule, **more: Any) -> Compiled:
 
 def _mark_visible(forward: fx.GraphModule, num_fwd_outputs: int) -> None:
     """Say which outputs the user sees, whose strides Inductor keeps."""
-    output = next(iter(reversed(forward.graph.nodes)))
-    seen = enumerate(output.args[0][:num_fwd_outputs])
-    output.meta["user_visible_output_idxs"] = [k for k, one in seen if isinstance(one, fx.Node)]
+    seen = enumerate(given_by(forward)[:num_fwd_outputs])
+    output_of(forward).meta["user_visible_output_idxs"] = [k for k, one in seen if isinstance(one, fx.Node)]
 
 
 def _as_returned(node: fx.Node, saved: Any) -> Any:

@@ -9,19 +9,26 @@ from typing import Any
 import torch
 from torch import fx
 
+from neaptide.ask import BITWISE
 from neaptide.errors import LoweringError
-from neaptide.integrations.torch_compile.elsewhere import Elsewhere
+from neaptide.integrations.torch_compile.elsewhere import NOTHING
+from neaptide.integrations.torch_compile.fx_values import is_number
 from neaptide.integrations.torch_compile.inductor import _torch_private as private
 from neaptide.integrations.torch_compile.inductor import prediction
 from neaptide.integrations.torch_compile.inductor.mutations import write_in_forward
-from neaptide.integrations.torch_compile.inductor.rounds import Candidate, best_within
-from neaptide.integrations.torch_compile.joint_graph import JointGraph, Sides, read_joint
+from neaptide.integrations.torch_compile.inductor.rounds import (
+    Candidate,
+    Problem,
+    best_within,
+    drawn_once,
+    rounds_for,
+)
+from neaptide.integrations.torch_compile.joint_graph import Sides, read_joint
 from neaptide.integrations.torch_compile.ledger import Ledger, Piece
 from neaptide.integrations.torch_compile.normal_form import normal_form
-from neaptide.integrations.torch_compile.options import Options
-from neaptide.integrations.torch_compile.partition import in_order, sides_of
+from neaptide.integrations.torch_compile.options import BEST, Options
+from neaptide.integrations.torch_compile.partition import given_by, in_order, output_of, sides_of
 from neaptide.integrations.torch_compile.planning import plan_joint
-from neaptide.ir.nodes import Node
 from neaptide.version import VERSION
 
 Modules = tuple[fx.GraphModule, fx.GraphModule]
@@ -93,25 +100,22 @@ def partitioner(request: Request) -> Any:
 def _partition(request: Request, joint: fx.GraphModule, own: Modules, num_fwd_outputs: int) -> Modules:
     first = Candidate(own, prediction.of_training(*own, num_fwd_outputs))
 
-    def read() -> JointGraph:
-        normal_form(joint)
-        return drawn_once(read_joint(joint, write_in_forward(joint, sides_of(joint, num_fwd_outputs))))
+    def problem() -> Problem:
+        if any(is_number(node) for node in prediction.placeholders(joint)):
+            normal_form(joint)
+            return Problem(
+                drawn_once(read_joint(joint, write_in_forward(joint, sides_of(joint, num_fwd_outputs))))
+            )
+        return Problem.of(joint, own, first.compiled.programs, num_fwd_outputs)
 
     found = best_within(
-        first, read, request.options, outside_bytes=request.outside_bytes, names=request.names
+        first,
+        lambda allowed: rounds_for(problem(), request.options, allowed, request.names),
+        request.options,
+        request.outside_bytes,
     )
     request.ledger.add(_piece(request, found, first))
     return found.modules
-
-
-def drawn_once(joint: JointGraph) -> JointGraph:
-    """The same with streams of random numbers whose state nobody keeps. What follows from a seed may be recomputed."""
-
-    def drawing(node: Node) -> Node:
-        stream = node.effects.rng
-        return node if stream is None else replace(node, effects=replace(node.effects, rng=f"fx:{stream}"))
-
-    return replace(joint, graph=replace(joint.graph, nodes=tuple(map(drawing, joint.graph.nodes))))
 
 
 def _piece(request: Request, found: Candidate, own: Candidate) -> Piece:
@@ -151,20 +155,20 @@ class _Inner:
         return private.compile_inner(module, inputs, **more)
 
     def _in_order(self, module: fx.GraphModule, more: dict[str, Any]) -> fx.GraphModule:
-        """The graph in the order of its plan, or as it is where that holds less."""
+        """The graph in the order of its plan, or as it is where that holds no more."""
         request = self.request
-        output = next(iter(reversed(module.graph.nodes)))
         taken = tuple(node for node in module.graph.nodes if node.op == "placeholder")
-        sides = write_in_forward(module, Sides(taken, (), tuple(output.args[0]), (), {}))
-        plan = plan_joint(
-            read_joint(module, sides), request.options, Elsewhere(request.outside_bytes), request.names
-        )
+        sides = write_in_forward(module, Sides(taken, (), given_by(module), (), {}))
+        options = replace(request.options, peak=None, on_infeasible=BEST, numerics=BITWISE)
+        plan = plan_joint(read_joint(module, sides), options, NOTHING, request.names)
         planned = in_order(plan.joint, plan.sequence)
-        next(iter(reversed(planned.graph.nodes))).meta.update(output.meta)
+        output_of(planned).meta.update(output_of(module).meta)
         own, ours = (
             Candidate((one, one), prediction.of_inference(one, **more), made)
             for one, made in ((module, None), (planned, plan))
         )
-        found = min(own, ours, key=lambda one: one.compiled.peak_bytes)
+        least = min(own, ours, key=lambda one: one.compiled.peak_bytes)
+        found = best_within(own, lambda _allowed: [ours], request.options, request.outside_bytes)
+        found = least if request.options.peak is None else found
         request.ledger.add(_piece(request, found, own))
         return found.modules[0]
