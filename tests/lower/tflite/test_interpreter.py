@@ -72,6 +72,7 @@ def test_scratch_variables_views_and_chains_are_counted_as_the_interpreter_does(
 def test_operators_that_run_subgraphs_are_planned_and_the_subgraphs_stay(tmp_path):
     files = [calling(irregular_network(seed)) for seed in (0, 2, 3, 4)]
     judged(tmp_path, [*files, nested(3)])
+    judged(tmp_path, files[:2], on_operands=True)
     plans = [planned(file)[1] for file in files]
     assert all(plan.arena_bytes < plan.baseline_arena_bytes for plan in plans)
     for file, plan in zip(files, plans, strict=True):
