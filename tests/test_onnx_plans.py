@@ -333,9 +333,16 @@ def test_a_search_keeps_the_bits_of_a_quantised_model_and_passes_by_name_may_not
     named = neaptide.onnx.plan(quantised(), passes=("integer_operators",))
     assert [step.name for step in named.found.steps] == ["integer_operators"]
     assert named.peak_bytes < made.found.order_peak_bytes
+    both = neaptide.onnx.plan(quantised(), passes=("learned", "integer_operators"), work_limit=12)
+    assert both.peak_bytes <= min(made.peak_bytes, named.peak_bytes)
     x = np.random.default_rng(0).standard_normal((1, 1, 16, 16)).astype(np.float32)
     options = made.session_options()
     expected = run(quantised(), x, options)
     np.testing.assert_array_equal(run(made.to_model(), x, options), expected)
     steps = run(named.to_model(), x, options).astype(int) - expected
     assert abs(steps).max() <= 1
+
+
+def test_passes_beside_the_learned_order_are_those_that_it_does_not_take_by_itself():
+    with pytest.raises(UsageError, match="'learned' takes 'windows_4' by itself"):
+        neaptide.onnx.plan(quantised(), passes=("learned", "windows_4"))

@@ -194,7 +194,8 @@ def plan(
         model: of opset 7 or later.
         peak: highest footprint: a size such as `"256KiB"`, a number of bytes, a share of the file's own such as `"60%"`,
             or `"min"` for the lowest that is found. None: no higher than the file's own.
-        passes: `"learned"`, `"none"`, or names in the order in which they are to run.
+        passes: `"learned"`, `"none"`, or names in the order in which they are to run. Beside `"learned"`, names of passes that
+            no search takes by itself.
         target: `"ort"`: peaks are what ONNX Runtime allocates, scratch of its kernels included, measured here once. `"c"`:
             slices and joins take no bytes where `to_c` makes none for them.
         fuse: `"ort"`: ONNX Runtime fuses operators first, and its graph is planned; only it runs the result.

@@ -155,7 +155,7 @@ RUNTIME: Final = click.Option(
 PASSES: Final = click.Option(
     ["--passes"],
     metavar="NAMES",
-    help="Passes over a model file: learned (default), none, or names in their order, such as cse,windows.",
+    help="Passes over a model file: learned (default), none, or names in their order, such as conv_batch_norm,windows_4.",
 )
 MEMORY: Final = click.Option(
     ["--memory"],

@@ -102,7 +102,7 @@ def plan_model(
     arena = _laid_out(problem, first.order, left, interrupt)
     peak, bound = evaluate_order(problem, arena.order).peak_bytes, first.order_lower_bound_bytes
     plan = ModelPlan(graph, arena.order, (), (), baseline, peak, peak, bound, arena)
-    if _is_without(ask.names) or (ask.names == (LEARNED,) and first.peak_bytes <= enough):
+    if _is_without(ask.names) or (LEARNED in ask.names and first.peak_bytes <= enough):
         return plan
     progress("searching for passes")
     chosen = left.spent(
@@ -122,7 +122,7 @@ def plan_model(
     problem = ask.problem_of(chosen.graph)
     progress(f"ordering {problem.op_count} operations")
     found = left.spent(best_order(problem, left.orders, interrupt))
-    if found.peak_bytes >= plan.peak_bytes and ask.names == (LEARNED,):
+    if found.peak_bytes >= plan.peak_bytes and LEARNED in ask.names:
         return replace(plan, measurements=chosen.measurements)
     arena = _laid_out(problem, found.order, left, interrupt)
     return replace(

@@ -53,7 +53,8 @@ def pass_strategy(names: Iterable[str], passes: Iterable[str], seed: int = 0) ->
     """The strategy that a user asks for.
 
     Args:
-        names: `learned`, `none`, one peer of `named_peers.PASSES`, or passes in their order.
+        names: `learned`, with passes of `BY_NAME_ONLY` that it may take too; `none`; one peer of `named_peers.PASSES`; or
+            passes in their order.
         passes: names of those that there are.
         seed: of peers that draw.
 
@@ -63,17 +64,22 @@ def pass_strategy(names: Iterable[str], passes: Iterable[str], seed: int = 0) ->
     asked, known = tuple(names), tuple(passes)
     if asked in ((), (NONE,)):
         return NamedOrder(())
-    if asked == (LEARNED,):
-        return LearnedStrategy(built_in_prior())
     if len(asked) == 1 and asked[0] in PEERS:
         strategy: PassStrategy[Any] = peer("passes", asked[0]).strategy(seed)
         return strategy
-    if unknown := [name for name in asked if name not in known]:
+    if unknown := [name for name in asked if name not in {LEARNED, *known}]:
         raise UsageError(
             f"no pass is called {unknown[0]!r}",
             next_step=f"choose {LEARNED}, {NONE}, or passes from {', '.join(known)}",
         )
-    return NamedOrder(asked)
+    if LEARNED not in asked:
+        return NamedOrder(asked)
+    if taken := [name for name in asked if name not in {LEARNED, *BY_NAME_ONLY}]:
+        raise UsageError(
+            f"{LEARNED!r} takes {taken[0]!r} by itself",
+            next_step=f"name {', '.join(sorted(BY_NAME_ONLY))} beside {LEARNED!r}, or passes without it",
+        )
+    return LearnedStrategy(built_in_prior())
 
 
 def plan_passes(
@@ -90,7 +96,7 @@ def plan_passes(
     """The passes that bring the footprint of a graph lowest, within a number of measurements.
 
     The graph as it is takes part in a search, so that its answer is never above it. A search leaves out the passes of
-    `BY_NAME_ONLY`. Passes that the user names are all applied, whatever they do to the footprint. With a limit of work alone, the
+    `BY_NAME_ONLY` that are not named beside it. Passes that the user names are all applied, whatever they do to the footprint. With a limit of work alone, the
     answer is the same on every machine.
 
     Args:
@@ -105,11 +111,11 @@ def plan_passes(
     """
     asked = tuple(names)
     limits = Limits() if limits is None else limits
-    if limits.work is None and asked == (LEARNED,):
+    if limits.work is None and LEARNED in asked:
         limits = replace(limits, work=MEASUREMENTS)
     strategy = pass_strategy(asked, passes, limits.seed)
     named = strategy if isinstance(strategy, NamedOrder) else None
-    taken = {name: rule for name, rule in passes.items() if named or name not in BY_NAME_ONLY}
+    taken = {name: rule for name, rule in passes.items() if named or name not in BY_NAME_ONLY - {*asked}}
     space = GraphSpace(graph, registry, taken, problem_of)
     outcome = search_passes(
         space, strategy, limits, enough_bytes=0 if named else enough_bytes, interrupt=interrupt
