@@ -31,8 +31,10 @@ class LearnedStrategy:
     bytes. So passes without predicted gain are measured too, first those on shallow states.
     """
 
-    def __init__(self, prior: Prior, reach_weight: float = REACH_WEIGHT) -> None:
+    def __init__(self, prior: Prior, reach_weight: float = REACH_WEIGHT, first: Sequence[str] = ()) -> None:
+        """`first`: passes that are measured on the model as it is before all others."""
         self._prior = prior
+        self._first = first
         self._reach_weight = reach_weight
         self._predicted: dict[Move, Predicted] = {}
         self._errors: dict[str, list[float]] = {}  # of direct gains, by pass
@@ -42,6 +44,10 @@ class LearnedStrategy:
     def pick(self, archive: Archive[Any]) -> Move | None:
         """The move of the lowest predicted footprint, the earliest of several. O(entries times passes)."""
         self._learn(archive)
+        untried = set(archive.entries[0].untried())
+        if first := next((name for name in self._first if name in untried), None):
+            self._last = Move(0, first)
+            return self._last
         self._moves += 1
         entries: Sequence[Entry[Any]] = [
             entry for entry in archive.entries if next(entry.untried(), None) is not None

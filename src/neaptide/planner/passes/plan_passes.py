@@ -79,7 +79,7 @@ def pass_strategy(names: Iterable[str], passes: Iterable[str], seed: int = 0) ->
             f"{LEARNED!r} takes {taken[0]!r} by itself",
             next_step=f"name {', '.join(sorted(BY_NAME_ONLY))} beside {LEARNED!r}, or passes without it",
         )
-    return LearnedStrategy(built_in_prior())
+    return LearnedStrategy(built_in_prior(), first=[name for name in asked if name != LEARNED])
 
 
 def plan_passes(
