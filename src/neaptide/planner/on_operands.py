@@ -6,7 +6,7 @@ every node may still run again. In the sequence that is found, the results that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -68,9 +68,11 @@ class Operands:
 
 
 def offloads_after(
-    graph: Graph, edited: Graph, sequence: Sequence[int], offloads: Iterable[Offload]
+    graph: Graph, edited: Graph, sequence: Sequence[int], offloads: Sequence[Offload]
 ) -> tuple[Offload, ...]:
     """Stays in a sequence, each of the instance in which its bytes lie after such a rewrite. O(length of the sequence)."""
+    if not offloads:
+        return ()
     before, after = (compute_liveness(one, Schedule.from_nodes(one, sequence)) for one in (graph, edited))
     moved = {
         (old.storage, old.occurrence): (new.storage, new.occurrence)

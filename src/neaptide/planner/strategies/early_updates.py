@@ -34,7 +34,7 @@ def solve(
     search = _Hoist(step, start, guard)
     if len(start) == step.node_count:
         search.run()
-    value = PlannedSequence.evaluate(step, search.evaluator.sequence(), NAME)
+    value = PlannedSequence.of(search.evaluator, NAME)
     return guard.finish(value, best=value.peak_with_workspace_bytes, bound=step.order_lower_bound_bytes)
 
 
