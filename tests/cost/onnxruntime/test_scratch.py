@@ -92,6 +92,16 @@ def test_what_was_measured_is_not_measured_again(cache, measured, monkeypatch):
     assert {name: again[made] for name, made in CALLS.items()} == measured
 
 
+def test_values_that_are_computed_before_a_run_are_not_in_its_frame(cache, measured):
+    def frame(lines):
+        made = model(lines, [tensor("x", 2)], [tensor("y", 2)], [weight("v", 2), weight("w", 2)])
+        return KernelMeter(cache).scratch(read_model(made).graph, {}).frame_bytes
+
+    plain = frame(["a = Add(x, v)", "y = Mul(a, w)"])
+    assert plain == frame(["s = Exp(v)", "t = Neg(s)", "a = Add(x, t)", "y = Mul(a, w)"]) > 0
+    assert plain < frame(["b = Exp(x)", "a = Add(b, v)", "y = Mul(a, w)"])
+
+
 def test_a_process_that_dies_is_started_again():
     with RuntimeProcess() as process:
         assert "value_bytes" in process.ask({"ask": "frame"})

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from neaptide.analysis.folded import folded_values
 from neaptide.cost import host
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.onnxruntime.allocator import CannotMeasure
@@ -94,7 +95,7 @@ class KernelMeter:
         kernels = {node: found[call] for node, call in calls.items()}
         failures = {call.kind: found[call].failure for call in calls.values() if found[call].failure}
         measured = {node: kernel for node, kernel in kernels.items() if not kernel.failure}
-        frame_bytes = round(frame["value_bytes"] * len(graph.values))
+        frame_bytes = round(frame["value_bytes"] * len(_written_values(graph)))
         return KernelScratch(measured, frame_bytes, frame["shared_bytes"], failures=failures)
 
     def frame(self) -> Mapping[str, float]:
@@ -160,6 +161,13 @@ class KernelMeter:
     def _environment(self) -> str:
         threads = f"{self._threads} thread{'s' if self._threads > 1 else ''}"
         return f"{_KEY}, {runtime_version()}, {host.cpu_model()}, {host.vector_extensions()}, {threads}: "
+
+
+def _written_values(graph: Graph) -> set[int]:
+    """Values of the planned file, in which what makes weights is computed before."""
+    folded = folded_values(graph)
+    runs = (node for node in graph.nodes if not folded.issuperset(node.outputs))
+    return {value for node in runs for value in (*node.inputs, *node.outputs)}
 
 
 def _read(value: Mapping[str, Any]) -> KernelMemory:
