@@ -67,8 +67,7 @@ class Piece:
     @staticmethod
     def of(name: str, plan: PlannedJoint, elsewhere: Elsewhere) -> Piece:
         """What a plan says, beside what is there from elsewhere now."""
-        made, held = plan.predictions, max(elsewhere.held, plan.elsewhere.held)
-        elsewhere = replace(elsewhere, held=held)
+        made, held = plan.predictions, elsewhere.held + plan.card_bytes
         return Piece(
             name,
             plan.peak_beside(elsewhere),
@@ -176,8 +175,7 @@ class Ledger:
 
     def _plan_again(self, frame: str, entry: Entry) -> None:
         elsewhere = self._elsewhere(frame, entry.inputs)
-        allowed = entry.plan.budget_bytes + entry.plan.elsewhere.held
-        if self.options.peak is None or entry.plan.peak_beside(elsewhere) <= allowed:
+        if self.options.peak is None or entry.plan.peak_beside(elsewhere) <= entry.plan.allowed_bytes:
             return
         best = replace(self.options, on_infeasible=BEST)
         made = plan_joint(entry.joint, best, elsewhere, entry.names)

@@ -45,6 +45,7 @@ class PlannedJoint:
 
     Attributes:
         elsewhere: what is there beside the graph; of the predictions what is there between the passes is a part.
+        card_bytes: of a card beside what the graph asks for.
         border_bytes: that are live between the passes, without what is there from elsewhere; its gradients that come back are
             among them.
         tangent_bytes: of these gradients.
@@ -58,6 +59,7 @@ class PlannedJoint:
     predictions: Predictions
     budget_bytes: int
     elsewhere: Elsewhere
+    card_bytes: int
     border_bytes: int
     tangent_bytes: int
     saved_bytes: int
@@ -67,7 +69,12 @@ class PlannedJoint:
     def peak_beside(self, elsewhere: Elsewhere) -> int:
         """Highest bytes, with what is there from elsewhere."""
         own = self.predictions.peak_with_workspace_bytes
-        return max(own, self.border_bytes + elsewhere.between) + elsewhere.held
+        return max(own, self.border_bytes + elsewhere.between) + elsewhere.held + self.card_bytes
+
+    @property
+    def allowed_bytes(self) -> int:
+        """What the budget allows the graph, with what was there from elsewhere when it was planned."""
+        return self.budget_bytes + self.elsewhere.held + self.card_bytes
 
     @property
     def is_within(self) -> bool:
@@ -155,7 +162,8 @@ class _Planning:
             sequence,
             found.plan.program.predictions,
             allowed,
-            replace(self.elsewhere, held=self.outside),
+            self.elsewhere,
+            self.outside - self.elsewhere.held,
             0 if border is None else profile.bytes_at[sequence.index(border)],
             _tangent_bytes(found),
             _saved_bytes(found, profile),
