@@ -16,8 +16,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from bench_record import RESULTS, recorded, save
-
 NAME: Final = "backend_breadth"
 SEED: Final = 0
 TIME_LIMIT_S: Final = 1.0
@@ -133,15 +131,6 @@ def is_held(row: dict[str, Any]) -> bool:
     return True
 
 
-def keep(row: dict[str, Any], architectures: int) -> None:
-    """Write a row into the record, in place of an older one of its architecture."""
-    path = RESULTS / f"{NAME}.json"
-    kept = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    rows = [*(one for one in kept if one["name"] != row["name"]), row]
-    settings = {"time_limit_s": TIME_LIMIT_S, "architectures": architectures}
-    save(NAME, recorded(rows, seed=SEED, repeats=1, **settings))
-
-
 def main() -> int:
     """Measure, and write each row into the record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -155,7 +144,7 @@ def main() -> int:
             row = measure(name)
             print(json.dumps(row | {"held": is_held(row)}), flush=True)
         return 0
-    from backend_cases import CASES
+    from backend_cases import CASES, keep
 
     held = 0
     names = asked.names or [one.name for one in CASES]
@@ -165,7 +154,7 @@ def main() -> int:
             for line in part.stdout or ():
                 row = json.loads(line)
                 held += row["held"]
-                keep(row, len(CASES))
+                keep(NAME, row, repeats=1, seed=SEED, time_limit_s=TIME_LIMIT_S, architectures=len(CASES))
                 print(line, end="", flush=True)
     print(f"{held} of {len(names)} held")
     return 0

@@ -4,7 +4,7 @@ Each model runs forward and backward on ATen's kernels, boxed alike: under PyTor
 `activation_memory_budget`, and under the `neaptide` backend with the peak of each of these as its budget, and at `min`. Peaks
 are counted by the allocator's events and include parameters; a time is the median over rounds in turns, as a ratio of eager's
 processor time. The bars: at each peak that min-cut reaches, ours takes at most its time; our lowest peak is at most .85 of its
-lowest. Each model has a process of its own.
+lowest. Each model has a process of its own, and each row is kept as soon as it is there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import time
 import warnings
 from pathlib import Path
 from typing import Any, Final
-
-from bench_record import recorded, save
 
 NAME: Final = "backend_min_cut"
 SEED: Final = 0
@@ -180,7 +178,7 @@ def held(peaks: dict[str, int], ratios: dict[str, float]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure, and write the record where all models ran."""
+    """Measure, and write each row into the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--part", action="store_true", help="measure one model here, as JSON")
@@ -188,7 +186,8 @@ def main() -> int:
     if asked.part:
         print(json.dumps(measure(asked.names[0])))
         return 0
-    rows = []
+    from backend_cases import keep
+
     for name in asked.names or SIZES:
         command = [sys.executable, str(Path(__file__).resolve()), "--part", name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -197,12 +196,10 @@ def main() -> int:
             print(name, done.stderr[-2000:])
             return 1
         row = json.loads(lines[-1])
-        rows.append(row)
+        keep(NAME, row, repeats=ROUNDS, seed=SEED, time_limit_s=TIME_LIMIT_S, models=len(SIZES))
         print(
             f"{name}: lowest peak {row['lowest_peak_ratio']:.3f} of min-cut's; slower {row['slower_or_higher']}"
         )
-    if not asked.names:
-        save(NAME, recorded(rows, seed=SEED, repeats=ROUNDS, time_limit_s=TIME_LIMIT_S))
     return 0
 
 

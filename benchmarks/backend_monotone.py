@@ -2,7 +2,7 @@
 
 Six models train under the `torch.compile` backend with budgets from 100 % of the predicted peak of program order down to the
 floor (the plan of `min`). Peaks are counted by the allocator's events. The bars: the measured peak never rises when the budget
-falls, it is never above the budget, and it is the predicted one. Each model has a process of its own.
+falls, it is never above the budget, and it is the predicted one. Each model has a process of its own, and each row is kept as soon as it is there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import sys
 import warnings
 from pathlib import Path
 from typing import Any, Final
-
-from bench_record import recorded, save
 
 NAME: Final = "backend_monotone"
 SEED: Final = 0
@@ -76,7 +74,7 @@ def held(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure, and write the record where all models ran."""
+    """Measure, and write each row into the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--budgets", type=int, default=BUDGETS)
@@ -85,7 +83,8 @@ def main() -> int:
     if asked.part:
         print(json.dumps(measure(asked.names[0], asked.budgets)))
         return 0
-    rows = []
+    from backend_cases import keep
+
     for name in asked.names or MODELS:
         command = [
             sys.executable,
@@ -101,12 +100,17 @@ def main() -> int:
             print(name, done.stderr[-2000:])
             return 1
         row = json.loads(lines[-1])
-        rows.append(row)
+        keep(
+            NAME,
+            row | {"budgets": asked.budgets},
+            repeats=1,
+            seed=SEED,
+            time_limit_s=TIME_LIMIT_S,
+            models=len(MODELS),
+        )
         print(
             name, {key: row[key] for key in ("rises", "above_budget", "measured_minus_predicted")}, flush=True
         )
-    if not asked.names:
-        save(NAME, recorded(rows, seed=SEED, repeats=1, time_limit_s=TIME_LIMIT_S, budgets=asked.budgets))
     return 0
 
 
