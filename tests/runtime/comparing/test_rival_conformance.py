@@ -36,9 +36,10 @@ def test_a_rival_runs_as_many_steps_as_it_is_asked_for_and_tells_its_bytes_and_s
 ):
     predicted = planned.plan.programs[0].predictions
     with rivals(deep_factory, 0, own_processes=own_processes) as make:
-        eager, ours = make("eager", None), make("plan", planned.variant)
-        assert (eager.name, ours.name) == ("eager", "plan")
-        assert eager.first_steps() == 1 <= ours.first_steps()
+        ours = make("plan", planned.variant)
+        others = [] if own_processes else [make("eager", None)]  # a process takes seconds to begin
+        assert [one.name for one in (ours, *others)] == ["plan", "eager"][: 1 + len(others)]
+        assert all(one.first_steps() >= 1 for one in (ours, *others))
         ours.steps(0)
         ours.steps(2)
         memory = ours.memory()
@@ -46,9 +47,8 @@ def test_a_rival_runs_as_many_steps_as_it_is_asked_for_and_tells_its_bytes_and_s
         assert memory.measured_peak_bytes == predicted.peak_bytes
         assert memory.measured_allocator_peak_bytes >= memory.measured_peak_bytes
         assert not memory.unregistered
-        assert min(eager.timed() + ours.timed()) > 0
-        found = contestants.measure([eager, ours], 2)
-    assert list(found) == ["eager", "plan"]
+        assert min(ours.timed()) > 0
+        found = contestants.measure([ours, *others], 2)
     assert of_programs(found["plan"].memory) == of_programs(memory)
-    assert found["plan"].memory.persistent_bytes == found["eager"].memory.persistent_bytes
+    assert len({one.memory.persistent_bytes for one in found.values()}) == 1
     assert all(len(one.times.wall_s) == len(one.times.cpu_s) == 2 for one in found.values())
