@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from backend_min_cut import SIZES
 from bench_record import RESULTS, locked, recorded, save
 
 NAME: Final = "backend_inductor"
@@ -33,6 +32,23 @@ CALLS: Final = 3
 TIME_LIMIT_S: Final = 20.0
 BUDGETS: Final = ("0.5", "0.2", "0")
 SHARES: Final = (100, 80, 60)
+SIZES: Final[dict[str, tuple[dict[str, Any], dict[str, int]]]] = {
+    # What is larger than in `backend_cases`, and the batch.
+    "gpt2": ({"vocab_size": 1000, "n_embd": 64}, {"batch": 4, "length": 64}),
+    "llama": ({"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128}, {"batch": 4, "length": 64}),
+    "bert": ({"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 256}, {"batch": 4, "length": 64}),
+    "opt": (
+        {"vocab_size": 1000, "hidden_size": 64, "ffn_dim": 256, "word_embed_proj_dim": 64},
+        {"batch": 4, "length": 64},
+    ),
+    "vit": (
+        {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 3, "image_size": 64},
+        {"batch": 8, "pixels": 64},
+    ),
+    "resnet": ({}, {"batch": 8, "pixels": 64}),
+    "convnext": ({}, {"batch": 8, "pixels": 64}),
+    "swin": ({}, {"batch": 8}),
+}
 _ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1",
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",

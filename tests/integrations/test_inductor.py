@@ -310,6 +310,21 @@ def test_inference_is_ordered_and_runs_by_inductors_kernels() -> None:
     assert piece.saved_bytes == piece.recomputed == 0
 
 
+@pytest.mark.slow
+def test_one_program_serves_all_sizes_of_a_dynamic_dim() -> None:
+    model, _ = made()
+    eager = copy.deepcopy(model)
+    options = {"lowering": "inductor", "peak": "90%", "time_limit": 4, "on_infeasible": "best"}
+    step = torch.compile(model, backend=lambda *given: neaptide(*given, options=options))
+    torch._dynamo.utils.counters.clear()
+    for size in (4, 7):
+        batch = torch.randn(size, 3, 16, 16)
+        torch._dynamo.mark_dynamic(batch, 0)
+        for mine, other in zip(trained(model, step, batch), trained(eager, eager, batch), strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 def test_without_a_compiler_the_user_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inductor, "without_compiler", lambda _device: "no compiler is here")
     model, batch = made()
