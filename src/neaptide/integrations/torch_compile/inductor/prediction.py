@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.integrations.torch_compile._torch_private import as_in_eager
 from neaptide.integrations.torch_compile.fx_values import hint, is_number
@@ -65,14 +66,25 @@ class Prediction:
                 self.meter.enter(one)
 
     def run(self, program: Generated, args: list[Any]) -> list[Any]:
-        """What a program returns. The list of its arguments is emptied."""
+        """What a program returns. The list of its arguments is emptied.
+
+        Raises:
+            CaptureError: it does something that needs numbers, or another machine.
+        """
         constants = {name: self._fake(one) for name, one in program.constants.items()}
         for one in args:
             if isinstance(one, torch.Tensor):
                 self.meter.enter(one)
         self.meter.moments.append((self.meter.live_bytes, None))
         with as_in_eager(), self.mode:
-            return list(play(program.source, args, self.meter, constants))
+            try:
+                return list(play(program.source, args, self.meter, constants))
+            except Exception as error:
+                raise CaptureError(
+                    "what a program of Inductor allocates cannot be told before it runs",
+                    why=(str(error).strip().splitlines() or [type(error).__name__])[0],
+                    next_step='use "lowering": "aten"',
+                ) from error
 
     def peak_bytes(self) -> int:
         """The highest bytes, with scratch."""
