@@ -23,6 +23,10 @@ BITWISE: Final = "bitwise"
 """Every number has the bits that eager gives."""
 CLOSE: Final = "close"
 """Sums may be taken in another order."""
+ATEN: Final = "aten"
+"""Operations run as the kernels of eager."""
+INDUCTOR: Final = "inductor"
+"""Groups of operations run as kernels that Inductor compiles."""
 THIS_MACHINE: Final = "this-machine"
 THE_DEVICE: Final = "device"  # what `--fit` without a size asks about
 RUNS: Final = 100
@@ -107,6 +111,7 @@ class Ask:
         rewrites: what is done to the graphs first, one after the other: names of rules, each applied wherever it finds
             that it can be, and rewrites of the usual step.
         numerics: `close` where sums may be taken in another order, so that the graph may run in parts.
+        lowering: `inductor` where groups of operations run as one kernel each; the rule `fusion` is then among `rewrites`.
         workers: processes that plan variants side by side; None: as many as save time.
         in_place: results lie on top of operands that nobody needs any more, where that leaves less bytes or time.
         checkpoints: `keep` the state that checkpointed functions leave in eager, or `undo` the checkpoints.
@@ -125,6 +130,7 @@ class Ask:
     interrupt: threading.Event | None = None
     rewrites: tuple[str | Rewrite, ...] = ()
     numerics: str = BITWISE
+    lowering: str = ATEN
     workers: int | None = None
     in_place: bool = True
     checkpoints: str = "keep"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from neaptide.ask import BY_SHAPE, CLOSE, DEFAULT_STRATEGY, THIS_MACHINE
+from neaptide.ask import BY_SHAPE, CLOSE, DEFAULT_STRATEGY, INDUCTOR, THIS_MACHINE
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
 
@@ -69,6 +69,9 @@ class RewriteOptions(SearchOptions, total=False):
             usual step.
         numerics: `bitwise`: every number has eager's bits. `close`: sums may be taken in another order, so that regions
             of the graph may run in parts; what comes out agrees within the tolerance of its dtype.
+        lowering: `aten`: the kernels of eager. `inductor`: groups of operations run as one kernel each, which Inductor
+            compiles when the step is planned; what is inside takes no bytes. Results agree within the tolerance of their
+            dtype. Groups that are faster apart stay apart.
         workers: with `numerics="close"`, processes that plan variants of the graph side by side; 1 plans them here. None:
             as many as there are cores, where that saves time. Under a limit of work the plan is the same.
         in_place: put results on top of operands that nobody needs any more, where that lowers the peak or leaves less to
@@ -77,6 +80,7 @@ class RewriteOptions(SearchOptions, total=False):
 
     rewrites: Sequence[str | Rewrite]
     numerics: str
+    lowering: str
     workers: int | None
     in_place: bool
 
@@ -226,6 +230,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "dynamic": ("dynamic", "--dynamic"),
     "eviction": ("eviction", "eviction"),
     "host": ("room on the host", "--host"),
+    "inductor": ('lowering="inductor"', "--lowering inductor"),
     "latency": ("a latency", "--latency"),
     "no_bytes": ("a budget without a peak", "a budget without --peak"),
     "no_eager": ("eager=False", "--no-eager"),
@@ -264,6 +269,7 @@ _BY_CALL: Final = "one program for all shapes decides while it runs what is evic
 _BYTES_ALONE: Final = (
     "give a limit in bytes alone, or leave dynamic out: each shape is then planned by itself"
 )
+_BY_SIZES: Final = "a fused kernel is compiled for the sizes of a call"
 _FOUR_ROWS: Final = (
     "the plan for all shapes is compared with eager and padding, on this machine, within bytes"
 )
@@ -323,6 +329,13 @@ EXCLUSIONS: Final = (
         "operations must be run to learn which of them write where they are told",
         "leave the device out, or the arena",
     ),
+    *(
+        Exclusion("inductor", other, _BY_SIZES, 'leave it out, or lowering="inductor"')
+        for other in ("dynamic", "by_shape", "eviction")
+    ),
+    Exclusion("inductor", "arena", "a fused kernel allocates its results itself", _ONE_OUT),
+    Exclusion("inductor", "atomic", "a fused update overwrites several states at once", _ONE_OUT),
+    Exclusion("inductor", "device", "fused kernels are compiled and timed on this machine", _ONE_OUT),
     Exclusion(
         "trials", "device", "trials run the plans, on this machine", "leave the device out, or the trials"
     ),
@@ -367,6 +380,7 @@ def asked_for(options: Mapping[str, Any]) -> set[str]:
         "dynamic": isinstance(get("dynamic"), Mapping) and get("dynamic"),
         "eviction": get("eviction") is not None,
         "host": budget.host,
+        "inductor": get("lowering") == INDUCTOR,
         "latency": budget.latency is not None,
         "no_bytes": budget.peak is None,
         "no_eager": not get("eager", True),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
-from neaptide.ask import BITWISE, CLOSE, DEFAULT_STRATEGY, THE_DEVICE
+from neaptide.ask import ATEN, BITWISE, CLOSE, DEFAULT_STRATEGY, INDUCTOR, THE_DEVICE
 from neaptide.budget import Budget
 from neaptide.errors import UsageError
 from neaptide.units import parse_duration, parse_size
@@ -208,6 +208,7 @@ _KINDS: Final[dict[str, tuple[Any, Callable[[Any], Any], str]]] = {
     "atomic": (False, read_boolean, ""),
     "allow_nondeterministic": (False, read_boolean, ""),
     "numerics": (BITWISE, one_of_reader(BITWISE, CLOSE), "HOW"),
+    "lowering": (ATEN, one_of_reader(ATEN, INDUCTOR), "HOW"),
     "trials": (None, integer_reader(2, MOST_TRIALS), "N"),
     "checkpoints": ("keep", one_of_reader("keep", "undo"), "HOW"),
     "in_place": (True, read_boolean, ""),
@@ -246,6 +247,7 @@ _HELP: Final = {
     "atomic": "Keep all updates after the last operation that can fail.",
     "allow_nondeterministic": "Recompute operations too whose kernels give other bits on every run.",
     "numerics": "Numbers of the plan: bitwise (default) as eager's, or close: sums may be taken in another order.",
+    "lowering": "Kernels of the plan: aten (default), those of eager, or inductor: groups of operations run as one, compiled here.",
     "trials": "Plan N times around the limit, run the plans, and take the best that measured within it.",
     "checkpoints": "Functions under torch.utils.checkpoint: keep (default) the state that eager's two runs leave, or undo: run once.",
     "in_place": "Put results on top of operands that nobody needs any more, where that lowers the peak; bits are kept.",

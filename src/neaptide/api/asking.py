@@ -45,8 +45,9 @@ from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
 from neaptide.settings import DEFAULT_TIME_LIMIT_S, DEFAULTS, check_setting
 from neaptide.transform.rewrite import FORMER_NAMES
 from neaptide.transform.rules import check_rules
+from neaptide.transform.rules.fusion import FUSION
 
-_CHECKED = ("seed", "work_limit", "workers", "numerics", "checkpoints", "trials")
+_CHECKED = ("seed", "work_limit", "workers", "numerics", "lowering", "checkpoints", "trials")
 
 
 def ask_of(
@@ -93,6 +94,8 @@ def ask_of(
         FORMER_NAMES.get(rule, rule) if isinstance(rule, str) else rule for rule in given.get("rewrites", ())
     )
     check_rules(rule for rule in rewrites if isinstance(rule, str))
+    if "inductor" in words:
+        rewrites = (*(rule for rule in rewrites if rule != FUSION.name), FUSION.name)
     made = {
         "strategy": strategy,
         "rewrites": rewrites,

@@ -63,6 +63,7 @@ Completion:
 _PLANNING = (
     *("peak", "latency", "host", "state_between_steps", "host_rate", "host_folder", "device"),
     *("time_limit", "work_limit", "workers", "seed", "strategy", "allow_nondeterministic", "numerics"),
+    "lowering",
     *("checkpoints", "in_place", "rewrite", "trials", "dynamic"),
 )
 

@@ -21,6 +21,7 @@ from neaptide.cost.cuda_card import card_in_words
 from neaptide.cost.op_key import OpCall, OpRecord
 from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, card_of, find_op, is_on_cuda
 from neaptide.ir.registry import OpRegistry, Trait
+from neaptide.ops.fused import FUSED_OP
 from neaptide.units import format_bytes
 
 RUN_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, MemoryError)
@@ -111,7 +112,8 @@ def why_not_run(call: OpCall, registry: OpRegistry, max_bytes: int) -> str:
         return "the op table has no row for it"
     if call.is_collective or (row.host and not call.outputs):
         return "it talks to the host or to other processes"
-    if not call.is_pure and call.op.partition(".")[0] not in _OWN_NAMESPACES:
+    is_own = call.op.partition(".")[0] in _OWN_NAMESPACES or call.op == FUSED_OP
+    if not call.is_pure and not is_own:
         return "it is a custom operation with effects"
     if find_op(call.op) is None:
         return f"torch {torch.__version__} has no such operation"

@@ -41,12 +41,16 @@ def compile_inner(module: torch.fx.GraphModule, fakes: list[Any], fake_mode: Any
     """What Inductor makes of a functional graph, without the checks of its own wrapper at each call."""
     config = importlib.import_module("torch._inductor.config")
     guards = importlib.import_module("torch._guards")
+    passes = resolve("torch._inductor.fx_passes.joint_graph.joint_graph_passes")
+    virtualized = resolve("torch._inductor.virtualized.V")
     compile_fx = resolve("torch._inductor.compile_fx.compile_fx_inner")
     with (
         guards.tracing(guards.TracingContext(fake_mode)),
         config.patch(size_asserts=False, nan_asserts=False, alignment_asserts=False, scalar_asserts=False),
         torch.no_grad(),
     ):
+        with virtualized.set_fake_mode(fake_mode):
+            passes(module)  # gradients of losses become arithmetic instead of scattered writes
         compiled = compile_fx(module, fakes)
     return getattr(compiled, "current_callable", None) or compiled
 

@@ -46,6 +46,18 @@ def fused_kernel(text: str) -> Kernel:
         raise LoweringError(
             "a fused operation cannot be compiled", why=reason, next_step='use lowering="aten"'
         )
+    try:
+        return _compiled(body)
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        raise LoweringError(
+            f"Inductor cannot compile a fused operation of {len(body.nodes)} operations",
+            why=lines[0] if lines else type(error).__name__,
+            next_step='use lowering="aten"',
+        ) from error
+
+
+def _compiled(body: Graph) -> Kernel:
     with _compiling, private.no_modes():
         mode = private.fake_tensors()
         with mode, torch.no_grad():

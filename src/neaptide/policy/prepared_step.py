@@ -30,6 +30,7 @@ from neaptide.planner.variants.planning import VariantPrices
 from neaptide.plans import STEADY, PlannedProgram, described_role, role_of
 from neaptide.policy.card_bytes import allocator_peaks
 from neaptide.policy.costed_step import CostedStep, CostOptions
+from neaptide.policy.fused_groups import with_faster_kernels
 from neaptide.policy.kept_floors import kept_floor
 from neaptide.policy.plan_facts import plan_of
 from neaptide.policy.searched_variant import (
@@ -39,6 +40,7 @@ from neaptide.policy.searched_variant import (
 from neaptide.runtime.steps.capturing import capture_for_call
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant, StepPlan, with_rewrites
 from neaptide.transform.rewrite import Rewrite
+from neaptide.transform.rules.fusion import FUSION
 
 # Of the time for a plan, what the search for the usual program gets. The first steps are run once.
 _USUAL_SHARE: Final = 0.7
@@ -70,7 +72,11 @@ class PreparedStep(CostedStep):
         if (index, asked) not in self._rewritten:
             planned = PlannedGraph.captured(self.captured.programs[index])
             here = tuple(one for one in asked if index == 0 or isinstance(one, str))
+            if is_fused := self.is_measured and here[-1:] == (FUSION.name,):
+                here = here[:-1]
             planned = with_rewrites(planned, self.registry, here, leave_out)
+            if is_fused:
+                planned = with_faster_kernels(planned, self.registry, self.prices, self.say)
             self._rewritten[index, asked] = planned
         return self._rewritten[index, asked]
 

@@ -54,7 +54,8 @@ class Absorbing:
 
     def _handed(self, nodes: Iterable[int], inside: set[int]) -> set[int]:
         """Values from outside, without views, that nodes are called with."""
-        bases = (self.members.base(value) for node in nodes for value in self.graph.nodes[node].inputs)
+        users = [self.graph.nodes[node] for node in nodes]
+        bases = (self.members.base(value, user) for user in users for value in user.inputs)
         return {value for value in bases if self.graph.producer(value) not in inside}
 
     def _bytes(self, values: Iterable[int], inside: set[int], place: int) -> int:

@@ -82,7 +82,7 @@ class Body:
 
     def text(self) -> str:
         """The body as text, with names by position."""
-        graph, builder = self.members.graph, GraphBuilder("fused")
+        graph, builder = self.members.graph, GraphBuilder("body")
         storage_of: dict[int, int] = {}
         value_of: dict[int, int] = {}
 
@@ -128,9 +128,10 @@ class Body:
                 continue
             found.add(number)
             waiting += (n for n in members.before[number] if n in inside) if not members.views[number] else ()
-            for value in graph.nodes[number].inputs:
-                waiting += (n for n in members.views_of(value) if n not in found)
-                maker = graph.producer(members.base(value))
+            user = graph.nodes[number]
+            for value in user.inputs:
+                waiting += (n for n in members.views_of(value, user) if n not in found)
+                maker = graph.producer(members.base(value, user))
                 if maker in inside and maker is not None:
                     waiting.append(maker)
         return tuple(sorted(found))

@@ -119,7 +119,7 @@ class _Contraction:
         for group in self.groups:
             for number in (*group.nodes, *group.copies):
                 for value in graph.nodes[number].inputs:
-                    suspects.update(members.views_of(value))
+                    suspects.update(members.views_of(value, graph.nodes[number]))
         bodies: dict[int, Body] = {}
         gone: set[int] = set()
         by_place = {group.place: number for number, group in enumerate(self.groups)}

@@ -13,6 +13,7 @@ from neaptide.ir.registry import Call, OpRegistry
 from neaptide.ir.values import Value
 from neaptide.ops.fused import may_be_fused, takes_rows
 
+_UPDATES = "optimizer"  # the phase of a node
 _DTYPES = ("float", "bfloat", "int", "uint", "bool")
 
 
@@ -80,7 +81,7 @@ class Members:
         written = {a.storage for node in inside for a in node.effects.writes}
         if not written:
             return False
-        handed = {self.base(value) for node in inside for value in node.inputs} - made
+        handed = {self.base(value, node) for node in inside for value in node.inputs} - made
         seen = [graph.values[value].storage for value in handed]
         return any(seen.count(storage) > 1 for storage in written)
 
@@ -106,23 +107,32 @@ class Members:
         space = self.space(node)
         return {numel for value in call.outputs() if (numel := value.numel.constant_value()) < space}
 
-    def base(self, value: int) -> int:
-        """The value at the beginning of the views that a value comes from; itself where it is of none."""
-        while (producer := self.graph.producer(value)) is not None and self.views[producer]:
-            storage = self.graph.values[value].storage
-            assert storage is not None
-            value = alias_operand(self.graph, self.graph.nodes[producer], storage)
+    def base(self, value: int, user: Node | None = None) -> int:
+        """The value at the beginning of the views that a value comes from; itself where it is of none.
+
+        A user looks through views, but an update does not look through those of the backward: what they show are gradients,
+        which somebody may look at between the two.
+        """
+        for view in reversed(self.views_of(value, user)):
+            value = self._operand(view)
         return value
 
-    def views_of(self, value: int) -> list[int]:
+    def views_of(self, value: int, user: Node | None = None) -> list[int]:
         """The views between a value and its base, the first one first."""
         found: list[int] = []
-        while (producer := self.graph.producer(value)) is not None and self.views[producer]:
-            found.append(producer)
-            storage = self.graph.values[value].storage
-            assert storage is not None
-            value = alias_operand(self.graph, self.graph.nodes[producer], storage)
+        while (view := self.graph.producer(value)) is not None and self.views[view]:
+            phase = self.graph.nodes[view].source.phase
+            if user is not None and user.source.phase == _UPDATES and phase != _UPDATES:
+                break
+            found.append(view)
+            value = self._operand(view)
         return found[::-1]
+
+    def _operand(self, view: int) -> int:
+        node = self.graph.nodes[view]
+        storage = self.graph.values[node.outputs[0]].storage
+        assert storage is not None
+        return alias_operand(self.graph, node, storage)
 
 
 def geometry(value: Value) -> tuple[object, ...]:
