@@ -41,6 +41,7 @@ VALUES = {
     "atomic": ("true", True),
     "allow_nondeterministic": ("true", True),
     "numerics": ("close", "close"),
+    "lowering": ("inductor", "inductor"),
     "checkpoints": ("undo", "undo"),
     "in_place": ("false", False),
     "rewrite": ("a, b", ("a", "b")),
