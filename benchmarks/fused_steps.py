@@ -55,10 +55,10 @@ def examine(spec: str, repeats: int, time_limit_s: float) -> dict[str, Any]:
     limits = Limits(time_s=time_limit_s, seed=SEED)
     bitwise = prepared.plan(Ask(Budget(peak=PEAK), limits=limits))
     allowed = bitwise.plan.program("steady").predictions.peak_with_workspace_bytes
-    began = time.process_time()
-    prepared.prices(prepared.rewritten(0, ("fusion",)).graph)
-    compiled_s = time.process_time() - began
-    fused = prepared.plan(Ask(Budget(peak=allowed), limits=limits, rewrites=("fusion",)))
+    began = time.perf_counter()
+    prepared.rewritten(0, ("fusion",))
+    compiled_s = time.perf_counter() - began
+    fused = prepared.plan(Ask(Budget(peak=allowed), limits=limits, rewrites=("fusion",), lowering="inductor"))
     plans = {"bitwise": bitwise, "fused": fused}
     running = [
         rivals.eager_contestant(factory, SEED),
@@ -80,7 +80,6 @@ def examine(spec: str, repeats: int, time_limit_s: float) -> dict[str, Any]:
             "peak_bytes": found.memory.measured_allocator_peak_bytes,
             "predicted_peak_bytes": predicted.peak_with_workspace_bytes,
             "time": median_ratio(found.times.cpu_s, eager.times.cpu_s, seed=SEED).ratio,
-            "predicted_s": predicted.seconds if hasattr(predicted, "seconds") else None,
         }
     both = measured["fused"].times, measured["bitwise"].times
     assert both[0] is not None
