@@ -6,6 +6,7 @@ import copy
 import itertools
 import textwrap
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ from neaptide.integrations.torch_compile import neaptide
 from neaptide.integrations.torch_compile._torch_private import aot_backend
 from neaptide.integrations.torch_compile.boxed import boxed
 from neaptide.integrations.torch_compile.inductor import _torch_private as inductor
+from neaptide.integrations.torch_compile.inductor import prediction
 from neaptide.integrations.torch_compile.inductor._torch_private import Generated, Kernel
 from neaptide.integrations.torch_compile.inductor.mutations import write_in_forward
 from neaptide.integrations.torch_compile.inductor.program import Meter, play
-from neaptide.integrations.torch_compile.inductor.rounds import Problem
+from neaptide.integrations.torch_compile.inductor.rounds import Problem, rounds_for
 from neaptide.integrations.torch_compile.inductor.scratch import Call, scratch_bytes
 from neaptide.integrations.torch_compile.joint_graph import Sides
 from neaptide.integrations.torch_compile.ledger import ledgers
@@ -222,6 +224,36 @@ def test_kernels_are_planned_whole_and_compute_what_their_nodes_computed(peak: s
     assert 4 <= len(kernels) <= len(problem.bodies)
     assert not problem.joint.unknown_ops
     assert len(problem.joint.graph.nodes) < len(problem.joint.module.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("factor", "aims"),
+    [
+        (1.0, [1000]),
+        (1.1, [1000, 900]),  # Inductor takes more than planned: the next plan aims lower
+        (0.8, [1000, 1200]),  # it takes less: the next one recomputes less
+    ],
+)
+def test_the_next_plan_aims_by_what_inductor_made_of_the_last(
+    factor: float, aims: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class Exact:
+        """Plans take what they may take."""
+
+        joint = SimpleNamespace(sides=SimpleNamespace(outputs=()))
+
+        def planned(self, options: Options, _names: Any) -> Any:
+            asked.append(int(str(options.peak).removesuffix("B")))
+            made = SimpleNamespace(peak_with_workspace_bytes=asked[-1], seconds=1 / asked[-1])
+            return SimpleNamespace(predictions=made), (asked[-1], asked[-1])
+
+    made = lambda aim, *_more: SimpleNamespace(peak_bytes=round(aim * factor))  # noqa: E731
+    monkeypatch.setattr(prediction, "of_training", made)
+    found = rounds_for(Exact(), Options(peak="1000B"), 1000)  # type: ignore[arg-type]
+    assert asked == aims
+    assert found[-1].compiled.peak_bytes <= 1000
 
 
 # -- models

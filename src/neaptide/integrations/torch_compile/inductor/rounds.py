@@ -140,9 +140,9 @@ def rounds_for(
         else:
             low = max(low, planned)
             slack = allowed - compiled.peak_bytes
-            if slack * 20 < allowed or too_high is None:
+            if slack * 20 < allowed:
                 break
-            aim = (low + too_high) // 2
+            aim = planned + slack if too_high is None else (low + too_high) // 2
         if too_high is not None and aim >= too_high:
             break
     return tried
