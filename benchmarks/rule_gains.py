@@ -67,6 +67,7 @@ WITHOUT_ROW: Final[Mapping[str, str]] = {
     "rematerialisation": _ALTERNATIVES,
     "mean_to_sum": _FIRST,
     "windows": _ALTERNATIVES,
+    "fusion": "a preset does not know what a compiled kernel takes: `fused_steps` measures it",
 }
 """Rules that have no row, and why."""
 COLUMNS: Final = (

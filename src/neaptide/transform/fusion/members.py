@@ -9,7 +9,7 @@ from neaptide.analysis.alias import alias_operand, is_pure_view
 from neaptide.ir.dependencies import predecessors
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
-from neaptide.ir.registry import Call, OpRegistry
+from neaptide.ir.registry import Call, OpRegistry, Trait
 from neaptide.ir.values import Value
 from neaptide.ops.fused import may_be_fused, takes_rows
 
@@ -30,7 +30,7 @@ class Members:
 
     def __init__(self, graph: Graph, registry: OpRegistry) -> None:
         self.graph, self.registry = graph, registry
-        self.views = [_is_view(graph, node) for node in graph.nodes]
+        self.views = [_is_view(graph, node, registry) for node in graph.nodes]
         self.before: list[tuple[int, ...]] = []
         self.after: list[list[int]] = [[] for _ in graph.nodes]
         for node, found in enumerate(predecessors(graph)):
@@ -140,13 +140,10 @@ def geometry(value: Value) -> tuple[object, ...]:
     return value.dtype, value.shape, value.strides, value.offset
 
 
-def _is_view(graph: Graph, node: Node) -> bool:
-    return (
-        len(node.inputs) == 1
-        and not node.regions
-        and node.op.startswith("aten.")
-        and is_pure_view(graph, node)
-    )
+def _is_view(graph: Graph, node: Node, registry: OpRegistry) -> bool:
+    spec = registry.find(node.op)
+    is_view = spec is not None and spec.is_a(Trait.VIEW)
+    return is_view and len(node.inputs) == 1 and not node.regions and is_pure_view(graph, node)
 
 
 def places_in(groups: Sequence[tuple[Sequence[int], int]], count: int) -> list[int]:

@@ -108,7 +108,11 @@ def first_fixed(module: fx.GraphModule) -> int:
 def generate(module: fx.GraphModule, inputs: Sequence[Any], **more: Any) -> Generated:
     """What Inductor would run for a graph. Its kernels are fused and ordered, but not compiled; the graph stays as it is."""
     found: list[Generated] = []
-    with _nothing_compiled(found), patched(fx_graph_cache=False, fx_graph_remote_cache=False):
+    with (
+        _nothing_compiled(found),
+        _no_strides_told(),
+        patched(fx_graph_cache=False, fx_graph_remote_cache=False),
+    ):
         compile_inner(copied(module), list(inputs), **more)
     return found[-1]
 
@@ -137,6 +141,20 @@ def overwriting_saved(
         yield
     finally:
         context.fw_metadata = before
+
+
+@contextlib.contextmanager
+def _no_strides_told() -> Iterator[None]:
+    """Within, Inductor does not tell AOTAutograd how results lie: it may do so once for a graph."""
+    context = resolve("torch._guards", "TracingContext").try_get()
+    before = None if context is None else context.output_strides
+    if context is not None:
+        context.output_strides = None
+    try:
+        yield
+    finally:
+        if context is not None:
+            context.output_strides = before
 
 
 class _NoProgram:
