@@ -97,7 +97,7 @@ def part(name: str, variant: str, peak: int) -> None:
     import torch
 
     from backend_cases import case
-    from neaptide.cost.allocator_events import record
+    from neaptide.cost.cards.allocator_events import record
     from neaptide.runtime.measuring.meter import storage_bytes
 
     torch.set_num_threads(1)

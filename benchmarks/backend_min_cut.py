@@ -92,7 +92,7 @@ class Variant:
 
     def peak(self) -> int:
         """Highest bytes, those of the caller included."""
-        from neaptide.cost.allocator_events import record
+        from neaptide.cost.cards.allocator_events import record
         from neaptide.runtime.measuring.meter import storage_bytes
 
         persistent = [*self.model.parameters(), *self.model.buffers(), *self.batch]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bench_record import RESULTS, recorded, save, table
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
 from neaptide.ir.registry import OpRegistry

@@ -16,7 +16,7 @@ from chosen_rounds import SEED, chosen_for, measured_beside, parted, rounds_of_b
 from neaptide import zoo
 
 if TYPE_CHECKING:
-    from neaptide.cost.call_clock import ClockNormalisation
+    from neaptide.cost.timing.call_clock import ClockNormalisation
     from neaptide.plans import PlannedProgram
     from neaptide.runtime.comparing.contestants import Contestant, Measured
     from neaptide.runtime.steps.planned_graph import PlannedVariant, StepPlan
@@ -230,7 +230,7 @@ class Field:
 
     def measure(self, rounds: int, latencies: list[int]) -> None:
         """Peaks and times of all programs, in turns; of plans those are reported that are chosen."""
-        from neaptide.cost.call_clock import ClockNormalisation
+        from neaptide.cost.timing.call_clock import ClockNormalisation
         from neaptide.runtime.comparing import contestants
 
         gc.collect()

@@ -81,7 +81,7 @@ def compile_models(step: Callable[..., Any]) -> int:
 
 def curve(run: Callable[[], Any], persistent: Callable[[], Iterable[Any]]) -> list[int]:
     """The most bytes in each of some equal stretches of the time of one step."""
-    from neaptide.cost import allocator_events
+    from neaptide.cost.cards import allocator_events
     from neaptide.runtime.measuring.meter import storage_bytes
 
     live = storage_bytes(persistent())

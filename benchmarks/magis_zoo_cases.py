@@ -10,14 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.budget import Budget
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import peer
 from neaptide.outcome import Limits, Stopwatch
-from neaptide.planner.plan_graph import GraphAsk
+from neaptide.planner.graphs.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices

@@ -108,7 +108,7 @@ def with_rate(host: HostSpace, rate: float) -> HostSpace:
 
 
 def _check(graph: Any, problem: Any, host: Any) -> Callable[[OffloadPlan], dict[str, Any]]:
-    from neaptide.analysis.legality import check_schedule
+    from neaptide.analysis.legality.schedule import check_schedule
     from neaptide.ir.schedule import Schedule
     from neaptide.ops import registry
     from neaptide.schedule.timeline import simulate_timeline

@@ -61,7 +61,7 @@ COLUMNS: Final = (
 
 def by_hand(graph: Any, count: int, share: float) -> tuple[Any, ...]:
     """Offloads of the largest storages that wait between the forward and the backward of a graph in program order."""
-    from neaptide.analysis.legality import check_schedule
+    from neaptide.analysis.legality.schedule import check_schedule
     from neaptide.errors import VerifyError
     from neaptide.ir.schedule import Offload, Schedule
     from neaptide.ops import registry

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neaptide.cost.allocator_events import record, region
+from neaptide.cost.cards.allocator_events import record, region
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_record import RESULTS, markdown, recorded, save, say
 
 if TYPE_CHECKING:
-    from neaptide.planner.points.choice import Choice
+    from neaptide.planner.points.choices.choice import Choice
     from neaptide.policy.prepared_step import PreparedStep
     from neaptide.runtime.steps.planned_graph import PlannedGraph
 
@@ -65,7 +65,7 @@ def measured(model: str) -> list[Row]:
     from neaptide.ask import Ask
     from neaptide.budget import Budget
     from neaptide.outcome import Limits
-    from neaptide.planner.points.choice import Choice
+    from neaptide.planner.points.choices.choice import Choice
     from neaptide.planner.points.parts import part_lengths
     from neaptide.policy.points.for_all_shapes import planned_within
     from neaptide.policy.points.saved_plan import in_program_order

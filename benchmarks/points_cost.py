@@ -111,7 +111,7 @@ def decisions(plan: Any, shapes: list[dict[str, int]], repeats: int) -> dict[str
 
 def peers(plan: Any, shapes: list[dict[str, int]]) -> dict[str, Any]:
     """What is recomputed, as a geometric mean of ratios to ours where both keep the budget."""
-    from neaptide.planner.points.decide import POLICIES
+    from neaptide.planner.points.choices.decide import POLICIES
     from neaptide.planner.points.plan import Decisions
     from neaptide_peers.eviction.policy import heuristic
     from neaptide_peers.eviction.simulate import simulate

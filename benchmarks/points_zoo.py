@@ -113,8 +113,8 @@ def case(plan: Any, shape: dict[str, int], share: int) -> Row:
 
 def ours(plan: Any, sizes: Any, costs: list[float], budget: int) -> tuple[bool, list[int], float]:
     """Whether the budget is kept, nodes that run again, and processor seconds of the decision."""
-    from neaptide.planner.points.decide import least_cost_cover
-    from neaptide.planner.points.situation import Situation
+    from neaptide.planner.points.choices.decide import least_cost_cover
+    from neaptide.planner.points.choices.situation import Situation
 
     priced = replace(sizes, repeat_seconds=costs)
     began = time.thread_time()

@@ -185,7 +185,7 @@ def _round(programs: list[Timed], inside: list[float], device: Any) -> int:
     now = EstimatedCost(device, registry())
     with tempfile.TemporaryDirectory() as folder:
         alone = MeasuredCost(registry(), OpCostCache(Path(folder) / "alone"), fallback=now)
-        with mock.patch("neaptide.cost.op_session.SHORT_S", 0.0):
+        with mock.patch("neaptide.cost.timing.op_session.SHORT_S", 0.0):
             for program in programs:
                 alone.prepare(program.graph)
                 program.alone.append(seconds(alone, program))

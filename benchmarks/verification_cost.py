@@ -31,7 +31,7 @@ def part(spec: str) -> dict[str, Any]:
 
     import neaptide
     from neaptide import zoo
-    from neaptide.cost import allocator_events
+    from neaptide.cost.cards import allocator_events
     from neaptide.runtime.comparing import contestants
     from neaptide.runtime.measuring.meter import storage_bytes
 

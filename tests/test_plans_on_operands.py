@@ -11,7 +11,7 @@ from torch import nn
 
 import neaptide
 from frontends import steps
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.api.asking import ask_of
 from neaptide.ask import Ask
@@ -21,10 +21,10 @@ from neaptide.ir.schedule import Offload, Schedule
 from neaptide.ops import registry
 from neaptide.options import PlanOptions
 from neaptide.outcome import Limits, TerminationReason
-from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.graphs.graph_search import GraphSearch
+from neaptide.planner.graphs.on_operands import Operands, offloads_after
 from neaptide.planner.offload.gap_table import GapTable
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.on_operands import Operands, offloads_after
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import same_budget
 from neaptide.policy.prepared_step import PreparedStep

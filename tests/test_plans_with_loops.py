@@ -12,7 +12,7 @@ from torch import nn
 
 import neaptide
 from neaptide.errors import PlanError
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.plans import Plan
 from neaptide.policy.plan_matching import same_budget

@@ -28,7 +28,7 @@ import neaptide
 from bench_record import say
 from checkpoint_peers import by_block
 from neaptide import zoo
-from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cards.cublas import library_blocks
 from neaptide.cost.measured import MeasuredCost
 from neaptide.errors import LayoutProblemError, NeaptideError
 from neaptide.policy.card_bytes import allocator_peaks

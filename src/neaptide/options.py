@@ -115,7 +115,7 @@ class StepOptions(RewriteOptions, total=False):
         atomic: as for `plan`.
         arena: run inside one block of memory, every result at a planned address; `ArenaOptions` say how.
         eviction: nothing is searched for. The step runs in its own order, and where the budget is reached the policy of this
-            name (`planner.points.decide.POLICIES`) decides, without a look ahead, what is evicted and recomputed later
+            name (`planner.points.choices.decide.POLICIES`) decides, without a look ahead, what is evicted and recomputed later
             (Kirisame et al., ICLR 2021).
         trials: so many plans, 2 to 7, are made for limits around the one asked for, sharing the time limit. At the first
             usual call they run in turns with the step itself, and what they change is put back from a copy in the host's

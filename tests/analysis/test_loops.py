@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neaptide.analysis.bounds import lower_bound_bytes, order_lower_bound_bytes
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.liveness import with_frees
 from neaptide.analysis.loops import first_trip_writes, trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
@@ -18,8 +18,8 @@ from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ir.values import Kind
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.planner.objective import PlannedSequence

@@ -10,8 +10,8 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.with_sizes import with_sizes
 from schedule.symbolic.symbolic_graphs import shapes_of, symbolic_graphs
 from support.drawn import schedules
 from support.hand_graphs import loop_graph

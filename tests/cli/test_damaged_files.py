@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 import pytest
 
 from neaptide.cli.process import exit_codes
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.schedule.order.neutral import to_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 from neaptide_corpus.random_graphs import random_graph

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.layout.minimalloc_csv import read_csv
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide_corpus.random_graphs import random_graph
 from neaptide_corpus.recompute_forms import recompute_form
 from support.together import together

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.from_graph import order_problem
 from neaptide.schedule.order.neutral import from_json, from_mapping

@@ -7,7 +7,7 @@ import torch
 
 from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.copy_engines.host_pool import HostPool, make_copy_engine
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 
 NBYTES = 4 * 5000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corpus.order_play import least_peak, operand_post_order, peak_bytes
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.errors import UsageError
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.schedule import Schedule

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from neaptide.cost._torch_private import RawEvent
-from neaptide.cost.allocator_events import _build_trace, record, region, region_scratch
+from neaptide.cost.cards.allocator_events import _build_trace, record, region, region_scratch
 from neaptide.errors import UsageError
 
 KB = 4000  # bytes of 1000 floats

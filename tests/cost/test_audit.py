@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch")
 
 from cost.node_costs import node_workspace
 from neaptide.analysis.profile_bytes import memory_profile
-from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
+from neaptide.cost.cards.allocator_events import record
 from neaptide.cost.measured import MeasuredCost, surprises
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device

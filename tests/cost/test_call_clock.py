@@ -11,8 +11,8 @@ import pytest
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
-from neaptide.cost import call_clock
-from neaptide.cost.call_clock import CallClock, used_memory
+from neaptide.cost.timing import call_clock
+from neaptide.cost.timing.call_clock import CallClock, used_memory
 from support.together import together
 
 
@@ -117,7 +117,7 @@ BLOCK_BYTES = 24 * 2**20
 TOUCHES = f"""
 import torch
 from neaptide.cost.host import page_faults
-from neaptide.cost.call_clock import used_memory
+from neaptide.cost.timing.call_clock import used_memory
 with used_memory({4 * BLOCK_BYTES}):
     torch.empty({BLOCK_BYTES}, dtype=torch.uint8).fill_(1)
     before = page_faults()

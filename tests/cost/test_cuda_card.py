@@ -11,10 +11,11 @@ import pytest
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
-from neaptide.cost import cuda_card, op_session
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cards import cuda_card
+from neaptide.cost.cards.cublas import library_blocks
 from neaptide.cost.presets import preset_of_card
+from neaptide.cost.timing import op_session
 
 GIB = 2**30
 

@@ -1,6 +1,6 @@
 """Calls where they stand: how often each runs, and which operands are near, counted in bytes since they were touched last."""
 
-from neaptide.cost.graph_calls import GraphCalls, LatelyTouched
+from neaptide.cost.timing.graph_calls import GraphCalls, LatelyTouched
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr

@@ -11,14 +11,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from cost.node_costs import node_seconds, node_workspace
-from neaptide.cost import allocator_events, call_clock, measured, op_session
-from neaptide.cost.allocator_events import record, region_scratch
+from neaptide.cost import measured
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.call_clock import CallClock
+from neaptide.cost.cards import allocator_events
+from neaptide.cost.cards.allocator_events import record, region_scratch
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import HOST_SCALAR_S, EstimatedCost
-from neaptide.cost.op_session import environment
 from neaptide.cost.presets import get_device
+from neaptide.cost.timing import call_clock, op_session
+from neaptide.cost.timing.call_clock import CallClock
+from neaptide.cost.timing.op_session import environment
 from neaptide.errors import UsageError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.graph import Graph

@@ -7,11 +7,11 @@ import pytest
 # ruff: noqa: E402  (what follows needs torch, which is an extra)
 torch = pytest.importorskip("torch")
 
-from neaptide.cost import program_timing
-from neaptide.cost.graph_calls import GraphCalls
-from neaptide.cost.op_runner import PreparedCall
-from neaptide.cost.op_session import SHORT_S
-from neaptide.cost.program_timing import seconds_in_program
+from neaptide.cost.timing import program_timing
+from neaptide.cost.timing.graph_calls import GraphCalls
+from neaptide.cost.timing.op_runner import PreparedCall
+from neaptide.cost.timing.op_session import SHORT_S
+from neaptide.cost.timing.program_timing import seconds_in_program
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ops import registry
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from frontends.steps import update
 from neaptide.errors import CaptureError, UsageError
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.zoo.spec import factory
 from support.step_checks import assert_is_the_capture_of, needs_varying_dims, peak
 from support.together import together

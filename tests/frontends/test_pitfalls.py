@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from frontends import steps
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import VerifyError
 from neaptide.frontends.torch_step import capture_step

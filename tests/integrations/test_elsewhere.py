@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cards.cublas import library_blocks
 from neaptide.integrations.torch_compile import card, ledgers, neaptide
 from neaptide.integrations.torch_compile import ledger as ledger_module
 from neaptide.integrations.torch_compile.elsewhere import Elsewhere, PassMeter

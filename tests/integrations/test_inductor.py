@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 from neaptide.errors import InfeasibleBudget, LoweringError
 from neaptide.frontends import _torch_private as frontends
 from neaptide.integrations.torch_compile import ledger as ledger_module

@@ -16,7 +16,7 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.nn import functional as F
 
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 from neaptide.errors import CaptureError, InfeasibleBudget, UsageError
 from neaptide.integrations.torch_compile import draws, emit, neaptide
 from neaptide.integrations.torch_compile import ledger as ledger_module

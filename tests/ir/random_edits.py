@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, MergeMap, Ref, SliceMap
 from neaptide.symbolic.size_expr import SizeExpr

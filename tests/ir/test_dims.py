@@ -7,13 +7,13 @@ import pytest
 
 from neaptide.errors import SymbolicError, VerifyError
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.nodes import Ref
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ir.verify import verify
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr
 from support.hand_graphs import loop_graph

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from ir.random_edits import edited_graphs
 from neaptide.errors import VerifyError
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ir.verify import verify, verify_edited
 from neaptide.symbolic.size_expr import SizeExpr
 from support.drawn import examples, graphs, segmented

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Segment
 from neaptide.ir.nodes import Source
-from neaptide.ir.text_parser import renumbered
+from neaptide.ir.text.parser import renumbered
 from neaptide.ir.values import Kind
 from neaptide.symbolic.size_expr import SizeExpr
 from support.drawn import graphs

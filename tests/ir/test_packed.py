@@ -1,6 +1,6 @@
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ir.values import DTYPE_BYTES, DTYPE_WORDS, PACKED, packed_bytes
 from neaptide.symbolic.size_expr import SizeExpr
 from support.together import together

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Ref
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph, renumbered
+from neaptide.ir.text.parser import parse_graph, renumbered
+from neaptide.ir.text.writer import print_graph
 from support.drawn import graphs
 from support.hand_graphs import in_place_graph, loop_graph
 from support.together import together

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from layout.caching_play import PlainAllocator
 from layout.layout_play import from_rows, random_problem
 from layout.recorded_steps import record_step
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 from neaptide.cost.measured import MeasuredCost
 from neaptide.errors import LayoutProblemError
 from neaptide.ir.schedule import Schedule

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from neaptide.errors import LoweringError, SymbolicError, UsageError
 from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.nodes import Named
 from neaptide.ir.schedule import Offload, Schedule
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.dims import DimReader
 from neaptide.lower.places import Place, StepPlaces
 from neaptide.lower.program import Watch

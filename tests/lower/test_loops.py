@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import LoweringError
 from neaptide.ir.builder import GraphBuilder

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import torch
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.copy_engines.copy_engine import SlowMemory
 from neaptide.errors import VerifyError

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.copy_engines import file_copy_engine
 from neaptide.copy_engines.host_pool import HostCopy

@@ -6,7 +6,7 @@ import heapq
 import json
 import random
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ir.schedule import Schedule
 from neaptide.planner.recompute.units import recompute_units

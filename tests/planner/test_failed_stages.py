@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-import neaptide.planner.graph_search as graph_search_module
-import neaptide.planner.own_schedule as own_schedule_module
-import neaptide.planner.plan_graph as plan_graph_module
+import neaptide.planner.graphs.graph_search as graph_search_module
+import neaptide.planner.graphs.own_schedule as own_schedule_module
+import neaptide.planner.graphs.plan_graph as plan_graph_module
 import neaptide.planner.portfolio as portfolio_module
 import neaptide.planner.recompute.bounds.envelope as envelope_module
 import neaptide.planner.recompute.curve.search as search_module
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.budget import Budget
 from neaptide.errors import MissingExtra, PlanError
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.failed_stages import FailedStageWarning, Stage, failing_stages
+from neaptide.planner.graphs.own_schedule import as_written
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.own_schedule import as_written
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import strategy
 from neaptide_corpus.training_steps import conv_step, transformer_step
 from planner.given_cost import given_pricing

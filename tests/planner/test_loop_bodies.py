@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.loops import trips
 from neaptide.analysis.profile_bytes import loop_workspaces, memory_profile
 from neaptide.budget import Budget
@@ -16,17 +16,17 @@ from neaptide.cost.devices import Link
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import PlanError, VerifyError
-from neaptide.ir.body_orders import BodyOrder, body_orders, body_schedules
 from neaptide.ir.builder import GraphBuilder
+from neaptide.ir.loops.orders import BodyOrder, body_orders, body_schedules
 from neaptide.ir.nodes import MergeMap, SliceMap
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner.bodies.plans import BodyPlanner
 from neaptide.planner.check_plan import check_program, problem_of
-from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.graphs.plan_graph import GraphAsk
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan

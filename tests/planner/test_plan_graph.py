@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 import neaptide.planner.arena_order as arena_order_module
-import neaptide.planner.plan_graph as plan_graph_module
+import neaptide.planner.graphs.plan_graph as plan_graph_module
 from frontends import steps
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.budget import Budget
 from neaptide.cost.devices import Link
 from neaptide.errors import UsageError, VerifyError
@@ -17,11 +17,11 @@ from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.atomic import atomic_step
-from neaptide.planner.graph_search import STRATEGIES, GraphSearch, check_strategy
+from neaptide.planner.graphs.graph_search import STRATEGIES, GraphSearch, check_strategy
+from neaptide.planner.graphs.on_operands import Operands
+from neaptide.planner.graphs.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.search import choose_offload
-from neaptide.planner.on_operands import Operands
-from neaptide.planner.plan_graph import GraphAsk, finished_plan, plan_graph
 from neaptide.planner.recompute.bounds.certificate import recompute_bound
 from neaptide.schedule.evaluate import Evaluator
 from neaptide.schedule.problem import compile_problem

@@ -12,9 +12,9 @@ from hypothesis import given
 from neaptide.budget import Budget
 from neaptide.errors import InvalidBudget
 from neaptide.outcome import Limits, TerminationReason
+from neaptide.planner.graphs.own_schedule import no_worse_than
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.own_schedule import no_worse_than
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.portfolio import STAGES, bounded_ending, plan_sequence
 from neaptide.planner.recompute.bounds.certificate import RecomputeBound
 from neaptide.planner.recompute.curve import search as engine

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.budget import Budget
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Segment
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies import NAMES
 from neaptide_corpus.training_steps import conv_step, toy_registry, transformer_step
 from planner.given_cost import given_pricing

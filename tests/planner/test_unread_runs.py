@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.replay import repeat_rule
 from neaptide.ir.schedule import Schedule
 from neaptide.planner.unread_runs import without_unread_runs

@@ -22,7 +22,7 @@ from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.budget import Budget
 from neaptide.planner.check_plan import check_program, problem_of
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.report.plan_text import plan_document  # `neaptide explain` prints with it
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cards.cublas import library_blocks
 from neaptide.cost.presets import get_device
 from neaptide.outcome import Limits
 from neaptide.policy import costed_step

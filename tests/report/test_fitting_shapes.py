@@ -13,7 +13,7 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ops import registry
-from neaptide.planner.points.largest import LimitedProgram
+from neaptide.planner.points.choices.largest import LimitedProgram
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.policy.points.for_all_shapes import PointsMaker

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.loops import NO_BODIES
 from neaptide.analysis.profile_bytes import loop_workspaces
 from neaptide.budget import Budget
@@ -21,8 +21,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.graph_search import DEFAULT_STRATEGY, GraphSearch
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
+from neaptide.planner.graphs.graph_search import DEFAULT_STRATEGY, GraphSearch
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline

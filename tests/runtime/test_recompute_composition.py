@@ -16,7 +16,7 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.ops import declared
 from neaptide.outcome import Limits
-from neaptide.planner.graph_search import DEFAULT_STRATEGY
+from neaptide.planner.graphs.graph_search import DEFAULT_STRATEGY
 from neaptide.policy.points.arenas import in_arenas
 from neaptide.policy.prepared_step import PreparedStep, prepare
 from neaptide.runtime.comparing import contestants

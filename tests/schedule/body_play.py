@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.loops import NO_BODIES
 from neaptide.analysis.profile_bytes import loop_workspace_bytes
 from neaptide.cost.model import loop_seconds

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.loops import trips
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import UsageError
-from neaptide.ir.body_orders import body_orders, body_schedules
+from neaptide.ir.loops.orders import body_orders, body_schedules
 from neaptide.ir.schedule import Schedule, StepKind
 from neaptide.planner.pricing import Pricing
 from neaptide.schedule.copy_streams import Busy, LoopCopies, Trip

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.cost.devices import DISK_BYTES_PER_S
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError, VerifyError

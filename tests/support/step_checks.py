@@ -16,9 +16,9 @@ from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.frontends.recording._torch_sizes import keeps_sizes
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step, rebind_step
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.runtime.comparing import contestants
 from neaptide.runtime.comparing.verification import (
     Verification,

@@ -12,13 +12,13 @@ import torch
 from hypothesis import strategies as st
 
 from neaptide.analysis.kinds import state_storages
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.liveness import compute_liveness
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import VerifyError
 from neaptide.ir.builder import GraphBuilder, ValueId
 from neaptide.ir.dependencies import predecessors
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.effects import effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Effects, Named, Node, Ref, Source

@@ -13,7 +13,7 @@ from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.axes import Along
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Kind

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edits.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from neaptide.errors import RewriteError
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
 from neaptide.transform.rewrite import Rewrite, apply_rule, replay
 from neaptide.transform.rules import RULES
 from neaptide_corpus.training_steps import toy_registry

@@ -10,7 +10,7 @@ from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
 from neaptide.ir.graph import Segment
 from neaptide.ir.registry import OpRegistry, OpSpec, Trait
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
 from neaptide.ops import registry
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fission.loop import extract_loop

@@ -16,16 +16,16 @@ from neaptide.cost.of_shapes import CostOfShapes
 from neaptide.cost.presets import get_device
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ir.verify import verify
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.planner.points.choice import Choice
-from neaptide.planner.points.decide import script_rank
+from neaptide.planner.points.choices.choice import Choice
+from neaptide.planner.points.choices.decide import script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.runtime.calls.executor import Executable

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from neaptide.analysis.axes.follow import Why, follow
-from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
+from neaptide.cost.cards.allocator_events import record
 from neaptide.cost.measured import MeasuredCost
 from neaptide.cost.model import KnownCost
 from neaptide.errors import RewriteError

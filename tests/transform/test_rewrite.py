@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edits.edit import Edited, GraphEdit
 from neaptide.ir.registry import OpRegistry, OpSpec
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
 from neaptide.transform.rewrite import Rewrite, Rule, apply_rule, replay
 from neaptide.transform.rules import RULES, described_rewrites
 from support.together import together

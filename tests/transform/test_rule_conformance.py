@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neaptide.errors import RewriteError
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.text import print_graph
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.text.writer import print_graph
 from neaptide.lower.torch_code import lower
 from neaptide.ops import dropouts, means, registry
 from neaptide.ops.aten import dialect as aten_dialect

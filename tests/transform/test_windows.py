@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from neaptide.analysis.axes.windows import Scaled, follow_windows
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ops import registry
 from neaptide.runtime.steps.capturing import capture
 from neaptide.transform.rewrite import Rewrite, replay

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.errors import RewriteError
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.ir.axes import Along
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.text import print_graph
-from neaptide.ir.text_parser import parse_graph
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.text.parser import parse_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ops import registry
 from neaptide.runtime.comparing.verification import compare_records, record_eager, record_planned
 from neaptide.runtime.measuring.tolerance import Tolerance

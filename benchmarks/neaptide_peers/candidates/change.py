@@ -8,7 +8,7 @@ import numpy as np
 
 from neaptide.analysis.loops import Bodies
 from neaptide.ir.dependencies import needed_inputs
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.schedule.problem import Role
 from neaptide_peers.candidates.standing import Ints, Standing

@@ -11,7 +11,7 @@ import numpy as np
 from neaptide.analysis.loops import Bodies
 from neaptide.analysis.sizes import main_device, node_device
 from neaptide.ir.dependencies import ordered_effects
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.planner.prices import NodePrice
@@ -53,7 +53,7 @@ def check_candidate(standing: Standing, edited: Edited) -> Candidate:
 
     Nodes that are not touched keep their places and prices; touched ones are priced, and the storages that they use are
     played again. New and moved nodes get places (see `Places`). The answer is that of `Evaluator` and
-    `analysis.legality.check_schedule` for `Candidate.sequence`.
+    `analysis.legality.schedule.check_schedule` for `Candidate.sequence`.
 
     O(touched nodes and the uses of their storages) in Python, O(steps) in numpy. Links of a random stream, a process
     group or the host among the touched nodes cost O(such links), segments O(nodes), and several devices O(storages).

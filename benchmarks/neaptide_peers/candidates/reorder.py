@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.ir.edited import Edited
+from neaptide.ir.edits.edited import Edited
 from neaptide.outcome import Limits, Outcome
 from neaptide.schedule.order.from_step import step_order_problem
 from neaptide.schedule.order.portfolio import best_order

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from neaptide.analysis.loops import NO_BODIES, Bodies
-from neaptide.ir.body_orders import body_orders
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
+from neaptide.ir.loops.orders import body_orders
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.check_plan import check_program
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan, GraphPlanning
+from neaptide.planner.graphs.record import planned_program
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan, GraphPlanning
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.record import planned_program
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Objection
 from neaptide.planner.variants.estimate import ON_A_CPU, PartCosts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.bodies.plans import BodyPlanner
 from neaptide.planner.variants.met import VariantPlan
 from neaptide.planner.variants.variant import Variant
 from neaptide_peers.candidates.check import check_candidate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.bodies.plans import BodyPlanner
 from neaptide.planner.variants.met import VariantPlan
 from neaptide_peers.combinations.asked import Combining
 from neaptide_peers.combinations.transformed import best_transformed, in_program_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from neaptide.ir.edited import Edited
+from neaptide.ir.edits.edited import Edited
 from neaptide.schedule.order.problem import OrderOp, OrderProblem
 
 

@@ -18,7 +18,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import RewriteError, VerifyError
 from neaptide.ir.schedule import Schedule

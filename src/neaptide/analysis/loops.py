@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from neaptide.ir.loop_maps import Binding, trips
+from neaptide.ir.loops.maps import Binding, trips
 from neaptide.ir.nodes import ADD_OP, Loop, Node
 from neaptide.ir.schedule import Schedule
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator
 
 from neaptide.ir.axes import Merge, OpAxis
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import trips
+from neaptide.ir.loops.maps import trips
 from neaptide.ir.nodes import Loop, Node
 from neaptide.ir.registry import Call, OpRegistry, OpSpec, Trait
 from neaptide.ir.values import Value
-from neaptide.ir.with_sizes import with_sizes
 
 # They take numbers as they are, or one by one.
 _NO_SUMS = (Trait.VIEW, Trait.COPY, Trait.FACTORY, Trait.GATHER, Trait.HOST_SCALAR, Trait.ELEMENTWISE)

@@ -26,8 +26,8 @@ from neaptide.errors import UsageError
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.options import asked_for, check_names, refuse_exclusions
 from neaptide.outcome import Limits
-from neaptide.planner.graph_search import check_strategy
-from neaptide.planner.points.decide import policy
+from neaptide.planner.graphs.graph_search import check_strategy
+from neaptide.planner.points.choices.decide import policy
 from neaptide.planner.variants import check_host, check_variants, inner_strategy
 from neaptide.plans import Plan
 from neaptide.policy.costed_step import Progress

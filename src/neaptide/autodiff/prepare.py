@@ -19,7 +19,7 @@ from neaptide.autodiff.emitter import Emitter
 from neaptide.autodiff.errors import GradientError
 from neaptide.autodiff.recurrent import unroll
 from neaptide.errors import UsageError
-from neaptide.frontends.onnx.evaluate import evaluate
+from neaptide.frontends.onnx.constants.evaluate import evaluate
 
 _MOST_NUMBERS: Final = 4096  # elements of what is worked out: axes, sizes, places
 _INPUTS_ARE_DEFAULTS: Final = 4  # version of the format; before it, each initializer must be an input

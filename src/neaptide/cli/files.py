@@ -182,7 +182,7 @@ def naming(path: Path) -> Iterator[None]:
 
 def read_graph(path: Path) -> Graph:
     """The graph of a target in the text form."""
-    from neaptide.ir.text_parser import parse_graph
+    from neaptide.ir.text.parser import parse_graph
 
     try:
         graph = parse_graph(read_text(path))
@@ -192,7 +192,7 @@ def read_graph(path: Path) -> Graph:
             error.what,
             where=where,
             why=error.why,
-            next_step="write the file with neaptide.ir.text.print_graph",
+            next_step="write the file with neaptide.ir.text.writer.print_graph",
         ) from error
     sizes = [storage.nbytes for storage in graph.storages]
     sizes += [loop.trip_count for node in graph.nodes for loop in node.regions]

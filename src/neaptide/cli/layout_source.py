@@ -138,7 +138,7 @@ def _in_order(
     if plan is not None:
         from neaptide.ops import registry
         from neaptide.planner.check_plan import check_program, plan_workspace, problem_of
-        from neaptide.planner.rewritten_plan import replayed
+        from neaptide.planner.graphs.rewritten_plan import replayed
 
         program, known = plan.program("steady"), registry().with_bits(may_vary=plan.bits_may_vary)
         captured, graph = graph, replayed(program, graph, known).graph

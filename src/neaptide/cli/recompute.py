@@ -154,7 +154,7 @@ def sweep(request: Request) -> int:
 
 def _sweep_variants(request: Request) -> int:
     """Draws the front of a program whose regions may run in parts; nothing is proved of it."""
-    from neaptide.planner.graph_search import check_strategy
+    from neaptide.planner.graphs.graph_search import check_strategy
     from neaptide.planner.recompute.curve.curve import CurvePoint, RecomputeCurve
     from neaptide.planner.variants import check_variants, inner_strategy
     from neaptide.policy.searched_front import searched_front
@@ -295,7 +295,7 @@ def _share(nbytes: int, whole: int) -> str:
 
 def _methods(chosen: str, also: Sequence[str]) -> list[str]:
     """The strategy asked for, then those to compare with."""
-    from neaptide.planner.graph_search import check_strategy
+    from neaptide.planner.graphs.graph_search import check_strategy
     from neaptide.planner.strategies import NAMES
 
     check_strategy(chosen, atomic=False)

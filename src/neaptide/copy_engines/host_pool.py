@@ -15,7 +15,7 @@ from neaptide.copy_engines.copy_engine import CopyEngine, Copying, Extent, Exten
 from neaptide.copy_engines.file_copy_engine import FileCopyEngine
 from neaptide.copy_engines.pinned_copy_engine import PinnedCopyEngine
 from neaptide.cost._torch_private import storage_identity
-from neaptide.cost.allocator_events import note_leaving
+from neaptide.cost.cards.allocator_events import note_leaving
 from neaptide.errors import TransferError
 from neaptide.units import format_bytes
 

@@ -18,14 +18,14 @@ from neaptide.analysis.loops import Binding
 from neaptide.analysis.sizes import usual_device
 from neaptide.cost.cache import OpCostCache
 from neaptide.cost.calibrate import this_machine
-from neaptide.cost.call_clock import CallClock
-from neaptide.cost.cuda_card import card
+from neaptide.cost.cards.cuda_card import card
 from neaptide.cost.devices import Device
-from neaptide.cost.graph_calls import GraphCalls, KeyedCalls, PlacedCall, keyed_call
 from neaptide.cost.model import HOST_SCALAR_S, CostModel, EstimatedCost, is_host_arithmetic
 from neaptide.cost.op_key import OpCall, OpRecord, OutputFacts
-from neaptide.cost.op_runner import is_on_cuda
-from neaptide.cost.op_session import (
+from neaptide.cost.timing.call_clock import CallClock
+from neaptide.cost.timing.graph_calls import GraphCalls, KeyedCalls, PlacedCall, keyed_call
+from neaptide.cost.timing.op_runner import is_on_cuda
+from neaptide.cost.timing.op_session import (
     CPU,
     cache_share_bytes,
     environment,
@@ -35,7 +35,7 @@ from neaptide.cost.op_session import (
     undisturbed,
     why_not_run,
 )
-from neaptide.cost.program_timing import seconds_in_program
+from neaptide.cost.timing.program_timing import seconds_in_program
 from neaptide.errors import CaptureError
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node

@@ -344,7 +344,7 @@ class OpRecord:
         workspace_bytes: most bytes allocated beyond operands and results.
         outputs: by position in the node's outputs; None for host scalars.
         failure: why it could not be run; empty when it was. The numbers mean nothing then.
-        reference_s: of the processor, that the seconds are told at (`cost.call_clock`); 0 where they are told at none.
+        reference_s: of the processor, that the seconds are told at (`cost.timing.call_clock`); 0 where they are told at none.
         launch_s: of the host, to hand the call to an accelerator, whose own seconds `seconds` are; 0 on the CPU.
     """
 

@@ -24,7 +24,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cards.cublas import library_blocks
 from neaptide.cost.devices import HOST_SPACE, Device, Link, MemorySpace
 from neaptide.errors import UsageError
 

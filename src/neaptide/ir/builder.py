@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 from neaptide.errors import VerifyError
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph, Segment
-from neaptide.ir.loop_body import with_destinations
+from neaptide.ir.loops.body import with_destinations
 from neaptide.ir.nodes import (
     LOOP_OP,
     Access,
@@ -30,7 +30,7 @@ from neaptide.ir.nodes import (
     Source,
 )
 from neaptide.ir.registry import Call, OpRegistry
-from neaptide.ir.text_parser import Declaration, parse_declaration
+from neaptide.ir.text.parser import Declaration, parse_declaration
 from neaptide.ir.values import Kind, Storage, Value, contiguous_strides
 from neaptide.ir.verify import verify
 from neaptide.symbolic.dims import Dim, Relation

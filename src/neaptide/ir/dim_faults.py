@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from neaptide.errors import SymbolicError
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import part_dim
+from neaptide.ir.loops.maps import part_dim
 from neaptide.ir.nodes import Arg, Loop, Node
 from neaptide.symbolic.dims import Dim, Relation
 from neaptide.symbolic.size_expr import SizeExpr

@@ -1,4 +1,4 @@
-"""Graph: the program as data. Immutable; `ir.edit` makes changed copies that share the rest."""
+"""Graph: the program as data. Immutable; `ir.edits.edit` makes changed copies that share the rest."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class Schedule:
 
         Between two operations what leaves comes first: every `STORE`, then the waits for copies to the host, every
         `LOAD`, and the waits for copies back. What is needed first is loaded first; apart from that the order of `offloads`
-        is kept. Whether they are legal is for `analysis.legality` to say.
+        is kept. Whether they are legal is for `analysis.legality.schedule` to say.
 
         Raises:
             VerifyError: an offload at positions that the schedule does not have, or in another order than leave and return.

@@ -9,9 +9,9 @@ from itertools import pairwise
 from neaptide.errors import VerifyError
 from neaptide.ir.dim_faults import faults_of_declarations, faults_of_sizes
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import faults_of_effects, faults_of_joins, faults_of_maps, faults_of_writes
+from neaptide.ir.loops.maps import faults_of_effects, faults_of_joins, faults_of_maps, faults_of_writes
 from neaptide.ir.nodes import LOOP_OP, Access, Loop, Node, refs
-from neaptide.ir.text import print_node
+from neaptide.ir.text.writer import print_node
 from neaptide.ir.values import DTYPE_BYTES, Value, packed_bytes
 from neaptide.symbolic.size_expr import SizeExpr
 

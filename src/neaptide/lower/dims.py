@@ -11,7 +11,7 @@ import torch
 
 from neaptide.errors import UsageError
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding, PartDim, chosen_dims, part_dim
+from neaptide.ir.loops.maps import Binding, PartDim, chosen_dims, part_dim
 from neaptide.ir.values import Value
 from neaptide.symbolic.dims import bound_dims, bound_relations
 

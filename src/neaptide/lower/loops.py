@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from neaptide.analysis.loops import first_trip_writes
 from neaptide.ir.dependencies import needed_inputs
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import own_length, part_dim
+from neaptide.ir.loops.maps import own_length, part_dim
 from neaptide.ir.nodes import Loop, Node, SliceMap
 from neaptide.lower.dims import told_dims
 from neaptide.lower.names import grouped

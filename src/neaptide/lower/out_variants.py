@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from neaptide.cost._torch_private import has_argument
-from neaptide.cost.op_runner import find_op
+from neaptide.cost.timing.op_runner import find_op
 from neaptide.errors import LoweringError
 from neaptide.ir.nodes import LOOP_OP
 from neaptide.lower import _torch_private as private

@@ -51,7 +51,7 @@ def lower(
     waiting: WaitingState | None = None,
     points: Points | None = None,
 ) -> Program:
-    """Generate the program of a legal schedule (see `analysis.legality`); `FREE` steps are put in anew. O(size of the schedule).
+    """Generate the program of a legal schedule (see `analysis.legality.schedule`); `FREE` steps are put in anew. O(size of the schedule).
 
     It takes the symbolic dims that the graph's inputs tell, and with points those that calls choose; then the schedule
     runs each node once, and a loop is one operation. `waiting` holds what is on the host between two runs, by default of

@@ -14,7 +14,7 @@ from typing import Final
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import Call, OpSpec, Trait
-from neaptide.ir.text_parser import parse_graph
+from neaptide.ir.text.parser import parse_graph
 
 FUSED_OP: Final = "neaptide.fused.default"
 """Arguments: the text of the body, and a list of its operands. It returns the body's outputs as a list."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
@@ -17,7 +17,7 @@ from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.layout.lower_arena import lower_arena
 from neaptide.layout.problem import LayoutProblem
 from neaptide.outcome import LimitGuard, Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.graphs.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.portfolio import bounded_ending
 from neaptide.planner.pricing import Pricing

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neaptide.analysis.legality import check_bodies, check_schedule
+from neaptide.analysis.legality.schedule import check_bodies, check_schedule
 from neaptide.analysis.loops import NO_BODIES, Binding, Bodies, InBodies, Path
 from neaptide.analysis.profile_bytes import MemoryProfile, loop_workspaces, memory_profile
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.budget import Budget, allowed_bytes
 from neaptide.errors import InvalidBudget, PlanError, VerifyError
-from neaptide.ir.body_orders import body_schedules
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
+from neaptide.ir.loops.orders import body_schedules
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.bounds import live_bytes
 from neaptide.layout.from_schedule import schedule_buffers
 from neaptide.planner.atomic import AtomicStep, atomic_step, check_atomic
+from neaptide.planner.graphs.record import random_state_bytes, told_recomputations
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.record import random_state_bytes, told_recomputations
 from neaptide.plans import AssumedBytes, BudgetRecord, CapturedGraph, PlannedProgram, wrong_field
 from neaptide.schedule.problem import StepProblem, compile_problem
 

@@ -12,11 +12,11 @@ from neaptide.analysis.replay import Repeat, repeat_rule
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.cost.model import CostModel
 from neaptide.cost.op_key import call_key
-from neaptide.ir.body_orders import BodyOrder, body_orders
 from neaptide.ir.graph import Graph
+from neaptide.ir.loops.orders import BodyOrder, body_orders
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
-from neaptide.planner.body_copies import body_copies, moves_storages
+from neaptide.planner.bodies.copies import body_copies, moves_storages
 from neaptide.planner.prices import NodePrice, Prices
 from neaptide.schedule.copy_streams import LoopCopies
 from neaptide.schedule.problem import StepProblem, compile_problem

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from neaptide.errors import PlanMismatch
-from neaptide.ir.body_orders import BodyOrder
+from neaptide.ir.loops.orders import BodyOrder
 from neaptide.ir.schedule import Offload
 from neaptide.outcome import Termination
 from neaptide.transform.rewrite import Rewrite

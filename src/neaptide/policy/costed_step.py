@@ -15,13 +15,13 @@ from neaptide.analysis.sizes import usual_device
 from neaptide.budget import Budget
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.cost.calibrate import this_machine
-from neaptide.cost.call_clock import CallClock, ClockNormalisation
-from neaptide.cost.cublas import library_blocks
-from neaptide.cost.cuda_card import card
+from neaptide.cost.cards.cublas import library_blocks
+from neaptide.cost.cards.cuda_card import card
 from neaptide.cost.devices import Device
 from neaptide.cost.measured import MeasuredCost, surprises
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
+from neaptide.cost.timing.call_clock import CallClock, ClockNormalisation
 from neaptide.frontends.guards.fact_words import user_names
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.step_slots import argument_name
@@ -29,9 +29,9 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.layout.caching_allocator import AllocatorBytes
 from neaptide.ops import registry
+from neaptide.planner.graphs.on_operands import Operands
+from neaptide.planner.graphs.own_schedule import as_written
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.on_operands import Operands
-from neaptide.planner.own_schedule import as_written
 from neaptide.planner.prices import Prices
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices

@@ -14,7 +14,7 @@ from neaptide.frontends.guards.fact_words import described
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
 from neaptide.ir.registry import OpRegistry
 from neaptide.planner.check_plan import check_program
-from neaptide.planner.rewritten_plan import replayed
+from neaptide.planner.graphs.rewritten_plan import replayed
 from neaptide.plans import STEADY, BudgetRecord, Plan, PlannedProgram, ShapesRecord, wrong_field
 from neaptide.policy.costed_step import CostedStep
 from neaptide.runtime.steps.planned_graph import PlannedGraph

@@ -14,8 +14,8 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.check_plan import check_budgets, problem_of
-from neaptide.planner.on_operands import IN_PLACE
-from neaptide.planner.own_schedule import as_written
+from neaptide.planner.graphs.on_operands import IN_PLACE
+from neaptide.planner.graphs.own_schedule import as_written
 from neaptide.plans import STEADY, Plan, PlannedProgram, ShapesProgram, check_content, wrong_field
 from neaptide.policy.plan_facts import checked_graph, mismatch, needs_leave, replayed_graph
 from neaptide.policy.points.saved_plan import checked_for_all_shapes

@@ -17,8 +17,8 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.outcome import Limits
 from neaptide.planner.prices import Prices
 from neaptide.policy.prepared_step import PreparedStep

@@ -13,17 +13,17 @@ from neaptide.frontends.card.pretended import card_named
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.torch_step import CaptureOptions
 from neaptide.interruption import keeping
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import LimitGuard, Limits
+from neaptide.planner.bodies.plans import BodyPlanner
 from neaptide.planner.check_plan import check_baseline
 from neaptide.planner.garbage import collected_rarely
-from neaptide.planner.graph_search import check_strategy
-from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.graphs.graph_search import check_strategy
+from neaptide.planner.graphs.on_operands import Operands
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan, finished_plan
+from neaptide.planner.graphs.rewritten_plan import of_captured, replayed
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.on_operands import Operands
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
-from neaptide.planner.rewritten_plan import of_captured, replayed
 from neaptide.planner.variants import inner_strategy
 from neaptide.planner.variants.met import MetPlans, VariantPlan
 from neaptide.planner.variants.planning import VariantPrices

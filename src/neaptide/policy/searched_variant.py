@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from neaptide.ask import Ask
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.named_peers import COMBINATIONS, MAGIS, peer
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan
 from neaptide.planner.variants import MICRO_BATCH
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.looked_at import parts_record

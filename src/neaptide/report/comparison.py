@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from neaptide.cost.call_clock import CallClock, ClockNormalisation
+from neaptide.cost.timing.call_clock import CallClock, ClockNormalisation
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.objects.batch_objects import leaves_of
 from neaptide.frontends.programs.host_bytes import bytes_after

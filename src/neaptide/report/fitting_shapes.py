@@ -13,7 +13,7 @@ from neaptide.errors import UsageError
 from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.points.largest import (
+from neaptide.planner.points.choices.largest import (
     LimitedProgram,
     grows_with,
     last_by_halving,

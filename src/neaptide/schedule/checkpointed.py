@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.errors import VerifyError
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry

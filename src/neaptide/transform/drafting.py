@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from neaptide.analysis.folded import folded_values
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.registry import OpRegistry

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from neaptide.errors import RewriteError
 from neaptide.ir.dependencies import needed_inputs
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edits.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry

@@ -14,9 +14,9 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 import msgspec
 
 from neaptide.errors import RewriteError, SymbolicError
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edits.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding, trips
+from neaptide.ir.loops.maps import Binding, trips
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 

@@ -9,7 +9,7 @@ from torch import nn
 from neaptide.errors import CaptureError
 from neaptide.frontends import torch_step
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from support.step_checks import needs_varying_dims
 
 pytestmark = needs_varying_dims

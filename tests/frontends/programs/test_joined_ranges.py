@@ -14,7 +14,7 @@ import neaptide
 from frontends.steps import update
 from neaptide.frontends.programs.step_programs import Capture
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.edits.with_sizes import with_sizes
 from support.step_checks import assert_is_the_capture_of, needs_varying_dims, peak
 
 pytestmark = needs_varying_dims

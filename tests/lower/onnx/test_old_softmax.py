@@ -5,7 +5,7 @@ import pytest
 
 from frontends.onnx.onnx_files import node
 from neaptide.errors import UnsupportedModel
-from neaptide.frontends.onnx.evaluate import evaluate
+from neaptide.frontends.onnx.constants.evaluate import evaluate
 
 
 @pytest.mark.parametrize(("operator", "axis"), [("Softmax", 1), ("LogSoftmax", 2), ("Hardmax", 0)])

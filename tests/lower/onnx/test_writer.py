@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from frontends.onnx.onnx_files import LIGHT, model, node, numbers, tensor, two_branches, weight
 from neaptide.errors import LoweringError, UnreadableFile
 from neaptide.frontends.onnx.reader import read_model
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.lower.onnx.session import session_options
 from neaptide.lower.onnx.writer import save_model, write_model

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir.random_edits import edited_graphs
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.pricing import Pricing

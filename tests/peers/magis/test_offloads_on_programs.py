@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 import neaptide
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ask import CLOSE, Ask
 from neaptide.budget import Budget
@@ -21,8 +21,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS, TRANSFORM_ONLY
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner.graphs.plan_graph import GraphAsk
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import Plan

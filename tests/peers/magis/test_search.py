@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.errors import UsageError
-from neaptide.ir.edit import GraphEdit
+from neaptide.ir.edits.edit import GraphEdit
 from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import RECORDED, peer
 from neaptide.outcome import Limits

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neaptide
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.ask import CLOSE, Ask
 from neaptide.budget import Budget
@@ -22,8 +22,8 @@ from neaptide.ir.schedule import Schedule
 from neaptide.named_peers import MAGIS
 from neaptide.ops import registry
 from neaptide.outcome import Limits
+from neaptide.planner.graphs.plan_graph import GraphAsk
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.policy.prepared_step import PreparedStep

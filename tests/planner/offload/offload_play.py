@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.devices import Link
 from neaptide.ir.schedule import Schedule

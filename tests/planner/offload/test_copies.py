@@ -17,8 +17,8 @@ from neaptide.errors import PlanError
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.check_plan import check_program, problem_of
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.plans import Plan
 from support.catalogue import graph_of

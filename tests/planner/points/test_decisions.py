@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.registry import OpRegistry, OpSpec
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
-from neaptide.planner.points.candidates import all_candidates
+from neaptide.planner.points.choices.candidates import all_candidates
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.planner.pricing import Pricing

@@ -1,4 +1,4 @@
-"""What a policy of points promises, of every one in `planner.points.decide.POLICIES`."""
+"""What a policy of points promises, of every one in `planner.points.choices.decide.POLICIES`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.errors import UsageError
-from neaptide.planner.points.decide import POLICIES, policy
+from neaptide.planner.points.choices.decide import POLICIES, policy
+from neaptide.planner.points.choices.situation import Priced, Situation
 from neaptide.planner.points.plan import Decisions
 from neaptide.planner.points.search import Search
-from neaptide.planner.points.situation import Priced, Situation
 from planner.points.test_decisions import STEP, lengths
 from support.drawn import examples
 from support.together import together

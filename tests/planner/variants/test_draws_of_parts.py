@@ -9,7 +9,7 @@ from torch import nn
 
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.ops import registry
 from neaptide.planner.variants.choices import Choices
 from neaptide.runtime.comparing.verification import GROUPS, compare_records, record_eager, record_planned

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import memory_profile
 from neaptide.budget import Budget
 from neaptide.ops import registry

@@ -10,7 +10,7 @@ import torch
 
 from neaptide.budget import Budget
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk, plan_graph
+from neaptide.planner.graphs.plan_graph import GraphAsk, plan_graph
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.looked_at import parts_record
 from neaptide.planner.variants.met import VariantPlan

@@ -10,7 +10,7 @@ from neaptide.cost.presets import get_device
 from neaptide.ir.graph import Graph
 from neaptide.ops import registry
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk
+from neaptide.planner.graphs.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices

@@ -15,7 +15,7 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, StepInterrupted, UsageError
 from neaptide.frontends.torch_step import capture_step
-from neaptide.planner.points.decide import POLICIES
+from neaptide.planner.points.choices.decide import POLICIES
 from neaptide.planner.points.script import Way
 from neaptide.policy.points.for_all_shapes import evicting_variant
 from neaptide.policy.prepared_step import PreparedStep, prepare

@@ -11,9 +11,9 @@ import neaptide
 from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget
-from neaptide.ir.loop_maps import chosen_dims
-from neaptide.planner.points.choice import Choice
-from neaptide.planner.points.decide import script_rank
+from neaptide.ir.loops.maps import chosen_dims
+from neaptide.planner.points.choices.choice import Choice
+from neaptide.planner.points.choices.decide import script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths
 from neaptide.planner.points.plan import Decisions
 from neaptide.policy.points.for_all_shapes import for_all_shapes

@@ -12,7 +12,7 @@ import torch
 from frontends import steps
 from neaptide.ask import Ask
 from neaptide.budget import Budget
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 from neaptide.errors import LoweringError
 from neaptide.outcome import Limits
 from neaptide.policy.points.arenas import in_arenas

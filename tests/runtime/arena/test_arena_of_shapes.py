@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neaptide.cost.model import EstimatedCost
 from neaptide.cost.presets import get_device
 from neaptide.errors import InfeasibleBudget, LayoutProblemError, UsageError
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.layout.problem import ANYWHERE, Buffer, LayoutProblem
 from neaptide.layout.result import Layout
 from neaptide.layout.validate import check_layout

@@ -9,8 +9,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neaptide.cost.allocator_events import record
 from neaptide.cost.cache import OpCostCache
+from neaptide.cost.cards.allocator_events import record
 from neaptide.cost.presets import get_device
 from neaptide.errors import UsageError
 from neaptide.ir.schedule import Schedule

@@ -7,7 +7,7 @@ import pytest
 import neaptide
 from frontends import steps
 from neaptide.budget import Budget
-from neaptide.cost.call_clock import CallClock, ClockNormalisation
+from neaptide.cost.timing.call_clock import CallClock, ClockNormalisation
 from neaptide.errors import InfeasibleBudget
 from neaptide.report.comparison_text import comparison_document
 from support.steps import QUICK, deep_factory

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 from neaptide.errors import UsageError
 from neaptide.runtime.measuring.meter import LiveBytesMeter, measure_step, storage_bytes
 from support.dispatch_modes import TimelineMeter

@@ -17,7 +17,7 @@ from neaptide.errors import InfeasibleBudget, LoweringError
 from neaptide.lower.program import Watch
 from neaptide.ops import registry
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.points.decide import POLICIES, least_cost_cover, policy
+from neaptide.planner.points.choices.decide import POLICIES, least_cost_cover, policy
 from neaptide.planner.points.plan import point_plan
 from neaptide.runtime.measuring.meter import LiveBytesMeter
 from neaptide.runtime.shapes.limit_by_shape import PointsWithin

@@ -12,7 +12,7 @@ from neaptide.ask import Ask
 from neaptide.budget import Budget
 from neaptide.errors import InfeasibleBudget, UsageError
 from neaptide.frontends.torch_step import capture_step
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.outcome import Limits
 from neaptide.policy.plans_by_shape import plan_shapes
 from neaptide.policy.prepared_step import PreparedStep

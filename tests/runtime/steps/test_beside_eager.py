@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from neaptide import compile_step
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY
-from neaptide.cost import allocator_events
+from neaptide.cost.cards import allocator_events
 from neaptide.errors import NumericsError, NumericsWarning, UsageError
 from neaptide.frontends.torch_step import capture_step
 from neaptide.ir.graph import Graph

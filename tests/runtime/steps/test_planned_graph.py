@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from frontends import steps
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import GraphEdit, NodeDraft
 from neaptide.ir.nodes import Ref
 from neaptide.runtime.comparing.contestants import never_again
 from neaptide.runtime.steps.capturing import capture

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neaptide.analysis.profile_bytes import memory_profile
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.schedule import Schedule
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.schedule.order.evaluate import evaluate_order
 from neaptide.schedule.order.heuristics import DownsetState
 from neaptide.schedule.order.steps import to_steps

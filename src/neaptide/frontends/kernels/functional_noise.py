@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Access, Node, Ref
 from neaptide.ir.values import contiguous_strides

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from neaptide.analysis.alias import is_pure_view
 from neaptide.errors import CaptureError
 from neaptide.frontends.kernels.call_contents import CallContents, Runs
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edits.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ops import registry

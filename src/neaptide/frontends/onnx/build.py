@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from neaptide.analysis.folded import AT_EACH_RUN, is_folded
 from neaptide.errors import TargetError, UnsupportedModel
 from neaptide.frontends.onnx.bodies import body_bytes, captures_of
+from neaptide.frontends.onnx.constants.folding import Foldable
 from neaptide.frontends.onnx.draft import Draft, TensorType, called, subgraphs
-from neaptide.frontends.onnx.folding import Foldable
 from neaptide.frontends.onnx.model import KEPT, Kept, OnnxModel
-from neaptide.frontends.onnx.shapes import check_operands
+from neaptide.frontends.onnx.shapes.inference import check_operands
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.effects import effects_of
 from neaptide.ir.nodes import Arg, Effects, Node, Ref, Source

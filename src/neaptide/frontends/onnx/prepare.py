@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import TargetError, UnsupportedModel, UsageError
 from neaptide.frontends.onnx.bodies import captures_of
+from neaptide.frontends.onnx.constants.weights import constant_of, weight_of
 from neaptide.frontends.onnx.draft import Draft
 from neaptide.frontends.onnx.file import opsets_of, parser_words
 from neaptide.frontends.onnx.model import Weight
 from neaptide.frontends.onnx.node_form import check_nodes
-from neaptide.frontends.onnx.weights import constant_of, weight_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto

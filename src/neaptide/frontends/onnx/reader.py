@@ -36,7 +36,7 @@ def read_model(source: ModelProto | str | Path, dims: Mapping[str, int] | None =
     from neaptide.frontends.onnx.build import build
     from neaptide.frontends.onnx.checks import check_form
     from neaptide.frontends.onnx.prepare import prepare
-    from neaptide.frontends.onnx.settle import settle
+    from neaptide.frontends.onnx.shapes.settle import settle
 
     check_form(model)
     draft = prepare(model, path, dims or {})

@@ -30,7 +30,7 @@ from neaptide.frontends.source.trace_errors import unknown_shape
 from neaptide.frontends.state.step_slots import InputSlot
 from neaptide.frontends.state.traced import Trace
 from neaptide.ir.builder import GraphBuilder
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.effects import CallEffects, effects_of
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Effects, Named, Node

@@ -15,11 +15,11 @@ from typing import Any
 from neaptide.frontends.objects.values import exact, is_scalar
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.frontends.state.step_slots import NUMBER_TYPES
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Node, Ref
 from neaptide.ir.registry import Trait
 from neaptide.ir.values import Value
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.ops.structural import HOST_FUNCTIONS, host_function
 from neaptide.symbolic.size_expr import SizeExpr

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from neaptide.cost import generator_ops  # noqa: F401 - registers the operations
+from neaptide.cost.timing import generator_ops  # noqa: F401 - registers the operations
 from neaptide.errors import CaptureError
 from neaptide.frontends.objects.values import is_array
 from neaptide.frontends.recording.line_notes import calling_frame

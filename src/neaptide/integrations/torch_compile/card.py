@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from neaptide.analysis.sizes import usual_device
-from neaptide.cost.cublas import library_blocks
+from neaptide.cost.cards.cublas import library_blocks
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import Trait
 from neaptide.ir.schedule import Schedule

@@ -15,7 +15,7 @@ from neaptide.integrations.torch_compile.emit import Side
 from neaptide.integrations.torch_compile.joint_graph import JointGraph
 from neaptide.integrations.torch_compile.partition import output_descriptions
 from neaptide.integrations.torch_compile.rows import rows
-from neaptide.ir.edited import Edited
+from neaptide.ir.edits.edited import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import BORDER_OP, Access, Arg, Effects, Named, Node, Ref
 from neaptide.ir.schedule import Schedule

@@ -24,10 +24,10 @@ from neaptide.integrations.torch_compile.tangent import (
     is_linear,
     scalar_tangent,
 )
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import Limits
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.choices import Choices
 from neaptide.planner.variants.planning import VariantPrices

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.profile_bytes import MemoryProfile, memory_profile
 from neaptide.ask import Ask
 from neaptide.budget import Budget
@@ -27,8 +27,8 @@ from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.outcome import Limits
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.unread_runs import without_unread_runs
 from neaptide.plans import Predictions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neaptide.analysis.folded import is_folded
 from neaptide.errors import UsageError
-from neaptide.frontends.onnx.folding import FoldedWeights
+from neaptide.frontends.onnx.constants.folding import FoldedWeights
 from neaptide.frontends.onnx.model import OnnxModel
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, operand_values

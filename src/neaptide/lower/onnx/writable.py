@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import RewriteError
 from neaptide.frontends.onnx.dtypes import NUMBERS
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, operand_slots
 from neaptide.ir.registry import OpRegistry

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import LoweringError, UsageError
-from neaptide.frontends.onnx.contributed import WITHOUT_SHAPES
+from neaptide.frontends.onnx.constants.folding import FoldedWeights
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.file import parser_words, require_onnx
-from neaptide.frontends.onnx.folding import FoldedWeights
 from neaptide.frontends.onnx.model import Array, OnnxModel
+from neaptide.frontends.onnx.shapes.contributed import WITHOUT_SHAPES
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import LOOP_OP, Node, operand_slots, result_slots
 from neaptide.ir.values import Kind

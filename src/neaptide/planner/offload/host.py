@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neaptide.analysis.kinds import storages_between_steps
-from neaptide.analysis.transfer_legality import storages_in_collectives
+from neaptide.analysis.legality.transfers import storages_in_collectives
 from neaptide.cost.devices import Device, Link
 from neaptide.ir.graph import Graph
 from neaptide.linear.arrays import Flags

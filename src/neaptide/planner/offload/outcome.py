@@ -10,7 +10,7 @@ from typing import Final
 
 from neaptide.ir.schedule import Offload, Schedule, StepKind
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
-from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.graphs.graph_search import GraphSearch
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.host import HostSpace

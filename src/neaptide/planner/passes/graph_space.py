@@ -8,7 +8,7 @@ from typing import Final
 
 from neaptide.analysis.folded import folded_values
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import chosen_dims, own_length
+from neaptide.ir.loops.maps import chosen_dims, own_length
 from neaptide.symbolic.size_expr import SizeExpr
 
 _LADDER: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from neaptide.cost.model import EstimatedCost
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import chosen_dims
+from neaptide.ir.loops.maps import chosen_dims
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.points.candidates import Candidate, all_candidates
-from neaptide.planner.points.decide import Policy, least_cost_cover, script_rank
+from neaptide.planner.points.choices.candidates import Candidate, all_candidates
+from neaptide.planner.points.choices.decide import Policy, least_cost_cover, script_rank
+from neaptide.planner.points.choices.situation import Situation
 from neaptide.planner.points.script import Eviction, Script
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
-from neaptide.planner.points.situation import Situation
 from neaptide.plans import PointCounts
 from neaptide.schedule.problem import StepProblem
 from neaptide.symbolic.relations import SizeRelations

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding
+from neaptide.ir.loops.maps import Binding
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.symbolic.relations import SizeRelations
 from neaptide.transform.fission.candidates import Candidate, candidates
 from neaptide.transform.rewrite import Rewrite, replay

@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from neaptide.planner.points.candidates import Candidate
+from neaptide.planner.points.choices.candidates import Candidate
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
 from neaptide.symbolic.stacked import Ints
 

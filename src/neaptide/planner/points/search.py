@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neaptide.planner.points.candidates import Candidate
+from neaptide.planner.points.choices.candidates import Candidate
+from neaptide.planner.points.choices.situation import Priced
 from neaptide.planner.points.script import Eviction, Script, Way
-from neaptide.planner.points.situation import Priced
 from neaptide.symbolic.stacked import Ints
 
 

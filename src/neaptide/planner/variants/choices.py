@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Loop
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.planner.variants.settings import SETTINGS
 from neaptide.planner.variants.variant import Decision, Variant
 from neaptide.transform.fission.candidates import Candidate, RegionFinder, candidates, means_in_regions

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices, body_at, ladder

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.outcome import Termination, TerminationReason
-from neaptide.planner.loop_bodies import planned_sequence
+from neaptide.planner.bodies.plans import planned_sequence
+from neaptide.planner.graphs.plan_graph import GraphPlan
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphPlan
 from neaptide.planner.variants.choices import Choice
 from neaptide.planner.variants.estimate import Estimate
 from neaptide.planner.variants.price import Goal

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.outcome import LimitGuard, Stopwatch
-from neaptide.planner.loop_bodies import BodyPlanner
+from neaptide.planner.bodies.plans import BodyPlanner
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan, finished_plan
 from neaptide.planner.objective import PlannedSequence
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan, finished_plan
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choices

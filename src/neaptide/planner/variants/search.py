@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neaptide.ir.graph import Graph
-from neaptide.planner.loop_bodies import planned_sequence
+from neaptide.planner.bodies.plans import planned_sequence
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.planner.variants.choices import Choice, Choices

@@ -9,9 +9,9 @@ from typing import Final
 from neaptide.cost.devices import Device
 from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget, UsageError
-from neaptide.ir.loop_maps import chosen_dims
+from neaptide.ir.edits.with_sizes import with_sizes
+from neaptide.ir.loops.maps import chosen_dims
 from neaptide.ir.registry import OpRegistry
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.planner.points.instances import script_instances
 from neaptide.planner.points.plan import Decisions, point_plan

@@ -15,13 +15,13 @@ from neaptide.cost.model import EstimatedCost
 from neaptide.errors import InfeasibleBudget
 from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import chosen_dims
+from neaptide.ir.loops.maps import chosen_dims
 from neaptide.ops import registry
 from neaptide.outcome import Limits, Stopwatch
 from neaptide.planner.objective import PlanningProblem
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.points.choice import Choice
-from neaptide.planner.points.decide import policy, script_rank
+from neaptide.planner.points.choices.choice import Choice
+from neaptide.planner.points.choices.decide import policy, script_rank
 from neaptide.planner.points.orders import EARLY, early_order, orders_for_range
 from neaptide.planner.points.plan import Decisions, point_plan
 from neaptide.planner.points.regions import regions_in_parts

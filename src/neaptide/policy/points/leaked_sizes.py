@@ -15,11 +15,11 @@ import torch
 
 from neaptide.errors import CaptureError, LoweringError
 from neaptide.frontends.programs.captured import CapturedProgram
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.lower.torch_code import FunctionWriter
 from neaptide.runtime._torch_private import new_asking_mode, new_fake, quiet_fakes
 from neaptide.symbolic.dims import Dim

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.analysis.shape_peaks import ShapePeaks
 from neaptide.ask import Ask, Dims
 from neaptide.cost.model import EstimatedCost

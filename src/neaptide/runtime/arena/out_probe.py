@@ -15,10 +15,10 @@ from typing import Any, Final
 import torch
 
 from neaptide.cost.cache import OpCostCache
-from neaptide.cost.graph_calls import keyed_call
 from neaptide.cost.op_key import OpCall, Operand
-from neaptide.cost.op_runner import OperandMaker, PreparedCall, find_op, flat_results
-from neaptide.cost.op_session import (
+from neaptide.cost.timing.graph_calls import keyed_call
+from neaptide.cost.timing.op_runner import OperandMaker, PreparedCall, find_op, flat_results
+from neaptide.cost.timing.op_session import (
     RUN_ERRORS,
     Counted,
     counted,

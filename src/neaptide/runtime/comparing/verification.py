@@ -16,7 +16,7 @@ from neaptide.frontends.programs.captured import CapturedStep
 from neaptide.frontends.state.state_finder import find_state
 from neaptide.frontends.state.step_slots import observation_name, renamed_observation
 from neaptide.frontends.state.step_state import StepState
-from neaptide.ir.with_sizes import with_sizes
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ops import registry
 from neaptide.runtime.comparing.contestants import Factory, build, never_again
 from neaptide.runtime.measuring.perturbing import PerturbedRoundings, perturbed_copy

@@ -1,7 +1,7 @@
 """Live bytes of tensor storages, counted at the dispatcher while a program runs.
 
 Independent of every planner: it sees nothing but operators and storages. It does not see what an operator
-allocates inside itself, nor the buffers of compiled code; `neaptide.cost.allocator_events` does.
+allocates inside itself, nor the buffers of compiled code; `neaptide.cost.cards.allocator_events` does.
 `measure_step` reads both, one run each.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import torch
 
 from neaptide.cost import host
-from neaptide.cost.allocator_events import record
+from neaptide.cost.cards.allocator_events import record
 from neaptide.errors import UsageError
 from neaptide.runtime._torch_private import (
     EagerMode,

@@ -14,7 +14,7 @@ from neaptide.frontends.programs.captured import CapturedProgram
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule
 from neaptide.ops import registry
-from neaptide.planner.points.decide import Policy, least_cost_cover
+from neaptide.planner.points.choices.decide import Policy, least_cost_cover
 from neaptide.planner.points.plan import PointPlan
 from neaptide.planner.points.shaped import ShapedProgram
 from neaptide.runtime.arena.layout_by_shape import ArenaOfShapes

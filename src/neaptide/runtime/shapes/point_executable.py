@@ -17,7 +17,7 @@ from neaptide.ir.schedule import Schedule
 from neaptide.lower.program import Points, Watch
 from neaptide.lower.torch_code import lower
 from neaptide.ops import registry
-from neaptide.planner.points.choice import Choice
+from neaptide.planner.points.choices.choice import Choice
 from neaptide.planner.points.plan import Decision, Decisions
 from neaptide.planner.points.script import Action, Kind, Way
 from neaptide.runtime.arena.layout_by_shape import ArenaAtShape, RunTensors

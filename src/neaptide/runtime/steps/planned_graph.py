@@ -10,12 +10,12 @@ from neaptide.ask import LeaveOut
 from neaptide.copy_engines.copy_engine import DEFAULT_SLOW_MEMORY, SlowMemory
 from neaptide.errors import RewriteError
 from neaptide.frontends.programs.captured import CapturedProgram, CapturedStep, Observation
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
-from neaptide.planner.points.choice import Choice
+from neaptide.planner.points.choices.choice import Choice
 from neaptide.planner.variants.variant import Decision, Division, division_of
 from neaptide.plans import Plan
 from neaptide.runtime.arena.plan import ArenaPlan

@@ -17,7 +17,7 @@ from typing import Final
 from neaptide.analysis.alias import alias_operand, is_pure_view
 from neaptide.analysis.sizes import evaluate_storage_bytes
 from neaptide.ir.dependencies import needed_inputs
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.values import Kind

@@ -8,9 +8,9 @@ from dataclasses import replace
 from neaptide.analysis.axes.windows import Scaled
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_body import with_destinations
+from neaptide.ir.loops.body import with_destinations
 from neaptide.ir.nodes import LOOP_OP, Loop, MergeMap, Named, Ref, SliceMap
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value, contiguous_strides

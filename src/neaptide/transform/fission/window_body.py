@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import OpAxis
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref, Source
 from neaptide.ir.registry import OpRegistry, Trait

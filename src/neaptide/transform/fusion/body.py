@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.nodes import Effects, Node
-from neaptide.ir.text import print_graph
+from neaptide.ir.text.writer import print_graph
 from neaptide.symbolic.size_expr import SizeExpr
 from neaptide.transform.fusion.group import Group
 from neaptide.transform.fusion.members import Members, geometry

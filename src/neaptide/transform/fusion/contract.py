@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node, Ref
 from neaptide.ir.registry import OpRegistry

@@ -13,7 +13,7 @@ from typing import Final
 
 from neaptide.analysis.alias import is_pure_view
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit
+from neaptide.ir.edits.edit import Edited, GraphEdit
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry

@@ -15,12 +15,12 @@ from neaptide.analysis.axes.follow import Carried, follow
 from neaptide.analysis.axes.windows import Scaled
 from neaptide.errors import RewriteError
 from neaptide.ir.axes import Along, Need
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
+from neaptide.ir.edits.with_sizes import with_sizes
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding
+from neaptide.ir.loops.maps import Binding
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import Value
-from neaptide.ir.with_sizes import with_sizes
 from neaptide.ops.dialect import dialect_of
 from neaptide.symbolic.dims import Dim
 from neaptide.symbolic.parsing import parse_size_expr

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Arg, Named, Node, Ref
 from neaptide.ir.registry import Call

@@ -13,7 +13,7 @@ from typing import Final
 
 from neaptide.analysis.replay import repeat_rule
 from neaptide.errors import RewriteError
-from neaptide.ir.edit import Edited, GraphEdit, NodeDraft
+from neaptide.ir.edits.edit import Edited, GraphEdit, NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Node
 from neaptide.ir.registry import OpRegistry

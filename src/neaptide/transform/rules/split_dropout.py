@@ -8,7 +8,7 @@ numbers than a kernel that only draws.
 
 from __future__ import annotations
 
-from neaptide.ir.edit import NodeDraft
+from neaptide.ir.edits.edit import NodeDraft
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Named, Node, Ref
 from neaptide.ops.dropouts import APPLY_MASK, DRAW, FUSED_DROPOUT, MASK_DTYPE, UNFILLED_LIKE, kept_factor

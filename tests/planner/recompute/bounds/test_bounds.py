@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
 from neaptide.errors import NeaptideError
 from neaptide.ir.builder import GraphBuilder
 from neaptide.ir.schedule import Schedule

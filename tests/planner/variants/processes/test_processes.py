@@ -15,7 +15,7 @@ from neaptide.cost.presets import get_device
 from neaptide.ops import registry
 from neaptide.outcome import Limits
 from neaptide.planner.failed_stages import FailedStageWarning
-from neaptide.planner.plan_graph import GraphAsk
+from neaptide.planner.graphs.plan_graph import GraphAsk
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.planning import VariantPrices
 from neaptide.planner.variants.processes.messages import packed, unpacked

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from neaptide.planner.plan_graph import GraphPlan
+    from neaptide.planner.graphs.plan_graph import GraphPlan
 
 _LENGTH: Final = struct.Struct("<Q")
 _ENDING_S: Final = 1.0  # for a process that has closed its pipes to end

@@ -21,9 +21,9 @@ from neaptide.ir.registry import OpRegistry
 from neaptide.ops import registry
 from neaptide.ops.declared import declared_rows
 from neaptide.outcome import Stopwatch
+from neaptide.planner.bodies.plans import BodyPlanner
 from neaptide.planner.failed_stages import FailedStageWarning
-from neaptide.planner.loop_bodies import BodyPlanner
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.variants.processes.messages import Child, Planned, packed, unpacked
 from neaptide.schedule.timeline import Links

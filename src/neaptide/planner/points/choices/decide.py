@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 
 from neaptide.errors import UsageError
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.points.candidates import Candidate
-from neaptide.planner.points.covers import Score, cover
-from neaptide.planner.points.on_the_fly import HEURISTICS, Heuristic, on_the_fly
+from neaptide.planner.points.choices.candidates import Candidate
+from neaptide.planner.points.choices.covers import Score, cover
+from neaptide.planner.points.choices.on_the_fly import HEURISTICS, Heuristic, on_the_fly
+from neaptide.planner.points.choices.situation import Priced, Situation
 from neaptide.planner.points.script import Script, Way
 from neaptide.planner.points.search import Search
 from neaptide.planner.points.shaped import ShapeSizes
-from neaptide.planner.points.situation import Priced, Situation
 
 _ROUNDS: Final = 8  # of searches, each with what the script of the one before took
 _EXCHANGES: Final = 4  # evictions that are forbidden, one after another, to see whether others are better

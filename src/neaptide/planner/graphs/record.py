@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from neaptide.ir.body_orders import BodyOrder
 from neaptide.ir.graph import Graph
+from neaptide.ir.loops.orders import BodyOrder
 from neaptide.outcome import Outcome
 from neaptide.planner.arena_order import PlannedArena
 from neaptide.planner.objective import PlannedSequence

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from neaptide.errors import VerifyError
-from neaptide.ir.edited import Edited, NodeDraft
+from neaptide.ir.edits.edited import Edited, NodeDraft
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Effects, Node
 from neaptide.ir.values import Storage, Value

@@ -15,11 +15,11 @@ from typing import Final
 
 import torch
 
-from neaptide.cost.call_clock import CallClock, used_memory
-from neaptide.cost.graph_calls import PlacedCall
 from neaptide.cost.op_key import OpCall
-from neaptide.cost.op_runner import OperandMaker, PreparedCall
-from neaptide.cost.op_session import SHORT_S, is_short, most_bytes
+from neaptide.cost.timing.call_clock import CallClock, used_memory
+from neaptide.cost.timing.graph_calls import PlacedCall
+from neaptide.cost.timing.op_runner import OperandMaker, PreparedCall
+from neaptide.cost.timing.op_session import SHORT_S, is_short, most_bytes
 from neaptide.outcome import Stopwatch
 
 _ALL_BYTES: Final = 512 * 2**20

@@ -12,8 +12,8 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from neaptide.errors import VerifyError
-from neaptide.ir.edited import Edited, NodeDraft
-from neaptide.ir.finish_edit import FinishedEdit
+from neaptide.ir.edits.edited import Edited, NodeDraft
+from neaptide.ir.edits.finish_edit import FinishedEdit
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.values import Kind, Storage, Value, contiguous_strides
 from neaptide.symbolic.dims import Dim

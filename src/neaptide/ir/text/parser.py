@@ -27,9 +27,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from neaptide.errors import VerifyError
-from neaptide.ir.cursor import Cursor, Token
 from neaptide.ir.graph import Graph, Segment
 from neaptide.ir.nodes import Access, Arg, Effects, Loop, MergeMap, Named, Node, Ref, SliceMap
+from neaptide.ir.text.cursor import Cursor, Token
 from neaptide.ir.values import DTYPE_WORDS, Kind, Storage, Value, contiguous_strides
 from neaptide.ir.verify import verify
 from neaptide.symbolic.dims import Dim, Relation

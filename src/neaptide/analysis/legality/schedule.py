@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neaptide.analysis.legality.transfers import InstanceKey, StepUse, check_transfers
 from neaptide.analysis.loops import Bodies
 from neaptide.analysis.replay import Repeat, repeat_rule
-from neaptide.analysis.transfer_legality import InstanceKey, StepUse, check_transfers
 from neaptide.errors import VerifyError
 from neaptide.ir.dependencies import needed_inputs, predecessors
 from neaptide.ir.graph import Graph
@@ -38,7 +38,7 @@ def check_schedule(graph: Graph, schedule: Schedule, registry: OpRegistry) -> No
     Every node runs at least once; first executions come after all their predecessors, so that none crosses the border
     of a segment; every needed operand is bound, not freed, and at the version that the capture recorded, in repetitions as well; nothing is repeated
     that `analysis.replay.repeat_rule` refuses; at the end every output holds its final version. What is stored on the
-    host is away only while nothing touches it (`analysis.transfer_legality`). The orders of bodies are checked as well.
+    host is away only while nothing touches it (`analysis.legality.transfers`). The orders of bodies are checked as well.
     """
     check_bodies(graph, schedule.bodies, registry)
     _Checker(graph, registry).run(schedule)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from neaptide.analysis.liveness import compute_liveness
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Offload, Schedule
 from neaptide.planner.pricing import Pricing
@@ -19,7 +19,7 @@ from neaptide.transform.rewrite import Rewrite, apply_rewrite
 from neaptide.transform.rules import RULES
 
 if TYPE_CHECKING:
-    from neaptide.planner.plan_graph import GraphAsk
+    from neaptide.planner.graphs.plan_graph import GraphAsk
 
 IN_PLACE: Final = "in_place"
 """The rule that keeps the bits and costs nothing."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from neaptide.frontends.onnx.constants.weights import weight_from
 from neaptide.frontends.onnx.draft import Draft, attribute_value
-from neaptide.frontends.onnx.weights import weight_from
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import torch
 
-from neaptide.cost import generator_ops  # noqa: F401 - registers them
 from neaptide.cost._torch_private import direct_call, has_argument, keep_busy, storage_identity
-from neaptide.cost.call_clock import CallClock
-from neaptide.cost.cuda_card import seconds_between, timing_events
+from neaptide.cost.cards.cuda_card import seconds_between, timing_events
 from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths, spans
+from neaptide.cost.timing import generator_ops  # noqa: F401 - registers them
+from neaptide.cost.timing.call_clock import CallClock
 from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
 from neaptide.kernels.fused import fused_kernel, run_fused

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import TargetError, UnsupportedModel
-from neaptide.frontends.onnx.contributed import makes_floats, stand_in
 from neaptide.frontends.onnx.draft import Draft, Extent, TensorType, called, subgraphs, tensor_type
 from neaptide.frontends.onnx.dtypes import NUMBERS
 from neaptide.frontends.onnx.file import parser_words
 from neaptide.frontends.onnx.model import Array
+from neaptide.frontends.onnx.shapes.contributed import makes_floats, stand_in
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from neaptide.errors import UnsupportedModel
+from neaptide.frontends.onnx.constants.evaluate import evaluate
+from neaptide.frontends.onnx.constants.weights import element_type
 from neaptide.frontends.onnx.draft import subgraphs
-from neaptide.frontends.onnx.evaluate import evaluate
 from neaptide.frontends.onnx.model import Array, Weight
-from neaptide.frontends.onnx.weights import element_type
 
 if TYPE_CHECKING:
     from onnx import NodeProto

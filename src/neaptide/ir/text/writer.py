@@ -15,7 +15,7 @@ A storage is called by the first value that sees it: `@h`, and `@h.1` for its ve
 storage of its own, with `bytes(...)`, `device(...)`, `kind(...)` and `name(...)` where these are not what the value
 says. A number in braces, `{4*B}`, is a size expression, also when it is constant; a bare one is a plain number.
 What is known of the names in such expressions stands in front: `dim B from 1 to 64`, `relation {S0} = {12*S1}`.
-The grammar is written out in `ir.text_parser`.
+The grammar is written out in `ir.text.parser`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from neaptide.analysis.legality import check_schedule
+from neaptide.analysis.legality.schedule import check_schedule
+from neaptide.analysis.legality.transfers import storages_in_collectives
 from neaptide.analysis.loops import Bodies
-from neaptide.analysis.transfer_legality import storages_in_collectives
 from neaptide.ask import DEFAULT_STRATEGY
 from neaptide.budget import Budget
 from neaptide.ir.fingerprint import fingerprint
@@ -17,12 +17,12 @@ from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Offload, Schedule
 from neaptide.outcome import Limits
 from neaptide.planner.failed_stages import Stage
-from neaptide.planner.graph_search import GraphSearch
+from neaptide.planner.graphs.graph_search import GraphSearch
+from neaptide.planner.graphs.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.carried import OffloadPlan
 from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.outcome import before_offload, offload_after
-from neaptide.planner.plan_graph import GraphAsk, GraphPlan, plan_graph
 from neaptide.planner.pricing import Pricing
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.schedule.evaluate import Evaluator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.ir.graph import Graph
-from neaptide.ir.loop_maps import Binding, part_dim
+from neaptide.ir.loops.maps import Binding, part_dim
 from neaptide.ir.nodes import Arg, Loop
 from neaptide.symbolic.dims import bound_dims, bound_relations
 from neaptide.symbolic.size_expr import SizeExpr

@@ -14,8 +14,8 @@ from neaptide.errors import UsageError
 from neaptide.outcome import Limits, Outcome, Termination, TerminationReason
 from neaptide.planner.atomic import AtomicStep
 from neaptide.planner.failed_stages import Stage
+from neaptide.planner.graphs.own_schedule import no_worse_than
 from neaptide.planner.objective import PlannedSequence, PlanningProblem
-from neaptide.planner.own_schedule import no_worse_than
 from neaptide.planner.portfolio import plan_sequence
 from neaptide.planner.recompute.curve.least_memory import least_memory, least_memory_by
 from neaptide.planner.strategies import NAMES, canonical_name, strategy

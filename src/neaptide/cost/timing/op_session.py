@@ -15,11 +15,18 @@ from typing import Final
 import torch
 
 from neaptide.cost import host
-from neaptide.cost.allocator_events import region, region_peaks, region_scratch
-from neaptide.cost.call_clock import CallClock, used_memory
-from neaptide.cost.cuda_card import card_in_words
+from neaptide.cost.cards.allocator_events import region, region_peaks, region_scratch
+from neaptide.cost.cards.cuda_card import card_in_words
 from neaptide.cost.op_key import OpCall, OpRecord
-from neaptide.cost.op_runner import LONG_RUN_S, OperandMaker, PreparedCall, card_of, find_op, is_on_cuda
+from neaptide.cost.timing.call_clock import CallClock, used_memory
+from neaptide.cost.timing.op_runner import (
+    LONG_RUN_S,
+    OperandMaker,
+    PreparedCall,
+    card_of,
+    find_op,
+    is_on_cuda,
+)
 from neaptide.ir.registry import OpRegistry, Trait
 from neaptide.ops.fused import FUSED_OP
 from neaptide.units import format_bytes

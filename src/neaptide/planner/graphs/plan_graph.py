@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self
 
-from neaptide.analysis.legality import check_bodies, check_schedule
+from neaptide.analysis.legality.schedule import check_bodies, check_schedule
 from neaptide.analysis.loops import Bodies
 from neaptide.ask import Ask
 from neaptide.errors import VerifyError
-from neaptide.ir.body_orders import body_orders
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
+from neaptide.ir.loops.orders import body_orders
 from neaptide.ir.schedule import Offload, Schedule
 from neaptide.named_peers import WITH_OFFLOADS, peer
 from neaptide.outcome import Limits, Outcome
@@ -22,7 +22,9 @@ from neaptide.planner.arena_order import PlannedArena, moved_outcome, settle_are
 from neaptide.planner.atomic import atomic_step, check_atomic
 from neaptide.planner.check_plan import check_program
 from neaptide.planner.failed_stages import Stage
-from neaptide.planner.graph_search import GraphSearch, check_strategy
+from neaptide.planner.graphs.graph_search import GraphSearch, check_strategy
+from neaptide.planner.graphs.on_operands import Operands, offloads_after
+from neaptide.planner.graphs.record import planned_program
 from neaptide.planner.objective import PlannedSequence
 from neaptide.planner.offload.between_steps import choose_with_state_between
 from neaptide.planner.offload.carried import OffloadPlan
@@ -30,9 +32,7 @@ from neaptide.planner.offload.host import HostSpace
 from neaptide.planner.offload.lowest_peak import Choose
 from neaptide.planner.offload.outcome import before_offload, copies_record, offload_after, with_offload
 from neaptide.planner.offload.search import choose_offload
-from neaptide.planner.on_operands import Operands, offloads_after
 from neaptide.planner.pricing import Pricing
-from neaptide.planner.record import planned_program
 from neaptide.planner.strategies import canonical_name
 from neaptide.planner.strategies.program_order import baseline
 from neaptide.plans import PlannedProgram

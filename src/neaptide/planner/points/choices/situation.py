@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from neaptide.planner.offload.host import HostSpace
-from neaptide.planner.points.candidates import Candidate
+from neaptide.planner.points.choices.candidates import Candidate
 from neaptide.planner.points.script import Eviction, Script, ScriptWriter, Way
 from neaptide.planner.points.shaped import ShapedProgram, ShapeSizes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from neaptide.planner.points.decide import Policy, least_cost_cover, script_rank
+from neaptide.planner.points.choices.decide import Policy, least_cost_cover, script_rank
 from neaptide.planner.points.parts import numbers_of_parts, part_lengths, tried
 from neaptide.planner.points.plan import Decision, Decisions, PointPlan
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from neaptide.errors import UnsupportedModel
 from neaptide.frontends.onnx.checks import check_shape
+from neaptide.frontends.onnx.constants.evaluate import evaluate
+from neaptide.frontends.onnx.constants.weights import weight_from
 from neaptide.frontends.onnx.draft import Draft, TensorType, attribute_value, subgraphs
-from neaptide.frontends.onnx.evaluate import evaluate
 from neaptide.frontends.onnx.model import Array
-from neaptide.frontends.onnx.sequences import without_sequences
-from neaptide.frontends.onnx.shapes import check_known, infer_node, infer_types
-from neaptide.frontends.onnx.weights import weight_from
+from neaptide.frontends.onnx.shapes.inference import check_known, infer_node, infer_types
+from neaptide.frontends.onnx.shapes.sequences import without_sequences
 
 if TYPE_CHECKING:
     from onnx import NodeProto

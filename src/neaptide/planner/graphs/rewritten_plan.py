@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neaptide.errors import PlanError, RewriteError
-from neaptide.ir.edit import Edited
+from neaptide.ir.edits.edit import Edited
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.registry import OpRegistry

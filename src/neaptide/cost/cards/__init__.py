@@ -1,0 +1,1 @@
+"""Cards: their records, and what their allocator and libraries take."""

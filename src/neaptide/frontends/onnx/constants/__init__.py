@@ -1,0 +1,1 @@
+"""Numbers of a model that are known before it runs."""

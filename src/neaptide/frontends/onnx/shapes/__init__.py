@@ -1,0 +1,1 @@
+"""Shapes of all values of a model."""

@@ -1,0 +1,1 @@
+"""Changed copies of graphs."""

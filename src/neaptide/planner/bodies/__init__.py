@@ -1,0 +1,1 @@
+"""Bodies of loops, planned as graphs of their own."""

@@ -1,0 +1,1 @@
+"""Plans of one graph: its search, its record, and what is rewritten around it."""
