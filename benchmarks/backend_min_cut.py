@@ -105,7 +105,7 @@ def min_cut(budget: float) -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    from neaptide.integrations.torch_compile.boxed import boxed
+    from neaptide.integrations.torch_compile.programs.boxed import boxed
 
     def partition(*args: Any, **kwargs: Any) -> Any:
         with settings.patch(activation_memory_budget=budget):

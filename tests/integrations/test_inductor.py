@@ -20,7 +20,6 @@ from neaptide.frontends import _torch_private as frontends
 from neaptide.integrations.torch_compile import ledger as ledger_module
 from neaptide.integrations.torch_compile import neaptide
 from neaptide.integrations.torch_compile._torch_private import aot_backend
-from neaptide.integrations.torch_compile.boxed import boxed
 from neaptide.integrations.torch_compile.inductor import _torch_private as inductor
 from neaptide.integrations.torch_compile.inductor import prediction
 from neaptide.integrations.torch_compile.inductor._torch_private import Generated, Kernel
@@ -28,9 +27,10 @@ from neaptide.integrations.torch_compile.inductor.mutations import write_in_forw
 from neaptide.integrations.torch_compile.inductor.program import Meter, play
 from neaptide.integrations.torch_compile.inductor.rounds import Problem, rounds_for
 from neaptide.integrations.torch_compile.inductor.scratch import Call, scratch_bytes
-from neaptide.integrations.torch_compile.joint_graph import Sides
+from neaptide.integrations.torch_compile.joint.joint_graph import Sides
 from neaptide.integrations.torch_compile.ledger import ledgers
 from neaptide.integrations.torch_compile.options import Options
+from neaptide.integrations.torch_compile.programs.boxed import boxed
 from neaptide.runtime.measuring.meter import storage_bytes
 
 

@@ -18,10 +18,11 @@ from torch.nn import functional as F
 
 from neaptide.cost.cards.allocator_events import record
 from neaptide.errors import CaptureError, InfeasibleBudget, UsageError
-from neaptide.integrations.torch_compile import draws, emit, neaptide
 from neaptide.integrations.torch_compile import ledger as ledger_module
+from neaptide.integrations.torch_compile import neaptide
 from neaptide.integrations.torch_compile.ledger import GraphBreakWarning, Ledger, ledgers
 from neaptide.integrations.torch_compile.options import Options, read_options
+from neaptide.integrations.torch_compile.programs import draws, emit
 from neaptide.runtime.measuring.meter import storage_bytes
 
 Step = Callable[..., Any]

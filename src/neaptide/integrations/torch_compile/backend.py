@@ -20,15 +20,15 @@ from neaptide.analysis.sizes import usual_device
 from neaptide.cost._torch_private import storage_identity
 from neaptide.errors import NeaptideError
 from neaptide.integrations.torch_compile import _torch_private as private
-from neaptide.integrations.torch_compile.boxed import boxed
 from neaptide.integrations.torch_compile.elsewhere import PassMeter
 from neaptide.integrations.torch_compile.inductor.route import Request, compile_by_inductor
-from neaptide.integrations.torch_compile.joint_graph import JointGraph, Sides, read_joint
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph, Sides, read_joint
+from neaptide.integrations.torch_compile.joint.normal_form import normal_form
 from neaptide.integrations.torch_compile.ledger import Ledger, ledger_of
-from neaptide.integrations.torch_compile.normal_form import normal_form
 from neaptide.integrations.torch_compile.options import INDUCTOR, Options, read_options
-from neaptide.integrations.torch_compile.partition import cut, in_order, sides_of
 from neaptide.integrations.torch_compile.planning import PlannedJoint
+from neaptide.integrations.torch_compile.programs.boxed import boxed
+from neaptide.integrations.torch_compile.programs.partition import cut, in_order, sides_of
 
 _LOCAL: Final = re.compile("^[lL]_(self_)?|_$")
 _CONTAINERS: Final = re.compile("_?(?:modules|parameters|buffers)_")

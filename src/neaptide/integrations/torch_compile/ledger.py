@@ -18,7 +18,7 @@ from torch import fx
 
 from neaptide.integrations.torch_compile import _torch_private as private
 from neaptide.integrations.torch_compile.elsewhere import NOTHING, Elsewhere
-from neaptide.integrations.torch_compile.joint_graph import JointGraph
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph
 from neaptide.integrations.torch_compile.options import BEST, Options
 from neaptide.integrations.torch_compile.planning import PlannedJoint, plan_joint
 from neaptide.units import format_bytes

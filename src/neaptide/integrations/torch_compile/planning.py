@@ -19,10 +19,10 @@ from neaptide.errors import InfeasibleBudget, VerifyError
 from neaptide.integrations.torch_compile import _torch_private as private
 from neaptide.integrations.torch_compile.card import Card
 from neaptide.integrations.torch_compile.elsewhere import NOTHING, CostWithBorder, Elsewhere
-from neaptide.integrations.torch_compile.joint_graph import JointGraph, has_symbols, line_of
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph, has_symbols, line_of
+from neaptide.integrations.torch_compile.joint.rows import rows
 from neaptide.integrations.torch_compile.options import BEST, Options
-from neaptide.integrations.torch_compile.parts_search import Wanted, plans_in_parts
-from neaptide.integrations.torch_compile.rows import rows
+from neaptide.integrations.torch_compile.regions.search import Wanted, plans_in_parts
 from neaptide.ir.fingerprint import fingerprint
 from neaptide.ir.graph import Graph
 from neaptide.ir.schedule import Schedule

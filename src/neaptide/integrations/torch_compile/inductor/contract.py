@@ -14,13 +14,13 @@ from typing import Any
 
 from torch import fx
 
-from neaptide.integrations.torch_compile.fx_values import is_number
 from neaptide.integrations.torch_compile.inductor._torch_private import Generated
 from neaptide.integrations.torch_compile.inductor.joined import Joined
 from neaptide.integrations.torch_compile.inductor.kernel_op import KERNEL, Body
-from neaptide.integrations.torch_compile.joint_graph import Sides
-from neaptide.integrations.torch_compile.partition import given_by, output_of
-from neaptide.integrations.torch_compile.rows import rows
+from neaptide.integrations.torch_compile.joint.fx_values import is_number
+from neaptide.integrations.torch_compile.joint.joint_graph import Sides
+from neaptide.integrations.torch_compile.joint.rows import rows
+from neaptide.integrations.torch_compile.programs.partition import given_by, output_of
 
 
 @dataclass(frozen=True)

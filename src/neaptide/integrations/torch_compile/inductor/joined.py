@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import fx
 
-from neaptide.integrations.torch_compile.fx_values import is_number
 from neaptide.integrations.torch_compile.inductor.mutations import write_in_forward
-from neaptide.integrations.torch_compile.joint_graph import Sides
-from neaptide.integrations.torch_compile.partition import given_by, output_of
+from neaptide.integrations.torch_compile.joint.fx_values import is_number
+from neaptide.integrations.torch_compile.joint.joint_graph import Sides
+from neaptide.integrations.torch_compile.programs.partition import given_by, output_of
 
 
 @dataclass(frozen=True)

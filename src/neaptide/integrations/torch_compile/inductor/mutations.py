@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 
-from neaptide.integrations.torch_compile.joint_graph import Sides
+from neaptide.integrations.torch_compile.joint.joint_graph import Sides
 
 _COPY = torch.ops.aten.copy_.default
 

@@ -13,12 +13,12 @@ from torch import fx
 from neaptide.errors import CaptureError
 from neaptide.frontends import _torch_private as private
 from neaptide.integrations.torch_compile._torch_private import as_in_eager
-from neaptide.integrations.torch_compile.fx_values import hint, is_number
 from neaptide.integrations.torch_compile.inductor import _torch_private as inductor
 from neaptide.integrations.torch_compile.inductor._torch_private import Generated
 from neaptide.integrations.torch_compile.inductor.program import Meter, play
 from neaptide.integrations.torch_compile.inductor.scratch import scratch_bytes
-from neaptide.integrations.torch_compile.partition import given_by, output_of
+from neaptide.integrations.torch_compile.joint.fx_values import hint, is_number
+from neaptide.integrations.torch_compile.programs.partition import given_by, output_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from neaptide.integrations.torch_compile.inductor.contract import contracted
 from neaptide.integrations.torch_compile.inductor.joined import joined
 from neaptide.integrations.torch_compile.inductor.kernel_op import Body, expanded, running
 from neaptide.integrations.torch_compile.inductor.prediction import Compiled
-from neaptide.integrations.torch_compile.joint_graph import JointGraph, read_joint
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph, read_joint
 from neaptide.integrations.torch_compile.options import BEST, Options
-from neaptide.integrations.torch_compile.partition import cut
 from neaptide.integrations.torch_compile.planning import PlannedJoint, plan_joint
+from neaptide.integrations.torch_compile.programs.partition import cut
 from neaptide.ir.nodes import Node
 from neaptide.units import format_bytes
 

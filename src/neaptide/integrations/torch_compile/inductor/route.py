@@ -12,7 +12,6 @@ from torch import fx
 from neaptide.ask import BITWISE
 from neaptide.errors import LoweringError
 from neaptide.integrations.torch_compile.elsewhere import NOTHING
-from neaptide.integrations.torch_compile.fx_values import is_number
 from neaptide.integrations.torch_compile.inductor import _torch_private as private
 from neaptide.integrations.torch_compile.inductor import prediction
 from neaptide.integrations.torch_compile.inductor.mutations import write_in_forward
@@ -23,12 +22,13 @@ from neaptide.integrations.torch_compile.inductor.rounds import (
     drawn_once,
     rounds_for,
 )
-from neaptide.integrations.torch_compile.joint_graph import Sides, read_joint
+from neaptide.integrations.torch_compile.joint.fx_values import is_number
+from neaptide.integrations.torch_compile.joint.joint_graph import Sides, read_joint
+from neaptide.integrations.torch_compile.joint.normal_form import normal_form
 from neaptide.integrations.torch_compile.ledger import Ledger, Piece
-from neaptide.integrations.torch_compile.normal_form import normal_form
 from neaptide.integrations.torch_compile.options import BEST, Options
-from neaptide.integrations.torch_compile.partition import given_by, in_order, output_of, sides_of
 from neaptide.integrations.torch_compile.planning import plan_joint
+from neaptide.integrations.torch_compile.programs.partition import given_by, in_order, output_of, sides_of
 from neaptide.version import VERSION
 
 Modules = tuple[fx.GraphModule, fx.GraphModule]

@@ -17,7 +17,7 @@ from neaptide.frontends.recording.determinism import Listing
 from neaptide.frontends.recording.recording import Notes
 from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.state.traced import Returned, Trace
-from neaptide.integrations.torch_compile.rows import rows
+from neaptide.integrations.torch_compile.joint.rows import rows
 from neaptide.ir.graph import Graph
 from neaptide.planner.pricing import Pricing
 

@@ -23,9 +23,9 @@ from neaptide.frontends.recording.recording import Line, Notes, Record, Recordin
 from neaptide.frontends.state.step_slots import EntryPattern, InputSlot, OutputSlot
 from neaptide.frontends.state.traced import Returned, Trace
 from neaptide.integrations.torch_compile._torch_private import as_in_eager
-from neaptide.integrations.torch_compile.border import cross_border
-from neaptide.integrations.torch_compile.fx_values import hint, outputs_of
-from neaptide.integrations.torch_compile.rows import rows
+from neaptide.integrations.torch_compile.joint.border import cross_border
+from neaptide.integrations.torch_compile.joint.fx_values import hint, outputs_of
+from neaptide.integrations.torch_compile.joint.rows import rows
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import BORDER_OP
 

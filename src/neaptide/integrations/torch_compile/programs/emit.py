@@ -12,9 +12,9 @@ from typing import Any
 from torch import fx
 
 from neaptide.errors import LoweringError
-from neaptide.integrations.torch_compile.draws import draw_again
-from neaptide.integrations.torch_compile.fx_values import is_number
-from neaptide.integrations.torch_compile.joint_graph import JointGraph
+from neaptide.integrations.torch_compile.joint.fx_values import is_number
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph
+from neaptide.integrations.torch_compile.programs.draws import draw_again
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.ops import registry
 

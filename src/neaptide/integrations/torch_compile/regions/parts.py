@@ -11,10 +11,10 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from neaptide.integrations.torch_compile.emit import Side
-from neaptide.integrations.torch_compile.joint_graph import JointGraph
-from neaptide.integrations.torch_compile.partition import output_descriptions
-from neaptide.integrations.torch_compile.rows import rows
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph
+from neaptide.integrations.torch_compile.joint.rows import rows
+from neaptide.integrations.torch_compile.programs.emit import Side
+from neaptide.integrations.torch_compile.programs.partition import output_descriptions
 from neaptide.ir.edits.edited import Edited
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import BORDER_OP, Access, Arg, Effects, Named, Node, Ref

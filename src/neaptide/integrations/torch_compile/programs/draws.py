@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from neaptide.cost.random_states import drawn_again, random_state
 from neaptide.integrations.torch_compile._torch_private import as_in_eager
-from neaptide.integrations.torch_compile.joint_graph import JointGraph
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph
 
 
 def kept_state(device: str) -> torch.Tensor:

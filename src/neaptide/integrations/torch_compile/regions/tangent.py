@@ -15,8 +15,8 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from neaptide.integrations.torch_compile.fx_values import is_number
-from neaptide.integrations.torch_compile.joint_graph import Sides
+from neaptide.integrations.torch_compile.joint.fx_values import is_number
+from neaptide.integrations.torch_compile.joint.joint_graph import Sides
 from neaptide.ir.registry import Trait
 from neaptide.ops import registry
 

@@ -14,10 +14,10 @@ from torch import fx
 from neaptide.ask import CLOSE, Ask
 from neaptide.budget import Budget
 from neaptide.cost.measured import MeasuredCost
-from neaptide.integrations.torch_compile.joint_graph import JointGraph, read_joint
-from neaptide.integrations.torch_compile.parts import rewritten
-from neaptide.integrations.torch_compile.rows import rows
-from neaptide.integrations.torch_compile.tangent import (
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph, read_joint
+from neaptide.integrations.torch_compile.joint.rows import rows
+from neaptide.integrations.torch_compile.regions.parts import rewritten
+from neaptide.integrations.torch_compile.regions.tangent import (
     closed,
     dependents,
     factored,

@@ -10,10 +10,10 @@ from typing import Any
 from torch import fx
 
 from neaptide.integrations.torch_compile import _torch_private as private
-from neaptide.integrations.torch_compile.draws import states_of
-from neaptide.integrations.torch_compile.emit import Side, is_free
-from neaptide.integrations.torch_compile.fx_values import is_number
-from neaptide.integrations.torch_compile.joint_graph import JointGraph, Sides
+from neaptide.integrations.torch_compile.joint.fx_values import is_number
+from neaptide.integrations.torch_compile.joint.joint_graph import JointGraph, Sides
+from neaptide.integrations.torch_compile.programs.draws import states_of
+from neaptide.integrations.torch_compile.programs.emit import Side, is_free
 
 
 def sides_of(module: fx.GraphModule, num_fwd_outputs: int) -> Sides:

@@ -1,0 +1,1 @@
+"""Graphs of AOTAutograd, forward and backward in one, as graphs to plan."""

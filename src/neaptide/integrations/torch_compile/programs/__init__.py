@@ -1,0 +1,1 @@
+"""Both passes of a plan as programs."""

@@ -1,0 +1,1 @@
+"""Regions of a joint graph that run in parts, across its border too."""
