@@ -8,6 +8,7 @@ import pytest
 
 from neaptide.cli.files import write_result
 from neaptide.errors import UsageError
+from neaptide.report.charts import file
 from neaptide.report.charts.chart import Axis, Chart, Plot
 from neaptide.report.charts.file import save_chart
 from neaptide.writing import write_atomic
@@ -87,7 +88,7 @@ def test_a_picture_that_fails_half_way_keeps_the_old_one(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("neaptide.report.charts.file._save_png", save)
+    monkeypatch.setitem(file.WRITERS, ".png", save)
     with pytest.raises(UsageError, match="the picture cannot be written"):
         save_chart(old, CHART)
     assert old.read_bytes() == b"what was there"
