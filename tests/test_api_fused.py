@@ -8,6 +8,7 @@ from torch import nn
 
 import neaptide
 from frontends import steps
+from neaptide import zoo
 from neaptide.errors import LoweringError, UsageError
 from neaptide.kernels import fused as kernels
 from neaptide.ops.fused import FUSED_OP
@@ -99,7 +100,7 @@ def body_count(node):
 def test_models_of_fused_kernels_train_like_eager(model):
     def made():
         torch.manual_seed(0)
-        return neaptide.zoo.factory(f"{model}@tiny")()
+        return zoo.factory(f"{model}@tiny")()
 
     (step, batch), (other, same) = made(), made()
     planned = neaptide.compile_step(step, budget="90%", lowering="inductor", **QUICK)

@@ -126,6 +126,31 @@ def test_backward_is_handed_the_activation_and_not_what_was_made_of_it():
     assert sum(len(group.copies) for group in groups) == 3
 
 
+@pytest.mark.usefixtures("uncompiled")
+def test_a_value_that_is_used_for_its_shape_is_made_before():
+    r = Recorder()
+    x, weight = r.input(torch.randn(8, 8), "x"), r.input(torch.randn(8, 8), "weight")
+    gate = r.call("aten.tanh.default", r.call("aten.sigmoid.default", x))
+    mask = r.call("aten.zeros_like.default", gate)
+    mask = r.call("aten.addmm.default", mask, x, weight)
+    graph = r.finish([r.call("aten.mul.Tensor", gate, mask)])
+    groups = find_groups(graph, registry())
+    assert groups
+    assert_same_bits(r, contract(graph, registry(), groups).graph)
+    with pytest.raises(RewriteError, match="would have to run before"):
+        contract(graph, registry(), [Group((0, 1, 4), 4)])
+
+
+def test_a_number_leaves_a_tensor_without_dims_its_dtype():
+    r = Recorder()
+    step, rate = r.input(torch.tensor(0.3), "step"), r.input(0.1, "rate")
+    graph = r.finish([r.call("aten.add.Tensor", r.call("aten.mul.Tensor", step, rate), 1.0)])
+    made = contract(graph, registry(), find_groups(graph, registry())).graph
+    (fused,) = made.nodes
+    (result,) = interpreted(body_of(fused))(torch.tensor(0.3), torch.tensor(0.1, dtype=torch.float64))
+    assert result.dtype == torch.float32
+
+
 def test_groups_of_a_rewrite_are_those_that_it_was_made_of():
     groups = (Group((1, 2, 5), 2), Group((7,), 7, (1, 2)))
     assert groups_of(rewrite_of(groups)) == groups

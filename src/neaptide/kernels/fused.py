@@ -160,8 +160,14 @@ def _call(body: Graph, node: Node, known: dict[int, Any]) -> Any:
     if any(
         number and isinstance(made, torch.Tensor) for number, made in zip(is_number, operands, strict=True)
     ):
-        return call_with_numbers(packet, args, kwargs)
+        return _in_dtype_of(body, node, call_with_numbers(packet, args, kwargs))
     return getattr(packet, overload)(*args, **kwargs)
+
+
+def _in_dtype_of(body: Graph, node: Node, result: torch.Tensor) -> torch.Tensor:
+    """A result as eager has it: a number changes no dtype there, though a tensor without dims does."""
+    wanted: torch.dtype = getattr(torch, body.values[node.outputs[0]].dtype)
+    return result if result.dtype == wanted else result.to(wanted)
 
 
 def _argument(arg: Arg, operands: list[Any]) -> Any:

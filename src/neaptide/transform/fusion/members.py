@@ -35,7 +35,7 @@ class Members:
         self.after: list[list[int]] = [[] for _ in graph.nodes]
         for node, found in enumerate(predecessors(graph)):
             through: set[int] = set()
-            for other in found:
+            for other in {*found, *_makers(graph, graph.nodes[node])}:
                 through.update(self.before[other] if self.views[other] else (other,))
             self.before.append(tuple(sorted(through)))
             if not self.views[node]:
@@ -133,6 +133,11 @@ class Members:
         storage = self.graph.values[node.outputs[0]].storage
         assert storage is not None
         return alias_operand(self.graph, node, storage)
+
+
+def _makers(graph: Graph, node: Node) -> set[int]:
+    """Nodes that make the operands of a node, those needed only for their shape included: a program names these as well."""
+    return {made for value in node.inputs if (made := graph.producer(value)) is not None}
 
 
 def geometry(value: Value) -> tuple[object, ...]:
