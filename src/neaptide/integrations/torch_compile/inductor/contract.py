@@ -56,9 +56,11 @@ class _Contraction:
         for node in self.place:
             if node.op == "placeholder":
                 self.env[node] = self.graph.node_copy(node)
+        self._write_outputs()
         order, used = self._order(), self._used()
         for number in order:
             self._write(number, used)
+            self._write_outputs()
         made = self.graph.output(fx.map_arg(given_by(self.joint.module), self._value))
         made.meta = dict(output_of(self.joint.module).meta)
         return Contracted(fx.GraphModule(self.joint.module, self.graph), self._sides(), tuple(self.bodies))
@@ -159,6 +161,13 @@ class _Contraction:
             assert _is_light(node), node
             self.env[node] = self.graph.node_copy(node, self._value)
         return self.env[node]
+
+    def _write_outputs(self) -> None:
+        """Write views that the forward returns as soon as they may be: they belong before the border."""
+        for node in self.joint.sides.outputs:
+            if isinstance(node, fx.Node) and _is_light(node) and node not in self.env:
+                if all(value in self.env for value in self._values_of([node])):
+                    self._value(node)
 
     def _write(self, number: int, used: Set[fx.Node]) -> None:
         group = self.groups[number]
