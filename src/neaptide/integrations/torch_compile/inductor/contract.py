@@ -165,9 +165,9 @@ class _Contraction:
     def _write_outputs(self) -> None:
         """Write views that the forward returns as soon as they may be: they belong before the border."""
         for node in self.joint.sides.outputs:
-            if isinstance(node, fx.Node) and _is_light(node) and node not in self.env:
-                if all(value in self.env for value in self._values_of([node])):
-                    self._value(node)
+            is_waiting = isinstance(node, fx.Node) and _is_light(node) and node not in self.env
+            if is_waiting and all(value in self.env for value in self._values_of([node])):
+                self._value(node)
 
     def _write(self, number: int, used: Set[fx.Node]) -> None:
         group = self.groups[number]
