@@ -32,6 +32,7 @@ from neaptide.runtime.saving.eager_bytes import EagerBytes
 from neaptide.runtime.saving.scratch_file import SavedInFile, ScratchFile, storages_of
 from neaptide.runtime.steps.lowered_variant import LoweredVariant, Runnable
 from neaptide.runtime.steps.planned_graph import PlannedGraph, PlannedVariant
+from neaptide.transform.fusion.group import NAME as FUSION
 from neaptide.units import format_bytes, format_seconds
 
 logger = logging.getLogger(__name__)
@@ -258,7 +259,9 @@ def _bytes_in_file(planned: PlannedVariant, call: CallBeside, block_bytes: int) 
     """How much of what autograd saves must go to a file, so that eager stays within the bytes of the plan."""
     graph = planned.graphs[call.program.index]
     if not planned.keeps_bits:
-        raise _NotPossibleError('numerics="close" takes sums in another order')
+        fuses = any(one.rule == FUSION for made in planned.graphs for one in made.rewrites)
+        asked = 'lowering="inductor"' if fuses else 'numerics="close"'
+        raise _NotPossibleError(f"{asked} takes sums in another order")
     if planned.plan is not None and planned.plan.bits_may_vary:
         raise _NotPossibleError("operations may give other bits at every run")
     if planned.captured.checkpoints == "undo":
