@@ -61,6 +61,16 @@ def test_without_a_compiler_one_sentence_says_so():
     assert 'lowering="aten"' in str(told.value)
 
 
+def test_a_folder_of_inductor_that_takes_no_files_is_told(monkeypatch):
+    def refuse(_body):
+        raise PermissionError(13, "Permission denied", "/cache")
+
+    monkeypatch.setattr(kernels, "why_no_compiler", lambda _device: None)
+    monkeypatch.setattr(kernels, "_compiled", refuse)
+    with pytest.raises(LoweringError, match="Permission denied: '/cache'"):
+        kernels.fused_kernel('graph "denied" {\n  output()\n}\n')
+
+
 def test_an_unknown_lowering_is_refused_before_anything_is_captured():
     with pytest.raises(UsageError, match="lowering"):
         neaptide.compile_step(gated()[0], budget="90%", lowering="triton")

@@ -48,7 +48,7 @@ def fused_kernel(text: str) -> Kernel:
         )
     try:
         return _compiled(body)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:  # its folder may be full, or not ours
         lines = str(error).strip().splitlines()
         raise LoweringError(
             f"Inductor cannot compile a fused operation of {len(body.nodes)} operations",
