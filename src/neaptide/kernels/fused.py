@@ -144,7 +144,13 @@ def interpreted(body: Graph) -> Callable[..., list[Any]]:
     def run(*operands: Any) -> list[Any]:
         known: dict[int, Any] = dict(zip(body.inputs, operands, strict=True))
         for node in body.nodes:
-            known.update(zip(node.outputs, _results(node, _call(body, node, known)), strict=True))
+            known.update(
+                zip(
+                    node.outputs,
+                    by_output(node.results, len(node.outputs), _call(body, node, known)),
+                    strict=True,
+                )
+            )
         return [known[number] for number in body.outputs]
 
     return run
@@ -152,8 +158,8 @@ def interpreted(body: Graph) -> Callable[..., list[Any]]:
 
 def _call(body: Graph, node: Node, known: dict[int, Any]) -> Any:
     operands = [known[number] for number in node.inputs]
-    args = [_argument(arg, operands) for arg in node.args]
-    kwargs = {key: _argument(arg, operands) for key, arg in node.kwargs}
+    args = [handed(arg, operands) for arg in node.args]
+    kwargs = {key: handed(arg, operands) for key, arg in node.kwargs}
     namespace, name, overload = node.op.split(".")
     packet = getattr(getattr(torch.ops, namespace), name)
     is_number = (body.values[number].is_host_scalar for number in node.inputs)
@@ -170,26 +176,27 @@ def _in_dtype_of(body: Graph, node: Node, result: torch.Tensor) -> torch.Tensor:
     return result if result.dtype == wanted else result.to(wanted)
 
 
-def _argument(arg: Arg, operands: list[Any]) -> Any:
+def handed(arg: Arg, operands: list[Any]) -> Any:
+    """What PyTorch is handed for an argument of a node."""
     if isinstance(arg, Ref):
         return operands[arg.slot]
     if isinstance(arg, tuple):
-        return [_argument(item, operands) for item in arg]
+        return [handed(item, operands) for item in arg]
     if isinstance(arg, Named):
         return torch.device(arg.name) if arg.family == "device" else getattr(torch, arg.name)
     return arg
 
 
-def _results(node: Node, result: Any) -> list[Any]:
-    """What a call returned, by output of its node."""
-    if node.results is None:
-        return [result] if len(node.outputs) == 1 else list(result)[: len(node.outputs)]
-    found: list[Any] = [None] * len(node.outputs)
-    waiting: list[tuple[Arg, Any]] = [(node.results, result)]
+def by_output(structure: Arg | None, count: int, result: Any) -> list[Any]:
+    """What a call returned, by output of its node, in the structure that the node says."""
+    if structure is None:
+        return [result] if count == 1 else list(result)[:count] if count else []
+    found: list[Any] = [None] * count
+    waiting: list[tuple[Arg, Any]] = [(structure, result)]
     while waiting:
         place, item = waiting.pop()
         if isinstance(place, Ref):
             found[place.slot] = item
-        elif isinstance(place, tuple):
+        elif isinstance(place, tuple) and isinstance(item, Sequence):
             waiting += zip(place, item, strict=False)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import Any, Final
 
@@ -14,9 +14,8 @@ from neaptide.cost.cards.cuda_card import seconds_between, timing_events
 from neaptide.cost.op_key import OpCall, Operand, OutputFacts, index_limits, lengths, spans
 from neaptide.cost.timing import generator_ops  # noqa: F401 - registers them
 from neaptide.cost.timing.call_clock import CallClock
-from neaptide.ir.nodes import Arg, Named, Ref
 from neaptide.ir.values import DTYPE_BYTES
-from neaptide.kernels.fused import fused_kernel, run_fused
+from neaptide.kernels.fused import by_output, fused_kernel, handed, run_fused
 from neaptide.ops.fused import FUSED_OP
 
 LONG_RUN_S: Final = 0.05
@@ -101,8 +100,8 @@ class PreparedCall:
         self._direct = direct_call(function)
         if call.op == FUSED_OP:  # compiled before anything is timed or counted
             fused_kernel(str(call.args[0]))
-        self._args = [_argument(a, operands) for a in call.args]
-        self._kwargs = {k: _argument(a, operands) for k, a in call.kwargs}
+        self._args = [handed(a, operands) for a in call.args]
+        self._kwargs = {k: handed(a, operands) for k, a in call.kwargs}
         stands_in = any(o.shape_only for o in call.operands)
         if stands_in and self._kwargs.get("device") is None and has_argument(function, "device"):
             devices = [o.device for o in call.outputs if not o.is_host_scalar]
@@ -183,18 +182,7 @@ class PreparedCall:
 
 def flat_results(call: OpCall, result: Any) -> list[Any]:
     """Results in the order of the node's outputs."""
-    count = len(call.outputs)
-    if call.results is None:
-        return [result] if count == 1 else list(result)[:count] if count else []
-    flat: list[Any] = [None] * count
-    stack: list[tuple[Arg, Any]] = [(call.results, result)]
-    while stack:
-        place, item = stack.pop()
-        if isinstance(place, Ref):
-            flat[place.slot] = item
-        elif isinstance(place, tuple) and isinstance(item, Sequence):
-            stack.extend(zip(place, item, strict=False))
-    return flat
+    return by_output(call.results, len(call.outputs), result)
 
 
 def find_op(op: str) -> Any:
@@ -235,13 +223,3 @@ def _dtype(name: str) -> torch.dtype:
     found = getattr(torch, name)
     assert isinstance(found, torch.dtype)
     return found
-
-
-def _argument(arg: Arg, operands: list[Any]) -> Any:
-    if isinstance(arg, Ref):
-        return operands[arg.slot]
-    if isinstance(arg, tuple):
-        return [_argument(item, operands) for item in arg]
-    if isinstance(arg, Named):
-        return torch.device(arg.name) if arg.family == "device" else getattr(torch, arg.name)
-    return arg
