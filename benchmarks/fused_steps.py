@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from bench_record import MIB, RESULTS, locked, recorded, run_part, save, say, table
 from neaptide import zoo
+from quoting import in_markdown, made_on
 
 NAME: Final = "fused_steps"
 SEED: Final = 0
@@ -123,9 +124,9 @@ def keep(row: dict[str, Any], repeats: int, **settings: Any) -> None:
         save(NAME, recorded(rows, seed=SEED, repeats=repeats, **settings))
 
 
-def text(rows: list[dict[str, Any]]) -> str:
-    """The rows as a table, and the bars."""
-    lines = []
+def cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The rows as lines of a table: peaks and times as shares of eager's."""
+    lines: list[tuple[str, ...]] = []
     for row in rows:
         eager = row["eager"]["peak_bytes"]
         lines.append(
@@ -138,12 +139,27 @@ def text(rows: list[dict[str, Any]]) -> str:
                 f"{row['compile_s']:.0f}",
             )
         )
+    return lines
+
+
+def verdict(rows: list[dict[str, Any]]) -> str:
+    """The bars."""
     faster = sum(row["fused_of_bitwise"] < 1 for row in rows)
     near = sum(abs(row["off_by"]) <= NEAR for row in rows)
-    told = (
+    return (
         f"faster than the bitwise plan: {faster} of {len(rows)}; predicted within 2 %: {near} of {len(rows)}"
     )
-    return f"{table(COLUMNS, lines)}\n\n{told}"
+
+
+def text(rows: list[dict[str, Any]]) -> str:
+    """The rows as a table, and the bars."""
+    return f"{table(COLUMNS, cells(rows))}\n\n{verdict(rows)}"
+
+
+def in_page(result: dict[str, Any]) -> str:
+    """The table for the page of results."""
+    rows = result["rows"]
+    return f"{in_markdown(COLUMNS, cells(rows))}\n\n{made_on(result)}. {verdict(rows)}."
 
 
 def _cells(found: dict[str, Any], eager: int) -> tuple[str, str]:

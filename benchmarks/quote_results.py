@@ -16,6 +16,7 @@ from typing import Any, Final
 import dynamic_shapes
 import fission_paper
 import fission_runs
+import fused_steps
 import magis_zoo
 import offload_budgets
 import offload_coordinated
@@ -236,6 +237,7 @@ TABLES: Final[Mapping[str, Callable[[Row], str]]] = {
     "onnx_ladder_time": quote_models.seconds_of_checkpointing,
     "onnx_breadth": quote_models.breadth,
     "gpu": check.in_page,
+    "fused_steps": fused_steps.in_page,
 }
 """By name of the JSON and of the markers in the page: the text of its table."""
 
