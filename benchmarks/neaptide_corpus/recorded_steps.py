@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 
 from neaptide.errors import UsageError
+from neaptide.files.reading import JsonError, decode_json
 from neaptide.ir.builder import GraphBuilder, ValueId
 from neaptide.ir.graph import Graph
 from neaptide.ir.nodes import Source
 from neaptide.ir.registry import OpRegistry
 from neaptide.ir.values import DTYPE_WORDS, Kind
-from neaptide.reading import JsonError, decode_json
 from neaptide_corpus.recorded_ops import LINKS, UPDATE, registry_of
 
 _PLACEHOLDER: Final = "placeholder"

@@ -15,8 +15,8 @@ from neaptide.cli.files import is_model
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import InfeasibleBudget, MissingExtra, TargetError, UsageError, how_to_install
+from neaptide.files.reading import is_there, place_of
 from neaptide.options import ComparisonOptions, PlanOptions, RunOptions, ShapesOptions, TrialOptions
-from neaptide.reading import is_there, place_of
 from neaptide.settings import parse_dims, parse_shapes
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from neaptide.errors import UnreadableFile, UsageError
-from neaptide.reading import is_file, read_text
+from neaptide.files.reading import is_file, read_text
 from neaptide.settings import DEFAULT_TIME_LIMIT, TABLE, Settings, read_setting
 
 PREFIX: Final = "NEAPTIDE_"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from neaptide.errors import SymbolicError, TargetError, UnreadableFile, UsageError, VerifyError
-from neaptide.reading import JsonError, decode_json, is_file, place_of, read_bytes, read_text
-from neaptide.writing import write_atomic
+from neaptide.files.reading import JsonError, decode_json, is_file, place_of, read_bytes, read_text
+from neaptide.files.writing import write_atomic
 
 if TYPE_CHECKING:
     from neaptide.ir.graph import Graph

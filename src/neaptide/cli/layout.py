@@ -10,8 +10,8 @@ from neaptide.cli.files import decode_target, naming
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import UsageError
+from neaptide.files.reading import read_bytes
 from neaptide.outcome import Outcome, Termination
-from neaptide.reading import read_bytes
 from neaptide.report.document import Document, Table, document
 from neaptide.units import exact_bytes, format_bytes, format_seconds, parse_size
 

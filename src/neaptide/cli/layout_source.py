@@ -12,10 +12,10 @@ from neaptide.cli.commands import prepared_target
 from neaptide.cli.files import GRAPH_SUFFIX, decode_target, is_model, read_graph
 from neaptide.cli.model_files.sources import model_of
 from neaptide.errors import TargetError, UsageError
+from neaptide.files.reading import is_file, read_bytes, read_text
 from neaptide.ir.schedule import Schedule
 from neaptide.layout.from_schedule import ScheduleBuffers, schedule_buffers
 from neaptide.layout.problem import LayoutProblem
-from neaptide.reading import is_file, read_bytes, read_text
 from neaptide.units import format_bytes
 
 if TYPE_CHECKING:

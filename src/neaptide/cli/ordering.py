@@ -15,8 +15,8 @@ from neaptide.cli.model_files.sources import model_of
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError
+from neaptide.files.reading import read_bytes
 from neaptide.outcome import Limits
-from neaptide.reading import read_bytes
 from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds
 

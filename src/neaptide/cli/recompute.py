@@ -17,8 +17,8 @@ from neaptide.cli.files import naming
 from neaptide.cli.process import exit_codes
 from neaptide.cli.process.interrupts import asking_before_aborting
 from neaptide.errors import TargetError, UsageError
+from neaptide.files.reading import read_bytes
 from neaptide.outcome import LimitGuard, Limits, Outcome
-from neaptide.reading import read_bytes
 from neaptide.report.document import Document, Table, document
 from neaptide.units import format_bytes, format_seconds
 

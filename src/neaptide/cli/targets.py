@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from neaptide.cli.files import kind_of
 from neaptide.errors import NeaptideError, TargetError, UnreadableFile
-from neaptide.reading import is_file, is_there, place_of, read_text
+from neaptide.files.reading import is_file, is_there, place_of, read_text
 from neaptide.runtime.steps.arguments import check_made, described, place_of_code
 
 Step: TypeAlias = Callable[..., Any]

@@ -21,6 +21,7 @@ from neaptide.ir.values import Value
 from neaptide.kernels import _torch_private as private
 from neaptide.kernels.numbers import call_with_numbers
 from neaptide.ops.fused import fused_body
+from neaptide.symbolic.size_expr import SizeExpr
 
 Kernel = Callable[[list[Any]], Sequence[torch.Tensor]]
 """Takes the operands in a list, which it empties, and returns the results."""
@@ -176,7 +177,7 @@ def _in_dtype_of(body: Graph, node: Node, result: torch.Tensor) -> torch.Tensor:
     return result if result.dtype == wanted else result.to(wanted)
 
 
-def handed(arg: Arg, operands: list[Any]) -> Any:
+def handed(arg: Arg, operands: Sequence[Any]) -> Any:
     """What PyTorch is handed for an argument of a node."""
     if isinstance(arg, Ref):
         return operands[arg.slot]
@@ -184,7 +185,7 @@ def handed(arg: Arg, operands: list[Any]) -> Any:
         return [handed(item, operands) for item in arg]
     if isinstance(arg, Named):
         return torch.device(arg.name) if arg.family == "device" else getattr(torch, arg.name)
-    return arg
+    return arg.constant_value() if isinstance(arg, SizeExpr) else arg
 
 
 def by_output(structure: Arg | None, count: int, result: Any) -> list[Any]:

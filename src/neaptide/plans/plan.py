@@ -15,12 +15,12 @@ from typing import Any, Literal
 import msgspec
 
 from neaptide.errors import PlanError, UnreadableFile
+from neaptide.files.reading import read_bytes
+from neaptide.files.writing import write_atomic
 from neaptide.plans.content import check_content
 from neaptide.plans.plan_file import AGAIN, check_known, file_content, file_text
 from neaptide.plans.records import STEADY, BudgetRecord, Count, PlannedProgram
 from neaptide.plans.shapes import ShapesProgram, ShapesRecord
-from neaptide.reading import read_bytes
-from neaptide.writing import write_atomic
 
 
 @dataclass(frozen=True, slots=True)

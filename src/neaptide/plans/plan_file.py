@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from neaptide.errors import PlanError
-from neaptide.reading import JsonError, decode_json
+from neaptide.files.reading import JsonError, decode_json
 from neaptide.transform.rewrite import FORMER_NAMES
 
 FORMAT: Final = "neaptide.plan/2"

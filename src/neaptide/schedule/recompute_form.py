@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from neaptide.errors import UsageError
-from neaptide.reading import JsonError, decode_json
+from neaptide.files.reading import JsonError, decode_json
 from neaptide.schedule.problem import StepProblem
 
 FLOPS_PER_SECOND: Final = 10e12

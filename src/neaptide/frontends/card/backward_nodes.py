@@ -7,6 +7,7 @@ import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -119,7 +120,11 @@ class BackwardNodes:
             self._is_freed.add(node)
         if isinstance(node, private.BACKWARD_FUNCTION):
             return self._of_custom(node, gradients)
-        with contextlib.nullcontext() if keeps_graph or not _has_reserve(type(node)) else _ReservesInPlace():  # type: ignore[arg-type, no-untyped-call]
+        kind: Any = type(node)
+        mode: AbstractContextManager[Any] = contextlib.nullcontext()
+        if not keeps_graph and _has_reserve(kind):
+            mode = _ReservesInPlace()  # type: ignore[no-untyped-call]
+        with mode:
             found = node(*gradients)
         return list(found) if isinstance(found, tuple) else [found]
 

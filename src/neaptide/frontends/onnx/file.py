@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from neaptide.errors import MissingExtra, TargetError, how_to_install
-from neaptide.reading import place_of, read_bytes
+from neaptide.files.reading import place_of, read_bytes
 
 if TYPE_CHECKING:
     from onnx import ModelProto

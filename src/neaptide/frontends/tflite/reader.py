@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from neaptide.errors import UnreadableFile, UnsupportedModel
+from neaptide.files.reading import map_bytes, place_of
 from neaptide.frontends.tflite.flat import Flat, FlatBufferError, Table
 from neaptide.frontends.tflite.model import OFFSETS, Subgraph, TfliteModel, TfliteOperator, TfliteTensor
 from neaptide.frontends.tflite.operators import CALLED, CUSTOM, DTYPES, OPERATORS
 from neaptide.ir.values import DTYPE_BYTES
-from neaptide.reading import map_bytes, place_of
 
 IDENTIFIER: Final = b"TFL3"
 _MOST_BYTES: Final = 1 << 40  # of one tensor: far above what any device has

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from neaptide.errors import LoweringError, UsageError
+from neaptide.files.writing import write_atomic
 from neaptide.ir.graph import Graph
 from neaptide.lower.c.code import Code, copy
 from neaptide.lower.c.emit import write_calls
@@ -20,7 +21,6 @@ from neaptide.lower.c.sharing import Views
 from neaptide.lower.c.source import Port, array_name, header, source
 from neaptide.lower.c.views import C_TYPES, View
 from neaptide.outcome import Limits
-from neaptide.writing import write_atomic
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

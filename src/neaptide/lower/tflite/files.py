@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Final
 
+from neaptide.files.writing import replacing, write_atomic
 from neaptide.frontends.tflite.model import TfliteModel
 from neaptide.frontends.tflite.to_graph import TfliteGraph
 from neaptide.lower.tflite.plan import TflmPlan
 from neaptide.lower.tflite.rewrite import rewritten
 from neaptide.ops.tflite import ALIGNMENT
-from neaptide.writing import replacing, write_atomic
 
 _NOT_IN_MACROS: Final = re.compile(r"[^A-Z0-9]+")
 

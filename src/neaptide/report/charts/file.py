@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from neaptide.errors import MissingExtra, UsageError, how_to_install
+from neaptide.files.writing import replacing
 from neaptide.report.charts.chart import Chart, Plot
 from neaptide.report.charts.svg import chart_svg
-from neaptide.writing import replacing
 
 _PIXELS_PER_INCH: Final = 100
 _DPI: Final = 120

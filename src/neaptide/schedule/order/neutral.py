@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 
 from neaptide.errors import UsageError
-from neaptide.reading import JsonError, decode_json
+from neaptide.files.reading import JsonError, decode_json
 from neaptide.schedule.order.problem import OrderOp, OrderProblem, OrderStorage
 
 FORMAT: Final = "neaptide.order/1"

@@ -38,7 +38,8 @@ def _fake(operands: Sequence[torch.Tensor], number: int) -> list[torch.Tensor]:
     env: dict[fx.Node, Any] = dict(zip(body.operands, operands, strict=True))
     for node in body.nodes:
         args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__)
-        env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+        assert callable(node.target)
+        env[node] = node.target(*args, **kwargs)
     return [env[node] for node in body.results]
 
 

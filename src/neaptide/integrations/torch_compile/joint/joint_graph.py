@@ -152,7 +152,8 @@ class _Reader:
                 if node.op == "call_method":
                     result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
                 else:
-                    result = node.target(*args, **kwargs)  # type: ignore[operator]
+                    assert callable(node.target)
+                    result = node.target(*args, **kwargs)
             except NeaptideError as error:
                 raise CaptureError(
                     error.what, where=where, why=error.why, next_step=error.next_step

@@ -74,13 +74,15 @@ class Side:
         again, state = original in self.has_run, self.states.get(original)
         replay = None if spec is None or not again else spec.replay
         places: Mapping[Any, int] | None = None  # of results; None: as in the joint graph
-        target, args, kwargs = original.target, original.args, original.kwargs
+        target: Any = original.target
+        args: tuple[Any, ...] = original.args
+        kwargs = original.kwargs
         if replay is not None and _writes(original):
             target, kwargs = resolve_operation(replay.op), {}
             args = replay.arguments(original.args)
             places = dict(enumerate(replay.outputs))
         if state is not None and again:
-            args = (state, *state.args, target, *args)  # type: ignore[arg-type]
+            args = (state, *state.args, target, *args)
             target = draw_again
         elif state is not None:
             self._write(state, state.target, state.args, {})

@@ -17,14 +17,14 @@ from neaptide.integrations.torch_compile.programs.emit import Side
 from neaptide.integrations.torch_compile.programs.partition import output_descriptions
 from neaptide.ir.edits.edited import Edited
 from neaptide.ir.graph import Graph
-from neaptide.ir.nodes import BORDER_OP, Access, Arg, Effects, Named, Node, Ref
+from neaptide.ir.nodes import BORDER_OP, Access, Effects, Node
 from neaptide.ir.schedule import Schedule
 from neaptide.ir.values import Value
+from neaptide.kernels.fused import handed
 from neaptide.lower.out_variants import resolve_operation
 from neaptide.lower.torch_code import lower
 from neaptide.ops.structural import CONSTANT_OP, HOST_FUNCTIONS
 from neaptide.runtime.calls.executor import Compiled
-from neaptide.symbolic.size_expr import SizeExpr
 
 _numbers: Final = itertools.count()
 
@@ -91,8 +91,8 @@ class _Writer:
         values = [self._fake(graph.values[value], operands) for value in node.outputs]
         is_plain = not (node.regions or node.results or node.op in (CONSTANT_OP, *HOST_FUNCTIONS))
         if is_plain:
-            args = tuple(_argument(arg, operands) for arg in node.args)
-            kwargs = {key: _argument(arg, operands) for key, arg in node.kwargs}
+            args = tuple(handed(arg, operands) for arg in node.args)
+            kwargs = {key: handed(arg, operands) for key, arg in node.kwargs}
             made = self._written(resolve_operation(node.op), args, kwargs)
         else:
             distinct = [self._holder(value) for value in dict.fromkeys(node.inputs)]
@@ -124,24 +124,18 @@ class _Writer:
         return tensor.new_empty_strided(shape, strides, dtype=getattr(torch, value.dtype))
 
 
-def _argument(arg: Arg, operands: Sequence[fx.Node]) -> Any:
-    if isinstance(arg, Ref):
-        return operands[arg.slot]
-    if isinstance(arg, tuple):
-        return [_argument(item, operands) for item in arg]
-    if isinstance(arg, Named):
-        return torch.device(arg.name) if arg.family == "device" else getattr(torch, arg.name)
-    return arg.constant_value() if isinstance(arg, SizeExpr) else arg
-
-
 def alone(graph: Graph, node: Node, body: Schedule | None) -> Callable[..., tuple[Any, ...]]:
     """The function of one node, which takes its distinct inputs and gives its outputs. O(size of the node)."""
     taken = tuple(dict.fromkeys(node.inputs))
     place = {value: position for position, value in enumerate((*taken, *node.outputs))}
-    used = dict.fromkeys(graph.values[value].storage for value in place)
-    storage = {number: position for position, number in enumerate(one for one in used if one is not None)}
+    used = dict.fromkeys(s for value in place if (s := graph.values[value].storage) is not None)
+    storage = {number: position for position, number in enumerate(used)}
+
+    def lies(value: Value) -> int | None:
+        return None if value.storage is None else storage[value.storage]
+
     values = tuple(
-        replace(graph.values[value], id=here, version=0, storage=storage.get(graph.values[value].storage))  # type: ignore[arg-type]
+        replace(graph.values[value], id=here, version=0, storage=lies(graph.values[value]))
         for value, here in place.items()
     )
     effects = Effects(

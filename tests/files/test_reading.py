@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from neaptide import reading
 from neaptide.errors import UnreadableFile
+from neaptide.files import reading
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 
 from neaptide.cli.files import write_result
 from neaptide.errors import UsageError
+from neaptide.files.writing import write_atomic
 from neaptide.report.charts import file
 from neaptide.report.charts.chart import Axis, Chart, Plot
 from neaptide.report.charts.file import save_chart
-from neaptide.writing import write_atomic
 
 CHART = Chart("", "", (Plot(Axis(0, 1), Axis(0, 1)),), ())
 
